@@ -25,3 +25,6 @@ requirements: ## compile requirements/*.txt (with hashes) from pyproject.toml
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 pyproject.toml -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+
+protos: ## generate wire/proto/*_pb2.py and *_grpc.py
+	cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-grpclib_python=../$(BIN)/protoc-gen-grpclib_python --python_out=. --pyi_out=. --grpclib_python_out=. remuda/wire/proto/*.proto

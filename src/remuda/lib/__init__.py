@@ -1,0 +1,1 @@
+"""What has no domain: clock, ids, backoff, kill points, masking. Standard library only."""

@@ -1,0 +1,88 @@
+"""Time comes in through this port, so that every wait can be tested without waiting.
+
+`SystemClock` is the real one. `VirtualClock` stands still until a test advances it; sleepers wake in the order
+of their deadlines. Wall time is in seconds since the epoch (UTC), because it is stored and sent; monotonic time
+is only compared with itself.
+"""
+
+import asyncio
+import heapq
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a shell needs to know about time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment of this process."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait that long; negative means not at all."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, 0))
+
+
+class VirtualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, start: float = 1_750_000_000.0) -> None:
+        self._now = start
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))
+        await future
+
+    async def advance(self, seconds: float) -> None:
+        """Move on, waking each sleeper at its own moment and letting it run before the next one wakes."""
+        end = self._now + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            self._now, _, future = heapq.heappop(self._sleepers)
+            if not future.done():
+                future.set_result(None)
+            await settle()
+        self._now = end
+
+
+async def settle(rounds: int = 20) -> None:
+    """Give every ready task a turn; enough rounds for a chain of awaits that does no real I/O."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+def rfc3339(seconds: float) -> str:
+    """The way times are written on the wire: UTC, milliseconds, Z."""
+    stamp = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")

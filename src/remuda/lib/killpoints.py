@@ -1,0 +1,55 @@
+"""Named places where a test can make a process die, as if by kill -9.
+
+`reach(name)` does nothing unless the environment variable REMUDA_KILL_POINT holds that name. Then the process
+sends itself SIGKILL, once: REMUDA_KILL_MARK names a file that is created first, and a process that finds it there
+lives on. So the same environment can be given to the process that takes the dead one's place.
+
+Every name stands in `POINTS` with the side that owns it and what has just happened; the system tests go through
+the whole table.
+"""
+
+import os
+import signal
+
+POINTS: dict[str, str] = {
+    "cell.leased": "the lease is stored, the answer with the job is not sent",
+    "cell.acknowledged": "running is stored, the answer is not sent",
+    "cell.trace_appended": "trace bytes are stored, the answer is not sent",
+    "cell.result_stored": "step results are stored, the answer is not sent",
+    "cell.artifact_stored": "an artifact is stored, the answer is not sent",
+    "cell.finished": "the final state is stored, the answer is not sent",
+    "cell.ref_updated": "git has the new commit, the pipeline is not created",
+    "manager.received": "a job came in, nothing is journaled",
+    "manager.journaled": "the job is journaled, not acknowledged",
+    "manager.acknowledged": "the cell confirmed, the agent knows nothing",
+    "manager.started": "the agent accepted the job",
+    "manager.trace_sent": "the cell took trace bytes, the journal does not know",
+    "manager.result_sent": "the cell took results, the agent does not know",
+    "manager.finished": "the cell has the final state, the agent still keeps the job",
+    "manager.closed": "the agent forgot the job, the journal did not",
+    "agent.accepted": "the request is stored, the answer is not sent",
+    "agent.step_prepared": "the step's folder is written, no process started",
+    "agent.step_spawned": "the step's process runs, nobody waits for it yet",
+    "agent.log_appended": "log bytes are written, their offset is not recorded",
+    "agent.log_recorded": "the offset is recorded, nobody was told",
+    "agent.step_exited": "the step's process ended, no result is stored",
+    "agent.result_stored": "a step's result is stored, nobody was told",
+    "agent.job_ended": "the job's end is stored, nobody was told",
+}
+
+_armed = os.environ.get("REMUDA_KILL_POINT", "")
+if _armed and _armed not in POINTS:
+    raise SystemExit(f"REMUDA_KILL_POINT: unknown kill point {_armed!r}; known: {', '.join(POINTS)}")
+
+
+def reach(name: str) -> None:
+    """Die here if a test asked for it."""
+    if _armed != name:
+        return
+    mark = os.environ.get("REMUDA_KILL_MARK")
+    if mark:
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""Generated protobuf modules and the .proto files they come from (`make protos`)."""

@@ -1,0 +1,180 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class HelloRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HelloResponse(_message.Message):
+    __slots__ = ("protocol", "version", "jobs", "pid")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    pid: int
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Variable(_message.Message):
+    __slots__ = ("key", "value", "file", "masked")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    file: bool
+    masked: bool
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., file: _Optional[bool] = ..., masked: _Optional[bool] = ...) -> None: ...
+
+class StartRequest(_message.Message):
+    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WORK_DIR_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    MASK_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOG_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BANNER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    id: str
+    work_dir: str
+    env: _containers.ScalarMap[str, str]
+    variables: _containers.RepeatedCompositeFieldContainer[Variable]
+    steps: str
+    masks: _containers.RepeatedScalarFieldContainer[str]
+    mask_prefixes: _containers.RepeatedScalarFieldContainer[str]
+    timeout_seconds: int
+    log_limit_bytes: int
+    banner: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StartResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CloseRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CloseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("subscribe", "confirm", "unsubscribe")
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    subscribe: Subscribe
+    confirm: Confirm
+    unsubscribe: Unsubscribe
+    def __init__(self, subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., confirm: _Optional[_Union[Confirm, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ("id", "log_offset", "result_seq")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RESULT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    log_offset: int
+    result_seq: int
+    def __init__(self, id: _Optional[str] = ..., log_offset: _Optional[int] = ..., result_seq: _Optional[int] = ...) -> None: ...
+
+class Confirm(_message.Message):
+    __slots__ = ("id", "log_offset", "result_seq")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RESULT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    log_offset: int
+    result_seq: int
+    def __init__(self, id: _Optional[str] = ..., log_offset: _Optional[int] = ..., result_seq: _Optional[int] = ...) -> None: ...
+
+class Unsubscribe(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class WatchEvent(_message.Message):
+    __slots__ = ("id", "log", "result", "end", "unknown")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    log: LogChunk
+    result: ResultEvent
+    end: JobEnd
+    unknown: Unknown
+    def __init__(self, id: _Optional[str] = ..., log: _Optional[_Union[LogChunk, _Mapping]] = ..., result: _Optional[_Union[ResultEvent, _Mapping]] = ..., end: _Optional[_Union[JobEnd, _Mapping]] = ..., unknown: _Optional[_Union[Unknown, _Mapping]] = ...) -> None: ...
+
+class LogChunk(_message.Message):
+    __slots__ = ("offset", "data")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ResultEvent(_message.Message):
+    __slots__ = ("seq", "json")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    json: bytes
+    def __init__(self, seq: _Optional[int] = ..., json: _Optional[bytes] = ...) -> None: ...
+
+class JobEnd(_message.Message):
+    __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    reason: str
+    exit_code: int
+    message: str
+    log_bytes: int
+    results: int
+    log_checksum: str
+    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., log_bytes: _Optional[int] = ..., results: _Optional[int] = ..., log_checksum: _Optional[str] = ...) -> None: ...
+
+class Unknown(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
