@@ -1,0 +1,35 @@
+"""Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge turns them into status codes."""
+
+
+class CellError(Exception):
+    """Something a caller or an operator has to know; the text says what to do."""
+
+
+class StoreError(CellError):
+    """The store cannot do it now (disk full, locked, gone); temporary."""
+
+    retry_after_seconds = 5
+
+
+class DataFolderError(CellError):
+    """The data folder cannot be used: newer version, in use, not writable."""
+
+
+class ConflictError(CellError):
+    """There is one of that name already."""
+
+
+class NotFoundError(CellError):
+    """No such thing, or not for this caller."""
+
+
+class InvalidError(CellError):
+    """The request makes no sense as it is."""
+
+
+class ForbiddenError(CellError):
+    """Known, but not allowed."""
+
+
+class TooLargeError(CellError):
+    """Beyond a limit."""

@@ -1,0 +1,219 @@
+"""What the cell's decisions need from outside: a store, traces, blobs. Each port has one contract suite in tests/contract.
+
+The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
+calls it inside the transaction with the current values; the function may be called more than once and must have no
+effect but its result. That is how a decision and its consequences are stored together or not at all.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from remuda.cell.values import (
+    Artifact,
+    Family,
+    Job,
+    NewJob,
+    Page,
+    Pipeline,
+    Project,
+    ProjectVariable,
+    Runner,
+    RunnerManager,
+    StepResult,
+    UserToken,
+)
+from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import JobSpec
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """A further try: a new job with the spec of an old one, which is marked as retried."""
+
+    of: JobId
+    job: Job
+    """The new job; its `id` is 0 and is set by the store."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision about a pipeline comes to."""
+
+    jobs: tuple[Job, ...] = ()
+    """Jobs that changed, whole."""
+    retries: tuple[Retry, ...] = ()
+    pipeline: Pipeline | None = None
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What was stored."""
+
+    jobs: tuple[Job, ...] = ()
+    """Changed and new jobs, with their ids."""
+    pipeline: Pipeline | None = None
+
+
+class Store(Protocol):
+    """Everything that must survive the process, except traces and blobs."""
+
+    async def close(self) -> None: ...
+
+    async def writable(self) -> None:
+        """Return when a write transaction can be committed; raise StoreError when not (full disk, read-only)."""
+        ...
+
+    # --- keys and people
+    async def signing_keys(self) -> Mapping[str, bytes]: ...
+    async def add_signing_key(self, kid: str, pem: bytes) -> None: ...
+    async def setting(self, name: str) -> str | None: ...
+    async def put_setting(self, name: str, value: str) -> None: ...
+    async def user_token(self, token_hash: str) -> UserToken | None: ...
+    async def user_tokens(self) -> Sequence[UserToken]: ...
+    async def put_user_token(self, token: UserToken) -> None: ...
+
+    # --- projects
+    async def add_project(self, project: Project) -> Project:
+        """Store with a new id (given one is ignored); ConflictError when the path is taken."""
+        ...
+
+    async def project(self, project_id: ProjectId) -> Project | None: ...
+    async def project_by_path(self, path: str) -> Project | None: ...
+    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
+        """A page, newest first, and the total."""
+        ...
+
+    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]: ...
+    async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
+        """False when it exists and `replace` is off, or is missing and `replace` is on."""
+        ...
+
+    async def remove_variable(self, project_id: ProjectId, key: str) -> bool: ...
+
+    # --- pipelines
+    async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
+        """Full ref name to the commit for which the cell has already acted."""
+        ...
+
+    async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
+        """Remember commits without a pipeline (None forgets a deleted ref)."""
+        ...
+
+    async def add_pipeline(
+        self, pipeline: Pipeline, jobs: Sequence[NewJob], *, now: float, sees: tuple[str, str] | None = None
+    ) -> Family:
+        """Store a pipeline and all its jobs, `created`, and the ref it acts on, in one transaction.
+
+        Ids and the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same transaction
+        (`remuda.cell.core.lifecycle.begin`).
+        """
+        ...
+
+    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None: ...
+    async def pipelines(
+        self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
+    ) -> tuple[Sequence[Pipeline], int]: ...
+    async def family(self, pipeline_id: PipelineId) -> Family | None: ...
+
+    # --- jobs
+    async def job(self, job_id: JobId) -> Job | None: ...
+    async def job_spec(self, job_id: JobId) -> JobSpec | None: ...
+    async def jobs(
+        self,
+        page: Page,
+        *,
+        project_id: ProjectId | None = None,
+        pipeline_id: PipelineId | None = None,
+        states: Sequence[str] = (),
+        with_retried: bool = False,
+    ) -> tuple[Sequence[Job], int]:
+        """A page, newest first, and the total."""
+        ...
+
+    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+        """Change one job by itself (lease, acknowledgement): the result of `decide`, None when it declined."""
+        ...
+
+    async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        """Change jobs of a pipeline together."""
+        ...
+
+    async def pending_jobs(self) -> Sequence[Job]:
+        """All jobs that wait for a runner, oldest first."""
+        ...
+
+    async def held_jobs(self) -> Sequence[Job]:
+        """All jobs that are leased, running or canceling."""
+        ...
+
+    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        """The job that this very call got before, while it is still leased."""
+        ...
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        """Jobs per state."""
+        ...
+
+    # --- runners
+    async def add_runner(self, runner: Runner) -> Runner: ...
+    async def runner(self, runner_id: RunnerId) -> Runner | None: ...
+    async def runner_by_token(self, token_hash: str) -> Runner | None: ...
+    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]: ...
+    async def put_runner(self, runner: Runner) -> None: ...
+    async def remove_runner(self, runner_id: RunnerId) -> bool: ...
+    async def put_manager(self, manager: RunnerManager) -> None: ...
+    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None: ...
+    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]: ...
+    async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool: ...
+
+    # --- results and artifacts
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
+        """Store those that follow without a gap, ignore those already there; the next sequence number wanted."""
+        ...
+
+    async def results(self, job_id: JobId) -> Sequence[StepResult]: ...
+    async def put_artifact(self, artifact: Artifact) -> Artifact:
+        """Store it; when the job has one of this type, that one is returned and nothing changes."""
+        ...
+
+    async def artifacts(self, job_id: JobId) -> Sequence[Artifact]: ...
+
+
+class Traces(Protocol):
+    """Growing logs, one per job, addressed by exact byte offsets."""
+
+    async def size(self, job_id: JobId) -> int: ...
+
+    async def append(self, job_id: JobId, start: int, data: bytes) -> "Appended":
+        """Add bytes at `start`. Bytes that are there already and equal are accepted; a gap or other bytes are not."""
+        ...
+
+    def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+        """The bytes from `start` on, in pieces."""
+        ...
+
+    async def seal(self, job_id: JobId) -> tuple[int, str]:
+        """The job is over: make the bytes durable, archive them; size and checksum `crc32:xxxxxxxx`. Repeatable."""
+        ...
+
+    async def remove(self, job_id: JobId) -> None: ...
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an append: whether it was taken, and the size now."""
+
+    taken: bool
+    size: int
+
+
+class Blobs(Protocol):
+    """Large immutable things by key."""
+
+    async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
+        """Stream in; size and SHA-256. TooLargeError beyond the limit, and nothing is left behind."""
+        ...
+
+    async def size(self, key: str) -> int | None: ...
+
+    def read(self, key: str) -> AsyncIterator[bytes]: ...
+
+    async def remove(self, key: str) -> None: ...

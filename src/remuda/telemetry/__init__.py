@@ -1,0 +1,1 @@
+"""Logs and metrics of the services. Names of metrics are GitLab's where GitLab has them, so dashboards keep working."""

@@ -1,0 +1,275 @@
+"""Messages of the Runner API as msgspec structs: what a runner sends and what a cell answers, to the letter.
+
+Both sides use these: the cell decodes requests and encodes the job payload, the manager the other way round.
+Unknown fields are ignored, because each runner version adds some. Fields that may be null on the wire are optional
+here; `field or default` at the use.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+VERSION = 1
+"""Version of our own reading of these messages; kept in the journal beside a stored payload."""
+
+FEATURES = [
+    "variables",
+    "image",
+    "services",
+    "artifacts",
+    "cache",
+    "fallback_cache_keys",
+    "shared",
+    "upload_multiple_artifacts",
+    "upload_raw_artifacts",
+    "session",
+    "terminal",
+    "refspecs",
+    "masking",
+    "proxy",
+    "raw_variables",
+    "artifacts_exclude",
+    "multi_build_steps",
+    "trace_reset",
+    "trace_checksum",
+    "trace_size",
+    "vault_secrets",
+    "cancelable",
+    "return_exit_code",
+    "service_variables",
+    "service_multiple_aliases",
+    "image_executor_opts",
+    "service_executor_opts",
+    "cancel_gracefully",
+    "native_steps_integration",
+    "two_phase_job_commit",
+    "job_inputs",
+]
+"""Every feature flag a runner sends, true or false."""
+
+
+class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message on the wire."""
+
+
+class RunnerInfo(Message):
+    """What a runner manager says of itself."""
+
+    name: str | None = None
+    version: str | None = None
+    revision: str | None = None
+    platform: str | None = None
+    architecture: str | None = None
+    executor: str | None = None
+    shell: str | None = None
+    features: dict[str, bool] | None = None
+    config: dict[str, Any] | None = None
+    labels: dict[str, Any] | None = None
+
+
+class RegisterRunner(Message):
+    """POST /runners."""
+
+    token: str = ""
+    description: str | None = None
+    maintenance_note: str | None = None
+    tag_list: str | list[str] | None = None
+    run_untagged: bool | None = None
+    locked: bool | None = None
+    paused: bool | None = None
+    active: bool | None = None
+    access_level: str | None = None
+    maximum_timeout: int | None = None
+    info: RunnerInfo | None = None
+
+
+class CreateRunner(Message):
+    """POST /user/runners."""
+
+    runner_type: str = ""
+    group_id: int | None = None
+    project_id: int | None = None
+    description: str | None = None
+    maintenance_note: str | None = None
+    paused: bool | None = None
+    locked: bool | None = None
+    access_level: str | None = None
+    run_untagged: bool | None = None
+    tag_list: str | list[str] | None = None
+    maximum_timeout: int | None = None
+
+
+class VerifyRunner(Message):
+    """POST /runners/verify, DELETE /runners and DELETE /runners/managers."""
+
+    token: str = ""
+    system_id: str | None = None
+    info: RunnerInfo | None = None
+
+
+class RunnerCredentials(msgspec.Struct, kw_only=True):
+    """The answer to register, create and verify; every field always present."""
+
+    id: int
+    token: str
+    token_expires_at: str | None = None
+
+
+class RequestJob(Message):
+    """POST /jobs/request."""
+
+    token: str = ""
+    system_id: str | None = None
+    last_update: str | None = None
+    info: RunnerInfo | None = None
+    session: dict[str, Any] | None = None
+
+
+class JobInfo(Message):
+    id: int = 0
+    name: str = ""
+    stage: str = ""
+    pipeline_id: int = 0
+    project_id: int = 0
+    project_name: str = ""
+    project_full_path: str = ""
+    namespace_id: int = 0
+    root_namespace_id: int = 0
+    organization_id: int = 0
+    instance_id: str = ""
+    instance_uuid: str = ""
+    user_id: int = 0
+    scoped_user_id: int | None = None
+    time_in_queue_seconds: float = 0
+    project_jobs_running_on_instance_runners_count: str = "0"
+    queue_size: int = 0
+    queue_depth: int = 0
+
+
+class GitInfo(Message):
+    repo_url: str = ""
+    repo_object_format: str = "sha1"
+    ref: str = ""
+    sha: str = ""
+    before_sha: str = ""
+    ref_type: Literal["branch", "tag"] = "branch"
+    refspecs: list[str] = []
+    depth: int = 0
+    protected: bool | None = None
+
+
+class RunnerTimeout(Message):
+    timeout: int = 0
+    runner_session_url: str | None = None
+
+
+class Variable(Message):
+    key: str
+    value: str
+    public: bool = False
+    file: bool = False
+    masked: bool = False
+    raw: bool = False
+
+
+class ScriptStep(Message):
+    name: str
+    script: list[str] = []
+    timeout: int = 0
+    when: str = "on_success"
+    allow_failure: bool = False
+
+
+class Artifact(Message):
+    name: str | None = None
+    untracked: bool | None = None
+    paths: list[str] | None = None
+    exclude: list[str] | None = None
+    when: str | None = None
+    expire_in: str | None = None
+    artifact_type: str | None = None
+    artifact_format: str | None = None
+
+
+class ArtifactsFile(Message):
+    filename: str = ""
+    size: int = 0
+
+
+class Dependency(Message):
+    id: int
+    name: str = ""
+    token: str = ""
+    artifacts_file: ArtifactsFile | None = None
+
+
+class PayloadFeatures(Message):
+    trace_sections: bool = False
+    failure_reasons: list[str] | None = None
+    token_mask_prefixes: list[str] | None = None
+
+
+class JobPayload(msgspec.Struct, kw_only=True):
+    """The 201 of jobs/request. Lists are always present, because old runners want them."""
+
+    id: int
+    token: str
+    allow_git_fetch: bool = True
+    job_info: JobInfo = msgspec.field(default_factory=JobInfo)
+    git_info: GitInfo = msgspec.field(default_factory=GitInfo)
+    runner_info: RunnerTimeout = msgspec.field(default_factory=RunnerTimeout)
+    variables: list[Variable] = []
+    steps: list[ScriptStep] = []
+    hooks: list[dict[str, Any]] | None = []
+    image: dict[str, Any] | None = None
+    services: list[dict[str, Any]] | None = []
+    artifacts: list[Artifact] | None = []
+    cache: list[dict[str, Any]] | None = []
+    credentials: list[dict[str, Any]] | None = []
+    dependencies: list[Dependency] | None = []
+    features: PayloadFeatures | None = None
+
+
+class TraceOutput(Message):
+    checksum: str | None = None
+    bytesize: int | None = None
+
+
+class UpdateJob(Message):
+    """PUT /jobs/:id."""
+
+    token: str = ""
+    info: RunnerInfo | None = None
+    state: str = ""
+    failure_reason: str | None = None
+    checksum: str | None = None
+    output: TraceOutput | None = None
+    exit_code: int | None = None
+
+
+class StepResultsIn(Message):
+    """POST /api/remuda/v1/jobs/:id/results: objects as the agent made them, in order, with their `seq`."""
+
+    version: int = 1
+    results: list[dict[str, Any]] = []
+
+
+class StepResultsTaken(msgspec.Struct, kw_only=True):
+    """How far the cell has them: the next sequence number it wants."""
+
+    version: int = 1
+    next_seq: int
+
+
+def parse_content_range(text: str) -> int | None:
+    """The start in `<start>-<end>`; the end is ignored, since old runners send it off by one. None when malformed."""
+    start, dash, end = text.strip().partition("-")
+    if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
+        return None
+    return int(start) if len(start) <= 18 else None
+
+
+def tags_of(tag_list: str | list[str] | None) -> tuple[str, ...]:
+    """Tags from a comma separated text or a list, trimmed, without doubles, in order."""
+    parts = tag_list.split(",") if isinstance(tag_list, str) else list(tag_list or ())
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
