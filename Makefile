@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-DEMOS := examples/hello examples/build-test-package examples/calculator
+WORKERS ?= 2
+UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit system lint bench requirements packages clean
+.PHONY: help setup demo test system lint format bench packages protos requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,17 +15,50 @@ help: ## list the targets
 setup: $(STAMP) ## make .venv with the pinned dependencies and the remuda command
 
 $(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Remuda needs Python 3.11 or newer; this is %d.%d. Give another one: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("Remuda needs Python 3.11 or newer; this is %d.%d. Name another one: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-requirements: ## compile requirements/*.txt (with hashes) from pyproject.toml
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 pyproject.toml -o requirements/run.txt
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
-	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+demo: setup ## run the example pipelines end to end on the embedded defaults
+	@for example in hello build-test-package calculator; do \
+		echo; echo "== remuda run examples/$$example"; $(BIN)/remuda run examples/$$example || exit 1; \
+	done
+	@echo; echo "== remuda run examples/failing (this one is meant to fail and to show why)"
+	@$(BIN)/remuda run examples/failing; test $$? -eq 1
+	@echo; echo "All examples did what they should. Next: $(BIN)/remuda run in a repository of yours, or $(BIN)/remuda up."
 
-protos: ## generate wire/proto/*_pb2.py and *_grpc.py
+test: lint packages ## lint, then the unit, contract and integration tests
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -q
+
+system: setup packages ## long runs of whole systems with faults
+	$(BIN)/pytest tests/system -q -n $(WORKERS) --dist worksteal
+
+lint: setup ## ruff, mypy strict, import contracts
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## let ruff format the code
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+bench: setup ## figures as ratios to a reference in the same run
+	$(BIN)/python -m tests.bench
+
+packages: ## install (as root) or name the Debian packages that tests use
+	@tools/packages
+
+protos: setup ## generate wire/proto/*_pb2.py and *_grpc.py
 	cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-grpclib_python=../$(BIN)/protoc-gen-grpclib_python --python_out=. --pyi_out=. --grpclib_python_out=. remuda/wire/proto/*.proto
+
+requirements: setup ## compile requirements/*.txt (with hashes) from pyproject.toml
+	$(UV_COMPILE) pyproject.toml -o requirements/run.txt
+	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
+	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
+
+clean: ## remove what make setup and the tools left here
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
