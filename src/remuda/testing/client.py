@@ -1,0 +1,87 @@
+"""What an outside check does with a cell through an ordinary client: make a project, wait for pipelines, read traces.
+
+Uses python-gitlab, which is no dependency of Remuda itself: import this module only in tests.
+"""
+
+import re
+import time
+from typing import Any
+
+import gitlab
+from gitlab.v4.objects import Project, ProjectPipeline
+
+from remuda.testing.lab import ADMIN_TOKEN, Lab, LabError
+
+OVER = frozenset({"success", "failed", "canceled", "skipped"})
+_HEADER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ([0-9a-f]{2})[OE]([ +])")
+
+
+def connect(lab: Lab) -> gitlab.Gitlab:
+    """A client that retries while a part is being started again."""
+    return gitlab.Gitlab(lab.url, private_token=ADMIN_TOKEN, retry_transient_errors=True, timeout=30)
+
+
+def new_project(lab: Lab, name: str, pipeline_file: str, **files: str) -> Project:
+    """A project with one commit, which starts its first pipeline."""
+    project = connect(lab).projects.create({"name": name})
+    actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
+    actions.append({"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file})
+    project.commits.create({"branch": "main", "commit_message": "First commit", "actions": actions})
+    return project
+
+
+def first_pipeline(lab: Lab, project: Project, seconds: float = 30) -> ProjectPipeline:
+    """The pipeline that the commit started."""
+    deadline = time.monotonic() + seconds
+    while not (pipelines := _patiently(lambda: project.pipelines.list(get_all=False))):
+        if time.monotonic() > deadline:
+            raise LabError(f"no pipeline within {seconds} s\n{lab.cell.tail()}")
+        time.sleep(0.1)
+    newest: ProjectPipeline = pipelines[0]
+    return newest
+
+
+def wait_for(lab: Lab, pipeline: ProjectPipeline, seconds: float = 90) -> str:
+    """The status with which the pipeline ended."""
+    deadline = time.monotonic() + seconds
+    while True:
+        _patiently(pipeline.refresh)
+        if pipeline.status in OVER:
+            return str(pipeline.status)
+        if time.monotonic() > deadline:
+            jobs = [(job.id, job.name, job.status) for job in pipeline.jobs.list(get_all=True)]
+            raise LabError(
+                f"pipeline still {pipeline.status} after {seconds} s: {jobs}\n"
+                f"--- cell\n{lab.cell.tail()}\n--- manager\n{lab.manager.tail()}"
+            )
+        time.sleep(0.1)
+
+
+def trace_of(project: Project, job_id: int) -> bytes:
+    """A job's trace as stored."""
+    return bytes(project.jobs.get(job_id).trace())
+
+
+def output_of(trace: bytes) -> bytes:
+    """What the job's own commands wrote: lines of the job's stream without their headers, artificial ends undone."""
+    written = b""
+    for line in trace.splitlines(keepends=True):
+        header = _HEADER.match(line)
+        assert header, f"a line without a header: {line[:80]!r}"
+        if header[1] != b"01":
+            continue
+        text = line[32:]
+        written = written.removesuffix(b"\n") + text if header[2] == b"+" else written + text
+    return written
+
+
+def _patiently(call: Any, seconds: float = 30) -> Any:
+    """Make a call again while the cell is away."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except (gitlab.GitlabError, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

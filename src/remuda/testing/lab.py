@@ -1,0 +1,253 @@
+"""The lab: a whole Remuda system in one process tree, started with the commands an operator types, and breakable.
+
+A cell, a manager and the manager's agent run as real processes on loopback with a data folder of their own, so any
+number of labs can run beside each other. A test kills a part with `lab.manager.kill()` and starts it again, or
+names a kill point: then the part that owns it dies there once by itself, and `supervise()` puts a new process in its
+place, as systemd would.
+
+The lab speaks to the system only over its public interfaces. It is synchronous on purpose: what it controls are
+processes, and a test reads as a sequence of what an operator does.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+ADMIN_TOKEN = "glpat-lab-administrator-token"
+
+
+class LabError(Exception):
+    """The system did not do what the lab waited for; the message ends with the part's last output."""
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """Every process of the machine with its command line."""
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        yield int(folder.name), words
+
+
+@dataclass
+class Part:
+    """One process of the lab that can die and be started again."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    output: Path
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+
+    def start(self) -> None:
+        """Start the process; a part that runs is left alone."""
+        if self.is_alive():
+            return
+        with self.output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+            )
+        self.starts += 1
+
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self, seconds: float = 15) -> int:
+        """Ask politely; the exit code."""
+        return self._signal(signal.SIGTERM, seconds)
+
+    def _signal(self, number: signal.Signals, seconds: float = 15) -> int:
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise LabError(f"{self.name} did not stop within {seconds} s\n{self.tail()}") from None
+
+    def tail(self, size: int = 4000) -> str:
+        """The end of what the process printed."""
+        return self.output.read_bytes()[-size:].decode(errors="replace") if self.output.exists() else ""
+
+
+@dataclass
+class Lab:
+    """A cell, a manager, an agent. Use it as a context manager."""
+
+    folder: Path
+    concurrent: int = 4
+    kill_point: str = ""
+    """The part that owns this point dies there, once."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Further environment variables of all parts."""
+    port: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.home = self.folder / "home"
+        self.home.mkdir(exist_ok=True)
+        self.manager_data = self.folder / "manager"
+        self.config = self.folder / "config.toml"
+        self.mark = self.folder / "killed"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("CI_", "GIT_"))}
+        environment |= {
+            "HOME": str(self.home),
+            "REMUDA_ADMIN_TOKEN": ADMIN_TOKEN,
+            "REMUDA_KILL_POINT": self.kill_point,
+            "REMUDA_KILL_MARK": str(self.mark),
+            **self.settings,
+        }
+        remuda = [sys.executable, "-m", "remuda"]
+        self.cell = Part(
+            "cell",
+            [*remuda, "cell", "serve", "--data", str(self.folder / "cell"), "--listen", f"127.0.0.1:{self.port}"],
+            environment,
+            self.folder / "cell.out",
+        )
+        self.manager = Part(
+            "manager",
+            [*remuda, "manager", "run", "--config", str(self.config), "--data", str(self.manager_data)],
+            environment,
+            self.folder / "manager.out",
+        )
+        self._stopping = threading.Event()
+        self._supervisor: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the cell, make a runner, start the manager."""
+        self.start_cell()
+        if not self.config.exists():
+            made = self.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "lab"})
+            self.config.write_text(
+                f"concurrent = {self.concurrent}\ncheck_interval = 1\n\n[[runners]]\n"
+                f'name = "lab"\nurl = "{self.url}"\ntoken = "{made["token"]}"\nexecutor = "shell"\n'
+                f'request_concurrency = {self.concurrent}\noutput_limit = 65536\nbuilds_dir = "{self.folder}/builds"\n'
+            )
+            self.config.chmod(0o600)
+        self.manager.start()
+
+    def start_cell(self) -> None:
+        """Start the cell and wait until it serves (a kill point may fell it before; then it is started again)."""
+        self.cell.start()
+        self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
+        if not self.is_healthy():
+            raise LabError(f"the cell ended while starting\n{self.cell.tail()}")
+
+    def close(self) -> None:
+        """Stop everything, the agent and what it runs included."""
+        self._stopping.set()
+        if self._supervisor is not None:
+            self._supervisor.join()
+        with contextlib.suppress(LabError):
+            self.manager.stop()
+        self.kill_agent()
+        self._kill_steps()
+        with contextlib.suppress(LabError):
+            self.cell.stop()
+
+    def supervise(self) -> None:
+        """From now on put a new process in the place of a cell or manager that died."""
+
+        def watch() -> None:
+            while not self._stopping.wait(0.05):
+                for part in (self.cell, self.manager):
+                    part.start()
+
+        self._supervisor = threading.Thread(target=watch, name="lab-supervisor", daemon=True)
+        self._supervisor.start()
+
+    def agent_pids(self) -> list[int]:
+        """The agent of this lab's manager, found by its command line."""
+        wanted = str(self.manager_data)
+        return [
+            pid
+            for pid, words in processes()
+            if "serve" in words and "remuda.steps" in words and any(wanted in word for word in words)
+        ]
+
+    def kill_agent(self) -> None:
+        """kill -9 of the agent; its jobs go on."""
+        for pid in self.agent_pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _kill_steps(self) -> None:
+        """What the agent had running when the lab closed: shims stand in its folder by their command line."""
+        for pid, words in processes():
+            if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+
+    def is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/health", timeout=2) as answer:
+                return int(answer.status) == 200
+        except OSError:
+            return False
+
+    def call(self, method: str, path: str, body: object | None = None) -> Any:
+        """One call as the administrator; the decoded JSON."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"PRIVATE-TOKEN": ADMIN_TOKEN, "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def wait_until(self, true: Any, what: str, seconds: float = 60) -> None:
+        """Look until it is so; LabError with what everybody printed last when it is not."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"waited {seconds} s in vain: {what}\n"
+                    f"--- cell\n{self.cell.tail()}\n--- manager\n{self.manager.tail()}"
+                )
+            time.sleep(0.05)

@@ -1,0 +1,127 @@
+"""A client that takes a job and falls silent loses it after the lease; one that only sends traces keeps it.
+
+Real time and the real defaults: a lease is 60 seconds.
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.client import first_pipeline, new_project
+from remuda.testing.lab import Lab
+
+PIPELINE = """
+only:
+  script: [echo hello]
+"""
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[Lab]:
+    """A cell whose jobs nobody takes but the test."""
+    lab = Lab(tmp_path / "lab")
+    try:
+        lab.start_cell()
+        yield lab
+    finally:
+        lab.close()
+
+
+class SmallRunner:
+    """A runner of a few lines that speaks the Runner API as the contract says."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.url = f"{lab.url}/api/v4"
+        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type"})
+        self.token: str = made["token"]
+
+    def send(self, method: str, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            method=method,
+            data=body,
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=70) as answer:
+                return answer.status, dict(answer.headers), answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def ask(self) -> dict[str, Any] | None:
+        body = json.dumps({"token": self.token, "system_id": "s_0123456789ab"}).encode()
+        code, _, answer = self.send("POST", "/jobs/request", body, Content_Type="application/json")
+        assert code in (201, 204), (code, answer)
+        job: dict[str, Any] | None = json.loads(answer) if code == 201 else None
+        return job
+
+    def say(self, job: dict[str, Any], start: int, text: bytes) -> int:
+        code, _, _ = self.send(
+            "PATCH",
+            f"/jobs/{job['id']}/trace",
+            text,
+            JOB_TOKEN=job["token"],
+            Content_Range=f"{start}-{start + len(text) - 1}",
+            Content_Type="text/plain",
+        )
+        return code
+
+    def put(self, job: dict[str, Any], state: str) -> int:
+        body = json.dumps({"token": job["token"], "state": state}).encode()
+        code, _, _ = self.send(
+            "PUT", f"/jobs/{job['id']}", body, JOB_TOKEN=job["token"], Content_Type="application/json"
+        )
+        return code
+
+
+def until_job(runner: SmallRunner, seconds: float) -> dict[str, Any]:
+    deadline = time.monotonic() + seconds
+    while (job := runner.ask()) is None:
+        assert time.monotonic() < deadline, "no job came"
+        time.sleep(1)
+    return job
+
+
+@pytest.mark.timeout(180)
+def test_a_silent_client_loses_its_job(cell: Lab) -> None:
+    first, second = SmallRunner(cell), SmallRunner(cell)
+    project = new_project(cell, "one", PIPELINE)
+    first_pipeline(cell, project)
+    job = until_job(first, 10)
+    taken_at = time.monotonic()
+    assert second.ask() is None, "handed out twice within the lease"
+    again = until_job(second, 90)
+    assert time.monotonic() - taken_at > 55, "handed out anew before the lease ended"
+    assert again["id"] == job["id"]
+    assert again["token"] != job["token"]
+    assert first.put(job, "running") == 403
+    assert first.say(job, 0, b"too late") == 403
+    assert second.put(again, "running") == 200
+    assert second.say(again, 0, b"hello\n") == 202
+    assert second.put(again, "success") == 200
+    assert project.jobs.get(job["id"]).status == "success"
+    assert project.jobs.get(job["id"]).trace() == b"hello\n"
+
+
+@pytest.mark.timeout(300)
+def test_a_client_that_only_sends_traces_keeps_its_job(cell: Lab) -> None:
+    runner, other = SmallRunner(cell), SmallRunner(cell)
+    project = new_project(cell, "one", PIPELINE)
+    first_pipeline(cell, project)
+    job = until_job(runner, 10)
+    offset, began = 0, time.monotonic()
+    while time.monotonic() - began < 182:
+        line = f"at {int(time.monotonic() - began)} s\n".encode()
+        assert runner.say(job, offset, line) == 202
+        offset += len(line)
+        assert other.ask() is None, "the job was handed out again"
+        time.sleep(5)
+    assert runner.put(job, "success") == 200
+    assert project.jobs.get(job["id"]).status == "success"
+    assert len(project.jobs.get(job["id"]).trace()) == offset
