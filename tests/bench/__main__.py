@@ -1,0 +1,158 @@
+"""`make bench`: figures of the whole stack, each beside a reference taken in the same run.
+
+Machines are noisy, so what counts is the ratio. Nothing here asserts a time; docs/performance.md keeps the figures.
+"""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from remuda.testing.client import connect, first_pipeline, new_project, wait_for
+from remuda.testing.lab import Lab
+
+AT_A_TIME = 20
+NOOP_JOBS = 200
+START_SAMPLES = 60
+SLEEPERS = 500
+
+MANY = """
+many:
+  parallel: {jobs}
+  variables: {{GIT_STRATEGY: none}}
+  script: ["{command}"]
+"""
+ONE = """
+one:
+  variables: {GIT_STRATEGY: none}
+  script: [":"]
+"""
+
+
+async def bare_spawns(count: int) -> float:
+    """Processes a second that plain asyncio starts and reaps, as many at a time as the stack runs jobs."""
+    gate = asyncio.Semaphore(AT_A_TIME)
+
+    async def spawn() -> None:
+        async with gate:
+            process = await asyncio.create_subprocess_exec("/bin/true")
+            await process.wait()
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(spawn())
+    return count / (time.perf_counter() - began)
+
+
+def seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+
+
+def show(name: str, figure: str, note: str = "") -> None:
+    print(f"{name:<58} {figure:>14}  {note}", flush=True)
+
+
+def noop_jobs(folder: Path) -> None:
+    """Jobs that do nothing, through cell, manager, agent and back."""
+    spawns = asyncio.run(bare_spawns(1000))
+    with Lab(folder / "noop", concurrent=AT_A_TIME) as lab:
+        project = new_project(lab, "noop", MANY.format(jobs=NOOP_JOBS, command=":"))
+        pipeline = first_pipeline(lab, project)
+        wait_for(lab, pipeline, 300)
+        jobs = pipeline.jobs.list(get_all=True)
+        took = max(seconds(job.finished_at) for job in jobs) - min(seconds(job.created_at) for job in jobs)
+    rate = NOOP_JOBS / took
+    show("bare spawn loop", f"{spawns:.0f}/s", f"{AT_A_TIME} at a time")
+    show("no-op jobs through the whole stack", f"{rate:.1f}/s", f"{NOOP_JOBS} jobs, {AT_A_TIME} at a time")
+    show("  ratio to the bare spawn loop", f"{rate / spawns:.4f}")
+
+
+def start_latency(folder: Path) -> None:
+    """From the moment a job may run to the moment its manager has acknowledged it, on an idle system."""
+    waits: list[float] = []
+    with Lab(folder / "start", concurrent=2) as lab:
+        project = new_project(lab, "start", ONE)
+        wait_for(lab, first_pipeline(lab, project))
+        for _ in range(START_SAMPLES):
+            pipeline = project.pipelines.create({"ref": "main"})
+            wait_for(lab, pipeline)
+            job: Any = pipeline.jobs.list(get_all=False)[0]
+            waits.append(float(job.queued_duration))
+    spawn = 1 / asyncio.run(bare_spawns(200))
+    waits.sort()
+    p50, p99 = statistics.median(waits), waits[min(len(waits) - 1, round(len(waits) * 0.99))]
+    show("enqueue to start, p50", f"{p50 * 1000:.1f} ms", f"{p50 / spawn:.1f} bare spawns")
+    show("enqueue to start, p99", f"{p99 * 1000:.1f} ms", f"{p99 / spawn:.1f} bare spawns")
+
+
+def resident(pid: int) -> int:
+    """Memory that only this process has, and its share of what others have too (PSS), in bytes."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def memory(folder: Path) -> None:
+    """Cell, manager and agent at rest, then with many jobs that sleep."""
+
+    def sizes() -> dict[str, int]:
+        cell, manager = lab.cell.process, lab.manager.process
+        assert cell is not None
+        assert manager is not None
+        return {
+            "cell": resident(cell.pid),
+            "manager": resident(manager.pid),
+            "agent": sum(resident(pid) for pid in lab.agent_pids()),
+        }
+
+    bare = subprocess.Popen([sys.executable, "-c", "import asyncio, sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    time.sleep(1)
+    reference = resident(bare.pid)
+    bare.communicate()
+    with Lab(folder / "memory", concurrent=SLEEPERS) as lab:
+        project = new_project(lab, "sleepers", ONE)
+        wait_for(lab, first_pipeline(lab, project))
+        at_rest = sizes()
+        pipelines = []
+        for number, share in enumerate([100] * (SLEEPERS // 100)):
+            text = MANY.format(jobs=share, command="sleep 600")
+            action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": f"{text}# {number}\n"}
+            project.commits.create({"branch": "main", "commit_message": "Sleep more", "actions": [action]})
+            pipelines.append(project.pipelines.list(get_all=False)[0])
+        client = connect(lab)
+        lab.wait_until(
+            lambda: len(client.projects.get(project.id).jobs.list(scope=["running"], get_all=True)) >= SLEEPERS,
+            f"{SLEEPERS} jobs run",
+            300,
+        )
+        busy = sizes()
+        for pipeline in pipelines:
+            pipeline.cancel()
+    show("a bare Python with asyncio", f"{reference / 2**20:.1f} MiB", "reference")
+    for part, size in at_rest.items():
+        grown = busy[part]
+        show(f"{part} at rest", f"{size / 2**20:.1f} MiB", f"{size / reference:.1f} of the reference")
+        show(
+            f"{part} with {SLEEPERS} sleeping jobs",
+            f"{grown / 2**20:.1f} MiB",
+            f"{(grown - size) / SLEEPERS / 1024:.0f} KiB a job",
+        )
+
+
+def main() -> None:
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
+    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name:
+        for part in (noop_jobs, start_latency, memory):
+            part(Path(name))
+
+
+if __name__ == "__main__":
+    main()
