@@ -1,4 +1,4 @@
-"""Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge turns them into status codes."""
+"""Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge gives status codes."""
 
 
 class CellError(Exception):
@@ -28,7 +28,11 @@ class InvalidError(CellError):
 
 
 class ForbiddenError(CellError):
-    """Known, but not allowed."""
+    """Known, but not allowed. `job_status` is what a runner is told of a job that it may not touch (any more)."""
+
+    def __init__(self, message: str, *, job_status: str | None = None) -> None:
+        super().__init__(message)
+        self.job_status = job_status
 
 
 class TooLargeError(CellError):

@@ -1,4 +1,4 @@
-"""What the cell's decisions need from outside: a store, traces, blobs. Each port has one contract suite in tests/contract.
+"""What the cell's decisions need from outside: a store, traces, blobs. Each has one contract suite in tests/contract.
 
 The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
 calls it inside the transaction with the current values; the function may be called more than once and must have no

@@ -1,4 +1,4 @@
-"""What a cell keeps, as values. The store holds them, `core/` computes new ones from old ones, nobody changes one in place.
+"""What a cell keeps, as values. The store holds them, `core/` makes new ones from old ones, nobody changes one in place.
 
 Every stored value carries the version of its meaning. Times are seconds since the epoch.
 """
@@ -80,6 +80,8 @@ class Pipeline(Value):
     user_id: int = USER_ID
     variables: dict[str, str] = {}
     """Given when the pipeline was created; they win over the file's."""
+    protected: bool = False
+    """Its ref is protected: its jobs get protected variables and may run on runners that take only such jobs."""
 
 
 class Job(Value):
@@ -98,6 +100,7 @@ class Job(Value):
     updated_at: float
     when: When = When.ON_SUCCESS
     allow_failure: bool = False
+    protected: bool = False
     tags: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
     artifacts_from: tuple[str, ...] = ()
@@ -124,6 +127,8 @@ class Job(Value):
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None
+    reported: str | None = None
+    """The final state that the runner sent, so that the same message sent twice is known as such."""
     trace_bytes: int = 0
     """Set when the trace is archived."""
     trace_checksum: str | None = None
@@ -141,7 +146,11 @@ class Job(Value):
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
-        return CapabilityKey(tags=frozenset(self.tags), protected=False, project_id=self.project_id)
+        return CapabilityKey(tags=frozenset(self.tags), protected=self.protected, project_id=self.project_id)
+
+    def status(self) -> str:
+        """The state in GitLab's words, for its API and the Job-Status header: a leased job counts as running."""
+        return JobState.RUNNING.value if self.state is JobState.LEASED else self.state.value
 
 
 class Runner(Value):

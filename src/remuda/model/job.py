@@ -5,7 +5,8 @@ Who may cause an event (a token, an epoch) is decided by the cell; what follows 
 `remuda.model.progress`.
 
 The invariants that the tests check on every path through the table:
-- a final state has no way out;
+- a final state has no way out, but for a skipped job, which never ran: it is revived when what it waited for is tried
+  again;
 - a job is handed out again only from LEASED, never after it has started;
 - from every state that is not final there is a way to a final one.
 """
@@ -53,6 +54,7 @@ class JobEvent(StrEnum):
     FAIL = "fail"
     CANCEL = "cancel"  # asked to stop; the runner can do so gracefully
     ABORT = "abort"  # stopped without asking the runner
+    REVIVE = "revive"  # what it waited for is tried again
 
 
 _S, _E = JobState, JobEvent
@@ -129,11 +131,11 @@ TRANSITIONS: dict[JobState, dict[JobEvent, JobState]] = {
     _S.SUCCESS: {},
     _S.FAILED: {},
     _S.CANCELED: {},
-    _S.SKIPPED: {},
+    _S.SKIPPED: {_E.REVIVE: _S.CREATED},
 }
 
-FINAL = frozenset(state for state, ways in TRANSITIONS.items() if not ways)
-"""States a job never leaves."""
+FINAL = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED, JobState.SKIPPED})
+"""States in which a job is over. Only a revival leads out of one, and only out of SKIPPED."""
 
 HELD = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
 """States in which a runner has the job: only here does a job token open anything."""

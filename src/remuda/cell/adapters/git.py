@@ -1,0 +1,315 @@
+"""The bare repositories of a cell, worked on by the `git` program.
+
+Decided here: how git is called (its own settings only, never the machine's or the user's; no prompt, a deadline) and
+what its answers mean. Which refs start a pipeline is decided in `remuda.cell.projects`; serving them to clients is
+`remuda.cell.adapters.git_http`.
+
+Invariant: a repository's folder name comes from the cell, never from a user; every name that a user gave is checked or
+stands behind `--end-of-options`.
+"""
+
+import asyncio
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from remuda.cell.adapters.git_changes import Entry, NewCommit, fast_import, is_branch_name
+from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
+
+DEADLINE_SECONDS = 60
+KEPT_COMMITS = 4096
+"""How many commits are remembered: they never change, and lists of jobs name the same few again and again."""
+
+_SETTINGS = {
+    "safe.directory": "*",
+    "core.fsync": "committed",
+    "core.logAllRefUpdates": "false",
+    "http.receivepack": "true",
+    "http.getanyfile": "false",
+    "uploadpack.allowAnySHA1InWant": "true",
+    "uploadpack.allowFilter": "true",
+    "receive.advertisePushOptions": "true",
+    "receive.autogc": "false",
+    # The cell alone makes these; hidden refs are neither offered to a push nor taken from one.
+    "receive.hideRefs": "refs/pipelines",
+    "gc.auto": "0",
+}
+
+# Leaves a file named after each pushed commit, so that the wish survives the death of the cell.
+_PRE_RECEIVE = """#!/bin/sh
+skip=
+i=0
+while [ "$i" -lt "${GIT_PUSH_OPTION_COUNT:-0}" ]; do
+  eval "option=\\${GIT_PUSH_OPTION_$i}"
+  [ "$option" = ci.skip ] && skip=yes
+  i=$((i + 1))
+done
+while read -r old new ref; do
+  if [ "$skip" ]; then
+    mkdir -p "$GIT_DIR/ci-skip" && : >"$GIT_DIR/ci-skip/$new" || exit 1
+  fi
+done
+"""
+
+_LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
+_DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+
+
+class GitError(CellError):
+    """git could not do it; the text is git's own."""
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit's head."""
+
+    sha: str
+    parents: tuple[str, ...]
+    author_name: str
+    author_email: str
+    authored_at: float
+    committer_name: str
+    committer_email: str
+    committed_at: float
+    message: str
+
+    @property
+    def title(self) -> str:
+        """The first line."""
+        return self.message.split("\n", 1)[0].strip()
+
+
+class GitRepos:
+    """All repositories below one folder."""
+
+    def __init__(self, root: Path, hooks: Path) -> None:
+        self.root = root
+        self._hooks = hooks
+        self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
+        settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
+        self.environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LC_ALL": "C",
+            "HOME": str(root),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_COUNT": str(len(settings)),
+        }
+        for number, (key, value) in enumerate(settings.items()):
+            self.environment[f"GIT_CONFIG_KEY_{number}"] = key
+            self.environment[f"GIT_CONFIG_VALUE_{number}"] = value
+
+    def prepare(self) -> None:
+        """Make the folders and the hook that notes which pushes want no pipeline."""
+        if shutil.which("git", path=self.environment["PATH"]) is None:
+            raise CellError("git is not installed or not on PATH; the cell keeps its repositories with it")
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._hooks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hook = self._hooks / "pre-receive"
+        hook.write_text(_PRE_RECEIVE)
+        hook.chmod(0o700)
+
+    def path(self, repo: str) -> Path:
+        """Where a repository lies."""
+        return self.root / repo
+
+    async def create(self, repo: str, default_branch: str) -> None:
+        """Make an empty repository; again is no mistake."""
+        self.path(repo).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._git("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", repo)
+
+    async def remove(self, repo: str) -> None:
+        """Remove a repository that nothing refers to."""
+        await asyncio.to_thread(shutil.rmtree, self.path(repo), ignore_errors=True)
+
+    async def refs(self, repo: str) -> dict[str, str]:
+        """Branches and tags with the commit each leads to; a tag on something else than a commit is left out."""
+        kinds = "%(refname)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
+        out = await self._git("for-each-ref", f"--format={kinds}", "refs/heads", "refs/tags", repo=repo)
+        found = {}
+        for line in out.decode(errors="replace").splitlines():
+            ref, kind, sha, inner_kind, inner_sha = line.split("\0")
+            if kind == "commit":
+                found[ref] = sha
+            elif inner_kind == "commit":
+                found[ref] = inner_sha
+        return found
+
+    async def resolve(self, repo: str, name: str) -> str | None:
+        """The commit of a branch, a tag or a commit's (short) name."""
+        candidates = [f"refs/heads/{name}", f"refs/tags/{name}"] if is_branch_name(name) else []
+        if 7 <= len(name) <= 64 and all(char in "0123456789abcdef" for char in name):
+            candidates.append(name)
+        for candidate in candidates:
+            sha = await self.commit_of(repo, candidate)
+            if sha is not None:
+                return sha
+        return None
+
+    async def commit_of(self, repo: str, ref: str) -> str | None:
+        """The commit a full ref leads to."""
+        code, out, _ = await self._call("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}", repo=repo)
+        return out.decode().strip() if code == 0 else None
+
+    async def is_empty(self, repo: str) -> bool:
+        """Whether there is no branch yet."""
+        return not await self._git("for-each-ref", "--count=1", "refs/heads", repo=repo)
+
+    def head(self, repo: str) -> str | None:
+        """The default branch as clients see it."""
+        try:
+            text = (self.path(repo) / "HEAD").read_text()
+        except OSError:
+            return None
+        return text.strip().removeprefix("ref: refs/heads/") if text.startswith("ref: refs/heads/") else None
+
+    async def put_head(self, repo: str, branch: str) -> None:
+        """Make a branch the default one."""
+        await self._git("symbolic-ref", "HEAD", f"refs/heads/{branch}", repo=repo)
+
+    def has_ref_file(self, repo: str, ref: str) -> bool:
+        """Whether a ref is there, without asking git; a packed one is not seen."""
+        return (self.path(repo) / ref).is_file()
+
+    async def put_ref(self, repo: str, ref: str, sha: str) -> None:
+        """Let a ref lead to a commit."""
+        await self._git("update-ref", ref, sha, repo=repo)
+
+    def wants_no_pipeline(self, repo: str, sha: str) -> bool:
+        """Whether the push that brought this commit said so."""
+        return (self.path(repo) / "ci-skip" / sha).exists()
+
+    async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
+        """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
+        process = await self._start("cat-file", "blob", f"{sha}:{path}", repo=repo)
+        assert process.stdout is not None
+        content = bytearray()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while piece := await process.stdout.read(65536):
+                    content += piece
+                    if len(content) > limit_bytes:
+                        raise TooLargeError(f"{path} is larger than {limit_bytes} bytes")
+                code = await process.wait()
+        finally:
+            await _end(process)
+        return bytes(content) if code == 0 else None
+
+    async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
+        """All files of a commit."""
+        out = await self._git("ls-tree", "-r", "-z", "--full-tree", sha, repo=repo)
+        files = {}
+        for line in out.split(b"\0")[:-1]:
+            head, _, path = line.partition(b"\t")
+            mode, _, name = head.decode().split(" ")
+            files[path.decode(errors="surrogateescape")] = Entry(mode, name)
+        return files
+
+    async def commit(self, repo: str, sha: str) -> Commit | None:
+        """A commit's head."""
+        known = self._commits.get((repo, sha))
+        if known is not None:
+            self._commits.move_to_end((repo, sha))
+            return known
+        try:
+            found = await self.log(repo, sha, skip=0, count=1)
+        except GitError:
+            return None
+        if not found:
+            return None
+        self._commits[(repo, sha)] = found[0]
+        if len(self._commits) > KEPT_COMMITS:
+            self._commits.popitem(last=False)
+        return found[0]
+
+    async def log(self, repo: str, sha: str, *, skip: int, count: int) -> Sequence[Commit]:
+        """Commits from one backwards."""
+        form = "--format=" + "%x00".join(_LOG_FIELDS)
+        out = await self._git(
+            "log", "-z", form, f"--skip={skip}", f"--max-count={count}", "--end-of-options", sha, "--", repo=repo
+        )
+        fields = out.decode(errors="replace").split("\0")
+        size = len(_LOG_FIELDS)
+        return [_commit(fields[at : at + size]) for at in range(0, len(fields) - size + 1, size)]
+
+    async def count(self, repo: str, sha: str) -> int:
+        """How many commits lead up to this one."""
+        return int(await self._git("rev-list", "--count", "--end-of-options", sha, "--", repo=repo))
+
+    async def add_commit(self, repo: str, commit: NewCommit) -> str:
+        """Make a commit and move its branch there; ConflictError when the branch has moved meanwhile."""
+        code, out, err = await self._call(
+            "fast-import", "--quiet", "--done", "--date-format=raw", repo=repo, stdin=fast_import(commit)
+        )
+        if code == 0:
+            return out.decode().strip()
+        if b"Not updating" in err or b"cannot lock ref" in err:
+            raise ConflictError(f"the branch {commit.branch} was changed meanwhile")
+        raise _failure("fast-import", err)
+
+    async def _git(self, *args: str, repo: str | None = None) -> bytes:
+        code, out, err = await self._call(*args, repo=repo)
+        if code != 0:
+            raise _failure(args[0], err)
+        return out
+
+    async def _call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
+        process = await self._start(*args, repo=repo, with_input=bool(stdin))
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                out, err = await process.communicate(b"".join(stdin) if stdin else None)
+                return await process.wait(), out, err
+        except TimeoutError:
+            raise GitError(f"git {args[0]} took longer than {DEADLINE_SECONDS} s") from None
+        finally:
+            await _end(process)
+
+    async def _start(self, *args: str, repo: str | None = None, with_input: bool = False) -> asyncio.subprocess.Process:
+        where = ("--git-dir", str(self.path(repo))) if repo else ("-C", str(self.root))
+        return await spawn_git(*where, *args, environment=self.environment, with_input=with_input)
+
+
+async def spawn_git(*args: str, environment: Mapping[str, str], with_input: bool) -> asyncio.subprocess.Process:
+    """Start git; StoreError when the machine cannot start programs now."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            "git",
+            *args,
+            stdin=asyncio.subprocess.PIPE if with_input else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+    except OSError as error:
+        raise StoreError(f"cannot start git: {error}") from error
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def _failure(command: str, err: bytes) -> CellError:
+    text = err.decode(errors="replace").strip()[-500:] or "no message"
+    kind = StoreError if any(cause in text for cause in _DISK) else GitError
+    return kind(f"git {command}: {text}")
+
+
+def _commit(fields: Sequence[str]) -> Commit:
+    sha, parents, author, author_email, authored, committer, committer_email, committed, message = fields
+    return Commit(
+        sha=sha,
+        parents=tuple(parents.split()),
+        author_name=author,
+        author_email=author_email,
+        authored_at=float(authored),
+        committer_name=committer,
+        committer_email=committer_email,
+        committed_at=float(committed),
+        message=message,
+    )

@@ -1,0 +1,333 @@
+"""The store in memory: the public twin of the SQLite store, for unit tests and short-lived cells.
+
+It decides nothing. No method awaits anything, so each is one transaction as far as the event loop can see; a method
+that raises has changed nothing, because every check stands before the first change.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from remuda.cell.core import lifecycle
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.ports import Applied, Changes
+from remuda.cell.values import (
+    Artifact,
+    Family,
+    Job,
+    NewJob,
+    Page,
+    Pipeline,
+    Project,
+    ProjectVariable,
+    Runner,
+    RunnerManager,
+    StepResult,
+    UserToken,
+)
+from remuda.lib.ids import range_of_cell
+from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import JobSpec
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A store that is gone with its process."""
+
+    def __init__(self, cell_id: int = 1) -> None:
+        self._ids = range_of_cell(cell_id)
+        self._last_id: dict[str, int] = {}
+        self._keys: dict[str, bytes] = {}
+        self._settings: dict[str, str] = {}
+        self._user_tokens: dict[str, UserToken] = {}
+        self._projects: dict[ProjectId, Project] = {}
+        self._variables: dict[tuple[ProjectId, str], ProjectVariable] = {}
+        self._seen: dict[tuple[ProjectId, str], str] = {}
+        self._pipelines: dict[PipelineId, Pipeline] = {}
+        self._jobs: dict[JobId, Job] = {}
+        self._jobs_of: dict[PipelineId, dict[JobId, None]] = {}
+        self._specs: dict[JobId, JobSpec] = {}
+        self._runners: dict[RunnerId, Runner] = {}
+        self._managers: dict[tuple[RunnerId, str], RunnerManager] = {}
+        self._results: dict[JobId, list[StepResult]] = {}
+        self._artifacts: dict[tuple[JobId, str], Artifact] = {}
+
+    def _draw(self, table: str) -> int:
+        number = self._ids.after(self._last_id.get(table))
+        self._last_id[table] = number
+        return number
+
+    async def close(self) -> None:
+        return
+
+    async def writable(self) -> None:
+        return
+
+    # keys and people
+
+    async def signing_keys(self) -> Mapping[str, bytes]:
+        return dict(self._keys)
+
+    async def add_signing_key(self, kid: str, pem: bytes) -> None:
+        if kid in self._keys:
+            raise ConflictError(f"there is a signing key {kid} already")
+        self._keys[kid] = pem
+
+    async def setting(self, name: str) -> str | None:
+        return self._settings.get(name)
+
+    async def put_setting(self, name: str, value: str) -> None:
+        self._settings[name] = value
+
+    async def user_token(self, token_hash: str) -> UserToken | None:
+        return self._user_tokens.get(token_hash)
+
+    async def user_tokens(self) -> Sequence[UserToken]:
+        return list(self._user_tokens.values())
+
+    async def put_user_token(self, token: UserToken) -> None:
+        self._user_tokens[token.token_hash] = token
+
+    # projects
+
+    async def add_project(self, project: Project) -> Project:
+        if await self.project_by_path(project.path):
+            raise ConflictError(f"there is a project {project.path} already")
+        project = replace(project, id=ProjectId(self._draw("projects")))
+        self._projects[project.id] = project
+        return project
+
+    async def project(self, project_id: ProjectId) -> Project | None:
+        return self._projects.get(project_id)
+
+    async def project_by_path(self, path: str) -> Project | None:
+        wanted = path.casefold()
+        return next((project for project in self._projects.values() if project.path.casefold() == wanted), None)
+
+    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
+        wanted = search.casefold()
+        return _page((p for p in self._projects.values() if wanted in f"{p.path}\n{p.name}".casefold()), page)
+
+    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
+        return [self._variables[at] for at in sorted(self._variables) if at[0] == project_id]
+
+    async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
+        at = (variable.project_id, variable.key)
+        if (at in self._variables) is not replace:
+            return False
+        self._variables[at] = variable
+        return True
+
+    async def remove_variable(self, project_id: ProjectId, key: str) -> bool:
+        return _removed(self._variables, (project_id, key))
+
+    # pipelines
+
+    async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
+        return {ref: sha for (owner, ref), sha in self._seen.items() if owner == project_id}
+
+    async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
+        for ref, sha in refs.items():
+            if sha is None:
+                self._seen.pop((project_id, ref), None)
+            else:
+                self._seen[project_id, ref] = sha
+
+    async def add_pipeline(
+        self, pipeline: Pipeline, jobs: Sequence[NewJob], *, now: float, sees: tuple[str, str] | None = None
+    ) -> Family:
+        if pipeline.project_id not in self._projects:
+            raise NotFoundError(f"there is no project {pipeline.project_id}")
+        iids = (old.iid for old in self._pipelines.values() if old.project_id == pipeline.project_id)
+        pipeline = replace(pipeline, id=PipelineId(self._draw("pipelines")), iid=max(iids, default=0) + 1)
+        self._pipelines[pipeline.id] = pipeline
+        self._jobs_of[pipeline.id] = {}
+        for new in jobs:
+            job = lifecycle.new_job(new, pipeline, JobId(self._draw("jobs")), now)
+            self._put_job(job, new.spec)
+        self._apply(lifecycle.begin(self._family(pipeline), now))
+        if sees:
+            self._seen[pipeline.project_id, sees[0]] = sees[1]
+        return self._family(self._pipelines[pipeline.id])
+
+    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+        return self._pipelines.get(pipeline_id)
+
+    async def pipelines(
+        self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
+    ) -> tuple[Sequence[Pipeline], int]:
+        return _page(
+            (
+                pipeline
+                for pipeline in self._pipelines.values()
+                if pipeline.project_id == project_id
+                and ref in ("", pipeline.ref)
+                and status in ("", pipeline.status)
+                and sha in ("", pipeline.sha)
+            ),
+            page,
+        )
+
+    async def family(self, pipeline_id: PipelineId) -> Family | None:
+        pipeline = self._pipelines.get(pipeline_id)
+        return self._family(pipeline) if pipeline else None
+
+    def _family(self, pipeline: Pipeline) -> Family:
+        jobs = (self._jobs[job_id] for job_id in self._jobs_of[pipeline.id])
+        return Family(pipeline=pipeline, jobs=tuple(job for job in jobs if not job.retried))
+
+    # jobs
+
+    async def job(self, job_id: JobId) -> Job | None:
+        return self._jobs.get(job_id)
+
+    async def job_spec(self, job_id: JobId) -> JobSpec | None:
+        return self._specs.get(job_id)
+
+    async def jobs(
+        self,
+        page: Page,
+        *,
+        project_id: ProjectId | None = None,
+        pipeline_id: PipelineId | None = None,
+        states: Sequence[str] = (),
+        with_retried: bool = False,
+    ) -> tuple[Sequence[Job], int]:
+        return _page(
+            (
+                job
+                for job in self._jobs.values()
+                if project_id in (None, job.project_id)
+                and pipeline_id in (None, job.pipeline_id)
+                and (not states or job.state in states)
+                and (with_retried or not job.retried)
+            ),
+            page,
+        )
+
+    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+        job = self._jobs.get(job_id)
+        changed = decide(job) if job else None
+        if changed is not None:
+            self._put_job(changed)
+        return changed
+
+    async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        pipeline = self._pipelines.get(pipeline_id)
+        if pipeline is None:
+            raise NotFoundError(f"there is no pipeline {pipeline_id}")
+        return self._apply(decide(self._family(pipeline)))
+
+    def _apply(self, changes: Changes) -> Applied:
+        applied = list(changes.jobs)
+        for job in changes.jobs:
+            self._put_job(job)
+        for retry in changes.retries:
+            job = replace(retry.job, id=JobId(self._draw("jobs")))
+            self._put_job(job, self._specs[retry.of])
+            applied.append(job)
+        if changes.pipeline:
+            self._pipelines[changes.pipeline.id] = changes.pipeline
+        return Applied(jobs=tuple(applied), pipeline=changes.pipeline)
+
+    def _put_job(self, job: Job, spec: JobSpec | None = None) -> None:
+        self._jobs[job.id] = job
+        self._jobs_of[job.pipeline_id][job.id] = None
+        if spec:
+            self._specs[job.id] = spec
+
+    async def pending_jobs(self) -> Sequence[Job]:
+        return [job for job in self._jobs.values() if job.state is JobState.PENDING]
+
+    async def held_jobs(self) -> Sequence[Job]:
+        return [job for job in self._jobs.values() if job.state in HELD]
+
+    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        for job in self._jobs.values():
+            if job.state is JobState.LEASED and (job.runner_id, job.request_id) == (runner_id, request_id):
+                return job
+        return None
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        return Counter(job.state.value for job in self._jobs.values())
+
+    # runners
+
+    async def add_runner(self, runner: Runner) -> Runner:
+        if await self.runner_by_token(runner.token_hash):
+            raise ConflictError("there is a runner with this token already")
+        runner = replace(runner, id=RunnerId(self._draw("runners")))
+        self._runners[runner.id] = runner
+        return runner
+
+    async def runner(self, runner_id: RunnerId) -> Runner | None:
+        return self._runners.get(runner_id)
+
+    async def runner_by_token(self, token_hash: str) -> Runner | None:
+        return next((runner for runner in self._runners.values() if runner.token_hash == token_hash), None)
+
+    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]:
+        return _page(self._runners.values(), page)
+
+    async def put_runner(self, runner: Runner) -> None:
+        if runner.id not in self._runners:
+            raise NotFoundError(f"there is no runner {runner.id}")
+        self._runners[runner.id] = runner
+
+    async def remove_runner(self, runner_id: RunnerId) -> bool:
+        for at in [at for at in self._managers if at[0] == runner_id]:
+            del self._managers[at]
+        return _removed(self._runners, runner_id)
+
+    async def put_manager(self, manager: RunnerManager) -> None:
+        if manager.runner_id not in self._runners:
+            raise NotFoundError(f"there is no runner {manager.runner_id}")
+        self._managers[manager.runner_id, manager.system_id] = manager
+
+    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
+        return self._managers.get((runner_id, system_id))
+
+    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
+        return [self._managers[at] for at in sorted(self._managers) if at[0] == runner_id]
+
+    async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
+        return _removed(self._managers, (runner_id, system_id))
+
+    # results and artifacts
+
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
+        if job_id not in self._jobs:
+            raise NotFoundError(f"there is no job {job_id}")
+        stored = self._results.setdefault(job_id, [])
+        for result in sorted(results, key=lambda result: result.seq):
+            if result.seq == len(stored) + 1:
+                stored.append(result)
+        return len(stored) + 1
+
+    async def results(self, job_id: JobId) -> Sequence[StepResult]:
+        return list(self._results.get(job_id, ()))
+
+    async def put_artifact(self, artifact: Artifact) -> Artifact:
+        if artifact.job_id not in self._jobs:
+            raise NotFoundError(f"there is no job {artifact.job_id}")
+        return self._artifacts.setdefault((artifact.job_id, artifact.type), artifact)
+
+    async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
+        return [self._artifacts[at] for at in sorted(self._artifacts) if at[0] == job_id]
+
+
+def _page(values: Iterable[T], page: Page) -> tuple[list[T], int]:
+    """Newest first: every dictionary here keeps the order in which things came."""
+    newest_first = list(values)[::-1]
+    start = (page.number - 1) * page.size
+    return newest_first[start : start + page.size], len(newest_first)
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def _removed(values: dict[K, T], key: K) -> bool:
+    return values.pop(key, None) is not None

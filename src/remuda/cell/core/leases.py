@@ -1,0 +1,88 @@
+"""The hand-out of one job: lease, acknowledgement, release, and when silence means that the runner is gone.
+
+Decided here is what happens to the job alone; what follows for its pipeline is in `lifecycle`. Dispatch calls these
+inside the store's transaction.
+
+Invariant: the epoch grows with every lease and with nothing else, so a token of an earlier hand-out opens nothing.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.values import Job
+from remuda.model.job import STARTED, JobEvent, JobState, RunnerId, after
+
+_TOUCHES_PER_SILENCE = 60
+"""How many times the keep-alive is stored within the silence that is allowed; more writes would tell nothing new."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gets a job, and until when it must have spoken."""
+
+    runner_id: RunnerId
+    system_id: str | None
+    request_id: str | None
+    until: float
+    graceful_cancel: bool = False
+
+
+def lease(job: Job, terms: Lease, now: float) -> Job | None:
+    """The job handed out; None when it does not wait any more."""
+    if job.state is not JobState.PENDING:
+        return None
+    return replace(
+        job,
+        state=after(job.state, JobEvent.LEASE),
+        epoch=job.epoch + 1,
+        runner_id=terms.runner_id,
+        system_id=terms.system_id,
+        request_id=terms.request_id,
+        lease_until=terms.until,
+        graceful_cancel=terms.graceful_cancel,
+        leased_at=now,
+        updated_at=now,
+    )
+
+
+def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
+    """The runner spoke: started now, or still alive. None when it is not the one that has the job."""
+    if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
+        return None
+    if job.state is not JobState.LEASED:
+        return replace(job, updated_at=now)
+    return replace(job, state=after(job.state, JobEvent.ACKNOWLEDGE), started_at=now, updated_at=now, lease_until=None)
+
+
+def release(job: Job, epoch: int, now: float) -> Job | None:
+    """Back to the queue; None when the runner has spoken or the lease is another's. The wait goes on from its start."""
+    if job.epoch != epoch or job.state is not JobState.LEASED:
+        return None
+    return replace(
+        job,
+        state=after(job.state, JobEvent.RELEASE),
+        runner_id=None,
+        system_id=None,
+        request_id=None,
+        lease_until=None,
+        graceful_cancel=False,
+        leased_at=None,
+        updated_at=now,
+    )
+
+
+def needs_touch(job: Job, now: float, silent_seconds: float) -> bool:
+    """Whether this sign of life has to be stored."""
+    return job.state is JobState.LEASED or now - job.updated_at >= silent_seconds / _TOUCHES_PER_SILENCE
+
+
+def deadline(job: Job, *, since: float, lease_seconds: float, silent_seconds: float) -> float | None:
+    """When the runner that has this job counts as gone; None when nobody has it.
+
+    `since` is when this process began to listen: nobody is gone because the cell itself was away. A started job gets
+    a little more than the allowed silence, because its last signs of life may not have been stored.
+    """
+    if job.state is JobState.LEASED:
+        return max(job.lease_until or 0.0, since + lease_seconds)
+    if job.state in STARTED:
+        return max(job.updated_at, since) + silent_seconds * (1 + 1 / _TOUCHES_PER_SILENCE)
+    return None
