@@ -1,0 +1,314 @@
+"""YAML text to a tree of values that know their place in the file.
+
+Decided here: what a plain scalar is (text, number, boolean, null, as Ruby's Psych sees it, because that is what
+GitLab reads files with), how anchors, aliases and `<<` unfold, and that a file stays within its bounds. What keys
+and values mean is not decided here. Called by `compile` only.
+
+The tree is built from parser events with a stack of our own, not with PyYAML's composer: that one recurses,
+puts no bound on aliases, and cannot go on after a doubled key. An alias is the anchor's node itself, so that a
+mistake in it points to where it is written; it is counted as if it were copied, which is what a YAML bomb
+lives on.
+
+Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases unfolded, so that
+readers may recurse; lines and columns start at 1; entries of a table are in the order GitLab would have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from remuda.pipeline.errors import Place, Report, printable, quoted
+from remuda.pipeline.keywords import NOT_YET
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 1024 * 1024
+MAX_NODES = 100_000
+MAX_DEPTH = 100
+
+Kind = Literal["text", "number", "true", "false", "null"]
+
+
+class Scalar(msgspec.Struct, frozen=True, kw_only=True):
+    """A single value as it was written."""
+
+    text: str
+    kind: Kind
+    line: int
+    column: int
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """A list."""
+
+    items: tuple[Node, ...]
+    line: int
+    column: int
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A map. Keys are held by their text; their kind (a job called `1`) is the reader's business."""
+
+    entries: dict[str, Entry]
+    line: int
+    column: int
+
+
+class Opaque(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that cannot be read and whose mistake is already reported: readers pass over it in silence."""
+
+    line: int
+    column: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A key with its value."""
+
+    key: Scalar
+    value: Node
+
+
+Node = Scalar | Items | Table | Opaque
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUES = frozenset({"true", "yes", "on"})
+_FALSES = frozenset({"false", "no", "off"})
+_NUMBER = re.compile(
+    r"[-+]?(0x[0-9a-f_]+|0b[01_]+|([0-9][0-9_,]*(\.[0-9_]*)?|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?|\.inf)|\.nan",
+    re.IGNORECASE | re.ASCII,
+)
+# What YAML lets a file contain, the byte order mark in the middle excepted.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_YAML_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))
+
+
+def read_document(text: str, report: Report) -> Node:
+    """The tree of the file. What makes the rest unreadable raises through `report` at once."""
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
+        report.stop(Place(), "", f"the file is larger than {MAX_BYTES} bytes", "split the work over smaller pipelines")
+    if bad := _FORBIDDEN.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
+        report.stop(
+            Place(line=line, column=column),
+            "",
+            f"broken YAML: the character U+{ord(bad[0]):04X} is not allowed",
+            "remove it, or write it as an escape in double quotes",
+        )
+
+    import yaml  # not at the top: commands that read no pipeline should not pay for it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    builder = _Builder(report)
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        _broken(error, text, report)
+    if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.kind == "null"):
+        report.stop(Place(), "", "the file is empty", 'write at least one job with a "script"')
+    return builder.root
+
+
+class _Open(msgspec.Struct, kw_only=True):
+    """A list or map whose end has not been read yet."""
+
+    at: Place
+    anchor: str | None
+    is_table: bool
+    opaque: bool
+    children: list[Node]
+    nodes: int = 1
+    height: int = 1
+
+
+class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished node that aliases may name, with what a copy of it would add."""
+
+    node: Node
+    nodes: int
+    height: int
+
+
+class _Builder:
+    """Takes parser events one by one and leaves the finished tree in `root`."""
+
+    def __init__(self, report: Report) -> None:
+        self.root: Node | None = None
+        self._report = report
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Anchored] = {}
+        self._nodes = 0
+
+        import yaml
+
+        self._handlers: dict[type[yaml.Event], Callable[[Any], None]] = {
+            yaml.DocumentStartEvent: self._document,
+            yaml.ScalarEvent: self._scalar,
+            yaml.AliasEvent: self._alias,
+            yaml.MappingStartEvent: self._open,
+            yaml.SequenceStartEvent: self._open,
+            yaml.MappingEndEvent: self._close,
+            yaml.SequenceEndEvent: self._close,
+        }
+
+    def take(self, event: yaml.Event) -> None:
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _document(self, event: yaml.DocumentStartEvent) -> None:
+        if self.root is None:
+            return
+        if isinstance(self.root, Table) and (spec := self.root.entries.get("spec")):
+            self._report.stop(spec.key, "spec", 'the key "spec" is not supported yet', NOT_YET)
+        self._report.stop(_place(event), "", "the file holds more than one YAML document", 'remove the "---" line')
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        at = _place(event)
+        node: Node
+        if self._readable(event.tag, at):
+            plain = (event.implicit[0] and event.tag is None) or event.tag in _KNOWN_TAGS - {_YAML_TAG + "str"}
+            kind = _kind(event.value) if plain else "text"
+            node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column)
+        else:
+            node = Opaque(line=at.line, column=at.column)
+        self._add(node, at, event.anchor, nodes=1, height=1)
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        at = _place(event)
+        is_table = type(event).__name__ == "MappingStartEvent"
+        opaque = not self._readable(event.tag, at)
+        # An alias inside the value it names finds the older anchor of that name, or none.
+        self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, opaque=opaque, children=[]))
+        self._check_depth(at, 0)
+
+    def _close(self, _event: yaml.CollectionEndEvent) -> None:
+        frame = self._stack.pop()
+        line, column = frame.at.line, frame.at.column
+        node: Node
+        if frame.opaque:
+            node = Opaque(line=line, column=column)
+        elif frame.is_table:
+            node = Table(entries=self._entries(frame.children), line=line, column=column)
+        else:
+            node = Items(items=tuple(frame.children), line=line, column=column)
+        self._add(node, frame.at, frame.anchor, nodes=frame.nodes, height=frame.height, own=1)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        at, name = _place(event), event.anchor or ""
+        target = self._anchors.get(name)
+        if target is None:
+            inside = any(frame.anchor == name for frame in self._stack)
+            reason = "refers to the value it stands in" if inside else "has no anchor before it"
+            self._report.add(at, "", f"the alias *{printable(name)} {reason}", f"write &{printable(name)} first")
+            target = _Anchored(node=Opaque(line=at.line, column=at.column), nodes=1, height=1)
+        self._check_depth(at, target.height)
+        self._add(target.node, at, None, nodes=target.nodes, height=target.height)
+
+    def _add(
+        self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
+    ) -> None:
+        """Put a finished node into what it stands in. `own`: how many of its nodes are not counted yet."""
+        self._nodes += nodes if own is None else own
+        if self._nodes > MAX_NODES:
+            self._report.stop(
+                at,
+                "",
+                f"the file has more than {MAX_NODES} values with its aliases unfolded",
+                "use fewer values and aliases",
+            )
+        if anchor is not None:
+            self._anchors[anchor] = _Anchored(node=node, nodes=nodes, height=height)
+        if self._stack:
+            parent = self._stack[-1]
+            parent.children.append(node)
+            parent.nodes += nodes
+            parent.height = max(parent.height, height + 1)
+        else:
+            self.root = node
+
+    def _check_depth(self, at: Place, more: int) -> None:
+        if len(self._stack) + more > MAX_DEPTH:
+            self._report.stop(at, "", f"values are nested deeper than {MAX_DEPTH} levels", "nest less")
+
+    def _readable(self, tag: str | None, at: Place) -> bool:
+        if tag is None or tag in ("!", *_KNOWN_TAGS):
+            return True
+        if tag == "!reference":
+            self._report.add(at, "!reference", "the tag !reference is not supported yet", "use an anchor instead")
+        else:
+            shown = tag.replace(_YAML_TAG, "!!")
+            self._report.add(at, "", f"unknown YAML tag {quoted(shown)}", "remove the tag")
+        return False
+
+    def _entries(self, children: list[Node]) -> dict[str, Entry]:
+        """Keys with values, `<<` unfolded in the order of the file: what comes later wins, as in Psych."""
+        entries: dict[str, Entry] = {}
+        written: dict[str, Scalar] = {}
+        for key, value in zip(children[::2], children[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                if not isinstance(key, Opaque):
+                    self._report.add(key, "", "a key must be text, not a list or a map", "use a plain name")
+            elif key.text == "<<":
+                entries.update(self._merged(key, value))
+            elif key.text in written:
+                first = written[key.text].line
+                self._report.add(
+                    key, key.text, f"duplicate key {quoted(key.text)}", f"the first one is on line {first}; keep one"
+                )
+            else:
+                written[key.text] = key
+                entries[key.text] = Entry(key=key, value=value)
+        return entries
+
+    def _merged(self, key: Scalar, value: Node) -> dict[str, Entry]:
+        sources = value.items if isinstance(value, Items) else (value,)
+        merged: dict[str, Entry] = {}
+        for source in reversed(sources):
+            if isinstance(source, Table):
+                merged.update(source.entries)
+            elif not isinstance(source, Opaque):
+                self._report.add(key, "<<", "<< must name a map or a list of maps", "give it an alias of a map")
+        return merged
+
+
+def _kind(text: str) -> Kind:
+    if text in _NULLS:
+        return "null"
+    lower = text.lower() if len(text) <= len("false") else text
+    if lower in _TRUES:
+        return "true"
+    if lower in _FALSES:
+        return "false"
+    return "number" if _NUMBER.fullmatch(text) else "text"
+
+
+def _place(event: yaml.Event) -> Place:
+    mark = event.start_mark
+    return Place(line=mark.line + 1, column=mark.column + 1) if mark else Place()
+
+
+def _broken(error: yaml.YAMLError, text: str, report: Report) -> None:
+    problem = getattr(error, "problem", None) or str(error)
+    context = getattr(error, "context", None)
+    context_mark = getattr(error, "context_mark", None)
+    mark = getattr(error, "problem_mark", None) or context_mark
+    at = Place(line=mark.line + 1, column=mark.column + 1) if mark else Place()
+    message = f"broken YAML: {printable(problem, 200)}"
+    if context:
+        message += f" {printable(context, 200)}"
+        if context_mark is not None and context_mark.line + 1 != at.line:
+            message += f" that starts on line {context_mark.line + 1}"
+    lines = text.splitlines()
+    line = lines[at.line - 1] if at.line <= len(lines) else ""
+    tab = "\t" in line[: len(line) - len(line.lstrip())]
+    suggestion = "indent with spaces, not with tabs" if tab else "check indentation, colons and quotes there"
+    report.stop(at, "", message, suggestion)

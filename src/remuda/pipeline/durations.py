@@ -1,0 +1,48 @@
+"""GitLab's way to write a span of time: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600".
+
+Decided here: what such a text is worth in seconds. A number without a unit is seconds; a month has 30 days
+and a year 365.25, as GitLab counts them. Number words ("one hour") are not understood.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_UNITS = {
+    "s sec secs second seconds": 1,
+    "m min mins minute minutes": _MINUTE,
+    "h hr hrs hour hours": _HOUR,
+    "d dy day days": _DAY,
+    "w wk wks week weeks": 7 * _DAY,
+    "mo mos mon month months": 30 * _DAY,
+    "y yr yrs year years": 31_557_600,
+}
+_SECONDS = {unit: seconds for units, seconds in _UNITS.items() for unit in units.split()}
+
+# Digits are bounded so that no text makes a number which a store cannot hold.
+_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]+)(?:\s*,\s*|\s+and\s+|\s*)", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2})", re.ASCII)
+_PLAIN = re.compile(r"\d{1,9}", re.ASCII)
+_LONGEST_SECONDS = 100 * 31_557_600
+
+
+def parse_duration(text: str) -> int | None:
+    """Whole seconds, or None when the text is no duration or longer than a hundred years."""
+    words = text.strip().lower()
+    if _PLAIN.fullmatch(words):
+        seconds = float(words)
+    elif clock := _CLOCK.fullmatch(words):
+        hours, minutes, rest = (int(part or 0) for part in clock.groups())
+        seconds = hours * _HOUR + minutes * _MINUTE + rest
+    else:
+        seconds, at = 0.0, 0
+        while at < len(words):
+            term = _TERM.match(words, at)
+            if term is None or term[2] not in _SECONDS:
+                return None
+            seconds += float(term[1]) * _SECONDS[term[2]]
+            at = term.end()
+        if at == 0 or words.endswith(","):
+            return None
+    return int(seconds) if seconds <= _LONGEST_SECONDS else None

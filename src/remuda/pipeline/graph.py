@@ -1,0 +1,94 @@
+"""Who waits for whom, and whose artifacts a job gets.
+
+Decided here: the edges between jobs, by stages or by needs, and where needs run in a circle. When a job
+may start after its prerequisites ended is not decided here (the cell does, from states and `when`). Called
+by the cell when it stores a pipeline, and by the compiler to find circles.
+
+Invariant: linear in jobs plus needs. All jobs of a stage that wait by stage share one tuple, so a wide
+pipeline does not cost jobs squared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from remuda.pipeline.spec import JobSpec
+
+
+def upstream(spec: JobSpec, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
+    """The names of the jobs that `spec` waits for."""
+    if spec.needs is None:
+        ordered = sorted(jobs, key=_stage_index)
+        return tuple(job.name for job in ordered if job.stage_index < spec.stage_index)
+    names = {job.name for job in jobs}
+    return tuple(need.job for need in spec.needs if need.job in names)
+
+
+def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
+    """Each job's name with the names it waits for: its needs that exist, else all jobs of earlier stages."""
+    names = {job.name for job in jobs}
+    earlier = _by_stage(jobs, jobs)
+    return {
+        job.name: earlier[job.stage_index]
+        if job.needs is None
+        else tuple(need.job for need in job.needs if need.job in names)
+        for job in jobs
+    }
+
+
+def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
+    """Each job's name with the jobs whose artifacts it gets before it starts.
+
+    Only jobs that make artifacts count: those of earlier stages, or the needs that ask for artifacts.
+    """
+    makers = [job for job in jobs if job.artifacts is not None]
+    names = {job.name for job in makers}
+    earlier = _by_stage(makers, jobs)
+    return {
+        job.name: earlier[job.stage_index]
+        if job.needs is None
+        else tuple(need.job for need in job.needs if need.artifacts and need.job in names)
+        for job in jobs
+    }
+
+
+def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Every circle that a walk along the edges runs into: its names in order, the first one not repeated.
+
+    A walk with its own stack: a chain of needs may be longer than Python's.
+    """
+    done: set[str] = set()
+    for start in edges:
+        if start in done:
+            continue
+        path: dict[str, Iterator[str]] = {start: iter(edges[start])}
+        while path:
+            name = next(reversed(path))
+            for target in path[name]:
+                if target in path:
+                    trail = list(path)
+                    yield tuple(trail[trail.index(target) :])
+                elif target in edges and target not in done:
+                    path[target] = iter(edges[target])
+                    break
+            else:
+                done.add(name)
+                del path[name]
+
+
+def _by_stage(counted: Sequence[JobSpec], jobs: Sequence[JobSpec]) -> dict[int, tuple[str, ...]]:
+    """For each stage that has jobs, the names of the counted jobs in stages before it."""
+    before: dict[int, list[str]] = {index: [] for index in sorted({job.stage_index for job in jobs})}
+    for index, group in groupby(sorted(counted, key=_stage_index), key=_stage_index):
+        before[index] = [job.name for job in group]
+    earlier: dict[int, tuple[str, ...]] = {}
+    seen: tuple[str, ...] = ()
+    for index, names in before.items():
+        earlier[index] = seen
+        seen += tuple(names)
+    return earlier
+
+
+def _stage_index(job: JobSpec) -> int:
+    return job.stage_index

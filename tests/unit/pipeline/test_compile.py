@@ -1,0 +1,244 @@
+"""Whole files: what they compile to, and the mistakes of the top level."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline
+from remuda.pipeline.keywords import DEFAULT, JOB, TOP
+
+Jobs = Callable[[str], dict[str, JobSpec]]
+Mistakes = Callable[[str], list[str]]
+
+
+def test_the_smallest_pipeline() -> None:
+    pipeline = compile_pipeline("hello: {script: echo hello}")
+    assert pipeline == Pipeline(
+        stages=(".pre", "build", "test", "deploy", ".post"),
+        variables={},
+        jobs=(JobSpec(name="hello", stage="test", stage_index=2, script=("echo hello",), line=1),),
+    )
+
+
+def test_a_pipeline_survives_json() -> None:
+    text = "a: {script: x, parallel: 2, artifacts: {paths: [o]}}\nb: {script: y, needs: [a], variables: {V: 1}}"
+    pipeline = compile_pipeline(text)
+    assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
+
+
+def test_stages_keep_their_order_between_the_outer_ones(jobs: Jobs) -> None:
+    text = "stages: [.post, one, [two], one]\na: {stage: two, script: x}\nb: {stage: .pre, script: x}"
+    assert compile_pipeline(text).stages == (".pre", "one", "two", ".post")
+    assert {name: job.stage_index for name, job in jobs(text).items()} == {"a": 2, "b": 0}
+
+
+def test_defaults_apply_where_a_job_is_silent(jobs: Jobs) -> None:
+    found = jobs("""
+        default:
+          before_script: [setup]
+          after_script: [clean]
+          artifacts: {paths: [log]}
+          tags: [linux]
+          timeout: 10m
+          retry: 1
+        silent: {script: x}
+        own:
+          before_script: []
+          script: x
+          after_script: mine
+          artifacts: {untracked: true}
+          tags: [big, [arm]]
+          timeout: 20m
+          retry: {max: 2, when: [script_failure]}
+        empty:
+          script: x
+          artifacts: {}
+          tags:
+          retry: 0
+    """)
+    silent, own, empty = found["silent"], found["own"], found["empty"]
+    assert (silent.script, silent.after_script, silent.tags) == (("setup", "x"), ("clean",), ("linux",))
+    assert (silent.timeout_seconds, silent.retry_max, silent.retry_when) == (600, 1, ("always",))
+    assert silent.artifacts is not None
+    assert silent.artifacts.paths == ("log",)
+    assert (own.script, own.after_script, own.tags) == (("x",), ("mine",), ("big", "arm"))
+    assert (own.timeout_seconds, own.retry_max, own.retry_when) == (1200, 2, ("script_failure",))
+    assert own.artifacts is not None
+    assert (own.artifacts.paths, own.artifacts.untracked) == ((), True)
+    assert (empty.artifacts, empty.tags, empty.retry_max) == (None, ("linux",), 0)
+
+
+def test_scripts_at_the_top_level_are_defaults(jobs: Jobs, mistakes: Mistakes) -> None:
+    assert jobs("before_script: [a]\nafter_script: b\nj: {script: x}")["j"].script == ("a", "x")
+    found = mistakes("before_script: a\ndefault: {before_script: b}\nj: {script: x}")
+    assert len(found) == 1
+    assert found[0].startswith('1:1: before_script: "before_script" stands both here and in "default" (line 2)')
+
+
+def test_variables_of_the_job_win(jobs: Jobs) -> None:
+    found = jobs("""
+        variables: {A: all, B: all, C: {value: described, description: d}}
+        a: {script: x, variables: {B: own, D: {value: 1}}}
+        b: {script: x, variables: }
+    """)
+    assert found["a"].variables == {"A": "all", "B": "own", "C": "described", "D": "1"}
+    assert found["b"].variables == {"A": "all", "B": "all", "C": "described"}
+
+
+def test_hidden_jobs_are_only_for_anchors(jobs: Jobs) -> None:
+    found = jobs("""
+        .base: &base
+          script: &lines [one, two]
+          tags: [linux]
+        .anything: [1, {2: 3}]
+        .unused: {image: ruby, no-such-key: 1}
+        job:
+          <<: *base
+          script: [zero, *lines]
+    """)
+    assert list(found) == ["job"]
+    assert (found["job"].script, found["job"].tags, found["job"].line) == (("zero", "one", "two"), ("linux",), 7)
+
+
+def test_a_job_named_like_a_page_or_a_stage_is_a_job(jobs: Jobs) -> None:
+    assert list(jobs("pages: {script: x}\nstage: {script: y}\n'1': {script: z}")) == ["pages", "stage", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("just text", '1:1: must be a map of keywords and jobs at the top level, not the text "just text"'),
+        ("- a\n- b", "1:1: must be a map of keywords and jobs at the top level, not a list"),
+        ("stages: [a]", "1:1: the file has no jobs"),
+        (".hidden: {script: x}", "1:1: the file has no jobs"),
+        ("stags: [a]\nj: {script: x}", '1:1: stags: unknown key "stags"; did you mean "stages"?'),
+        ("varables: {A: b}\nj: {script: x}", '1:1: varables: unknown key "varables"; did you mean "variables"?'),
+        ("include: x.yml", '1:1: include: the key "include" is not supported yet'),
+        ("workflow: {rules: []}\nj: {script: x}", '1:1: workflow: the key "workflow" is not supported yet'),
+        ("default: {image: x}\nj: {script: x}", '1:11: default:image: the key "image" is not supported yet'),
+        ("default: {stage: x}\nj: {script: x}", '1:11: default:stage: unknown key "stage"'),
+        ("default: [x]\nj: {script: x}", "1:10: default: must be a map, not a list"),
+        ("stages: []\nj: {script: x}", "1:9: stages: must not be empty"),
+        ("stages: build\nj: {script: x}", '1:9: stages: must be a list of strings, not the text "build"'),
+        ("stages: [1]\nj: {script: x, stage: '1'}", '1:10: stages: must be a string, not the number "1"'),
+        ("j: do it", '1:4: j: must be a map, as every job is, not the text "do it"'),
+        ("j:", '1:3: j: must be a map, as every job is, but has no value; give it a "script"'),
+        ("1: {script: x}", '1:1: 1: the name of a job must be a string, not the number "1"; write it in quotes: "1"'),
+        ("yes: {script: x}", '1:1: yes: the name of a job must be a string, not the boolean "yes"'),
+        ("'': {script: x}", "1:1: the name of a job must not be empty"),
+        ("j: {script: x, stage: .pre}", "1:1: j: all jobs are in .pre or .post: such a pipeline does not run"),
+        ("stages: [a]\nj: {script: x}", '2:1: j: has no "stage", and the default stage "test" is not among the stages'),
+        ("variables: [a]\nj: {script: x}", "1:12: variables: must be a map of names and values, not a list"),
+    ],
+)
+def test_mistakes_of_the_top_level(text: str, expected: str, mistakes: Mistakes) -> None:
+    assert any(line.startswith(expected) for line in mistakes(text)), mistakes(text)
+
+
+def test_many_mistakes_come_all_at_once_with_their_lines() -> None:
+    text = """\
+stages: [build, test]
+variables:
+  GIT_DEPTH: deep
+default:
+  retry: 5
+build:
+  stage: biuld
+  scirpt: make
+lint:
+  script:
+    - echo "a": b
+    - 7
+test:
+  image: ruby
+  script: x
+  needs: [biuld, test]
+  timeout: soon
+  script: y
+loose:
+  stage: test
+  tags: linux
+"""
+    with pytest.raises(PipelineError) as caught:
+        compile_pipeline(text, file="ci/main.yml")
+    found = [(m.line, m.column, m.key) for m in caught.value.errors]
+    assert found == [
+        (3, 14, "variables:GIT_DEPTH"),
+        (5, 10, "default:retry"),
+        (7, 10, "build:stage"),
+        (8, 3, "build:scirpt"),
+        (11, 7, "lint:script"),
+        (12, 7, "lint:script"),
+        (14, 3, "test:image"),
+        (16, 11, "test:needs"),
+        (16, 18, "test:needs"),
+        (17, 12, "test:timeout"),
+        (18, 3, "script"),
+        (19, 1, "loose"),
+        (21, 9, "loose:tags"),
+    ]
+    assert caught.value.errors[3] == Mistake(
+        file="ci/main.yml",
+        line=8,
+        column=3,
+        key="build:scirpt",
+        message='unknown key "scirpt"',
+        suggestion='did you mean "script"?',
+    )
+    assert 'ci/main.yml:8:3: build:scirpt: unknown key "scirpt"; did you mean "script"?' in str(caught.value)
+
+
+def test_a_mistake_in_an_anchor_is_one_mistake(mistakes: Mistakes) -> None:
+    text = ".t: &t {script: x, image: ruby}\n" + "".join(f"j{i}: *t\n" for i in range(5))
+    assert len(mistakes(text)) == 1
+
+
+def test_a_mistake_stays_on_one_line(mistakes: Mistakes) -> None:
+    assert len(mistakes('"a\\nb": {script: x, "c\\nd": 1}')) == 1
+
+
+def test_a_file_full_of_mistakes_is_given_up_on(mistakes: Mistakes) -> None:
+    found = mistakes("a:\n  script: x\n" + "".join(f"  scirpt{i}: x\n" for i in range(5000)))
+    assert len(found) == 1001
+    assert "gave up after 1000 mistakes" in found[-1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text())
+def test_any_text_compiles_or_gives_mistakes(text: str) -> None:
+    _compile_or_refuse(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab:-[]{}&*!<>|'\"#%@,? \n\t.", max_size=60))
+def test_any_text_that_looks_like_yaml_compiles_or_gives_mistakes(text: str) -> None:
+    _compile_or_refuse(text)
+
+
+NAMES = st.sampled_from(sorted({*TOP.works, *TOP.later, *DEFAULT.works, *JOB.works, *JOB.later, "job", "value", "max"}))
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | NAMES
+VALUES = st.recursive(LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES | LEAVES, v, max_size=4))
+FILES = st.dictionaries(NAMES | st.sampled_from(["a", "b", ".c"]), st.dictionaries(NAMES, VALUES, max_size=5) | VALUES)
+
+
+@settings(max_examples=300, deadline=None)
+@given(FILES)
+def test_any_tree_of_keywords_compiles_or_gives_mistakes(tree: dict[str, object]) -> None:
+    _compile_or_refuse(yaml.safe_dump(tree))
+
+
+def _compile_or_refuse(text: str) -> None:
+    refused: PipelineError | None = None
+    try:
+        assert compile_pipeline(text).jobs
+    except PipelineError as error:
+        refused = error
+    if refused is not None:
+        lines = max(1, len(text.splitlines())) + 1
+        assert refused.errors
+        assert all(1 <= mistake.line <= lines and mistake.column >= 1 for mistake in refused.errors)
+        assert len(str(refused).splitlines()) == len(refused.errors)

@@ -1,0 +1,189 @@
+import pytest
+
+from remuda.pipeline.document import MAX_BYTES, MAX_DEPTH, Items, Node, Scalar, Table, read_document
+from remuda.pipeline.errors import PipelineError, Report
+
+
+def read(text: str) -> Node:
+    report = Report("f")
+    node = read_document(text, report)
+    report.finish()
+    return node
+
+
+def plain(node: Node) -> object:
+    """The tree as dicts, lists and written texts."""
+    match node:
+        case Table():
+            return {key: plain(entry.value) for key, entry in node.entries.items()}
+        case Items():
+            return [plain(item) for item in node.items]
+        case Scalar():
+            return node.text
+        case _:
+            return None
+
+
+def mistake(text: str) -> str:
+    with pytest.raises(PipelineError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("hello", "text"),
+        ('"1"', "text"),
+        ("'yes'", "text"),
+        ("1.2.3", "text"),
+        ("2024-01-02", "text"),
+        ("y", "text"),
+        ("!!str 5", "text"),
+        ("! 5", "text"),
+        ("1", "number"),
+        ("-1.50", "number"),
+        ("1_000", "number"),
+        ("0x1F", "number"),
+        ("1e3", "number"),
+        (".5", "number"),
+        (".inf", "number"),
+        ("true", "true"),
+        ("Yes", "true"),
+        ("ON", "true"),
+        ("off", "false"),
+        ("No", "false"),
+        ("false", "false"),
+    ],
+)
+def test_what_a_scalar_is(text: str, kind: str) -> None:
+    node = read(text)
+    assert isinstance(node, Scalar)
+    assert node.kind == kind
+
+
+@pytest.mark.parametrize("text", ["~", "null", "NULL", ""])
+def test_what_null_is(text: str) -> None:
+    node = read(f"[{text or '!!null '}]")
+    assert isinstance(node, Items)
+    assert isinstance(node.items[0], Scalar)
+    assert node.items[0].kind == "null"
+
+
+def test_places_count_from_one_and_in_characters() -> None:
+    node = read("ä:\n  - ö: ü\n")
+    assert isinstance(node, Table)
+    items = node.entries["ä"].value
+    assert isinstance(items, Items)
+    assert isinstance(items.items[0], Table)
+    inner = items.items[0].entries["ö"]
+    assert (inner.key.line, inner.key.column) == (2, 5)
+    assert (inner.value.line, inner.value.column) == (2, 8)
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_passed_over() -> None:
+    assert plain(read("\ufeffa: 1\r\nb: 2\r\n")) == {"a": "1", "b": "2"}
+
+
+def test_an_alias_has_the_place_of_its_anchor() -> None:
+    node = read("a: &x\n  - 1\nb: *x\n")
+    assert isinstance(node, Table)
+    assert node.entries["b"].value is node.entries["a"].value
+
+
+def test_merge_keys() -> None:
+    text = """
+        a: &a {x: 1, y: 1}
+        b: &b {y: 2, z: 2}
+        first: {<<: *a, x: own}
+        list: {<<: [*a, *b]}
+        twice: {<<: *a, <<: *b}
+        inline: {<<: {q: 1}}
+    """
+    node = plain(read(text))
+    assert isinstance(node, dict)
+    assert node["first"] == {"x": "own", "y": "1"}
+    assert node["list"] == {"x": "1", "y": "1", "z": "2"}
+    assert node["twice"] == {"x": "1", "y": "2", "z": "2"}
+    assert node["inline"] == {"q": "1"}
+
+
+def test_what_stands_later_wins_even_if_it_is_merged() -> None:
+    assert plain(read("[&a {x: 1}, {x: own, <<: *a}]")) == [{"x": "1"}, {"x": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "f:1:1: the file is empty"),
+        ("# only a comment\n", "f:1:1: the file is empty"),
+        ("---\n", "f:1:1: the file is empty"),
+        ("a: 1\na: 2\n", 'f:2:1: a: duplicate key "a"; the first one is on line 1'),
+        ("a:\n\tb: 1\n", "f:2:1: broken YAML: found character that cannot start any token"),
+        ("a: [1\nb: 2\n", "f:2:2: broken YAML: did not find expected ',' or ']'"),
+        ("a: 'b\n", "found unexpected end of stream while scanning a quoted scalar that starts on line 1"),
+        ("a: b: c\n", "f:1:5: broken YAML: mapping values are not allowed in this context"),
+        ("a: *b\n", "f:1:4: the alias *b has no anchor before it"),
+        ("a: &a [*a]\n", "f:1:8: the alias *a refers to the value it stands in"),
+        ("a: {<<: 1}\n", "f:1:5: <<: << must name a map or a list of maps"),
+        ("[a]: b\n", "f:1:1: a key must be text, not a list or a map"),
+        ("a: !reference [b, script]\n", "f:1:4: !reference: the tag !reference is not supported yet"),
+        ("a: !secret b\n", 'f:1:4: unknown YAML tag "!secret"'),
+        ("a: !!binary b\n", 'f:1:4: unknown YAML tag "!!binary"'),
+        ("a: 1\n---\nb: 2\n", "f:2:1: the file holds more than one YAML document"),
+        ("spec: {inputs: {}}\n---\nb: 2\n", 'f:1:1: spec: the key "spec" is not supported yet'),
+        ("a: b\x07\n", "f:1:5: broken YAML: the character U+0007 is not allowed"),
+        ("a: 1\nb: \ud800\n", "f:2:4: broken YAML: the character U+D800 is not allowed"),
+    ],
+)
+def test_mistakes(text: str, expected: str) -> None:
+    assert expected in mistake(text)
+
+
+def test_tabs_get_their_own_advice() -> None:
+    assert "indent with spaces, not with tabs" in mistake("a:\n  b:\n    - c\n\t- d\n")
+
+
+def test_several_mistakes_of_the_tree_are_reported_together() -> None:
+    lines = mistake("a: 1\na: 2\nb: *c\nd: !reference [x]\n").splitlines()
+    assert [line.split(":")[1] for line in lines] == ["2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "- " * 100_000,
+        "{a: " * 100_000,
+        "? " * 100_000,
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, MAX_DEPTH + 1)),
+    ],
+)
+def test_deep_nesting_is_refused(text: str) -> None:
+    assert "nested deeper than 100 levels" in mistake(text)
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert isinstance(read("[" * MAX_DEPTH + "]" * MAX_DEPTH), Items)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 20)),
+        "a0: &a0 {x: y}\n" + "".join(f"a{i}: &a{i} {{b: *a{i - 1}, c: *a{i - 1}}}\n" for i in range(1, 60)),
+        "a: &a {"
+        + ", ".join(f"k{i}: 1" for i in range(1000))
+        + "}\n"
+        + "".join(f"b{i}: {{<<: *a}}\n" for i in range(99)),
+        "- x\n" * 100_001,
+    ],
+    ids=["lists", "maps", "merges", "plain"],
+)
+def test_too_many_values_are_refused(text: str) -> None:
+    assert "more than 100000 values" in mistake(text)
+
+
+def test_a_large_file_is_refused_by_its_bytes() -> None:
+    assert "larger than 1048576 bytes" in mistake("#" + "ä" * (MAX_BYTES // 2))
+    assert "the file is empty" in mistake("#" * MAX_BYTES)
