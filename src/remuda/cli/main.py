@@ -1,0 +1,118 @@
+"""The `remuda` command: which commands exist, and how every error becomes one message and an exit code.
+
+`call` runs a command and raises; `main` is the shell around it that prints and exits. What a command does stands in
+its own module, which is imported only when that command is called.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cyclopts import App
+from cyclopts.exceptions import CycloptsError
+
+from remuda.cli.exits import Exit, code_of, first_cause
+
+
+class Command(NamedTuple):
+    """A command: the words that call it, the function behind it, and its line in the list of commands."""
+
+    words: str
+    target: str
+    summary: str
+
+
+GROUPS = {
+    "cell": "The cell: projects, pipelines, jobs, traces, artifacts.",
+    "manager": "The runner manager: takes jobs from a cell or a GitLab server and runs them.",
+    "job": "Look at jobs.",
+    "agent": "The agent that runs steps where the job runs.",
+}
+
+COMMANDS = (
+    Command("run", "remuda.cli.run:run", "Run a repository's pipeline here and now."),
+    Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
+    Command("cell serve", "remuda.cli.cell:serve", "Serve a cell."),
+    Command("manager run", "remuda.cli.manager:run", "Take jobs and run them."),
+    Command("manager register", "remuda.cli.manager:register", "Add a runner to a configuration file."),
+    Command("job list", "remuda.cli.job:list_jobs", "List jobs, newest first."),
+    Command("job show", "remuda.cli.job:show", "Show a job and its steps."),
+    Command("job log", "remuda.cli.job:log", "Print a job's log."),
+    Command("agent serve", "remuda.cli.agent:serve", "Serve jobs on a unix socket."),
+    Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
+    Command("version", "remuda.cli.version:version", "Print the version."),
+)
+
+ABOUT = """Runs CI jobs on a herd of fresh machines.
+
+Start with a repository that has a .gitlab-ci.yml:
+
+    remuda run                 run its pipeline here, nothing else needed
+    remuda up                  a whole platform on this machine
+    remuda COMMAND --help      what a command does, with examples
+
+Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.
+REMUDA_DEBUG=1 shows the traceback of an error."""
+
+
+def build_app(arguments: Sequence[str]) -> App:
+    """The command tree.
+
+    A summary given here replaces a function's docstring; so it is given to all commands but the one that is called,
+    whose own page then shows the docstring with its examples.
+    """
+    app = App(name="remuda", help=ABOUT, help_format="plaintext", version_flags=[], result_action="return_value")
+    groups = {name: App(name=name, help=about) for name, about in GROUPS.items()}
+    for group in groups.values():
+        app.command(group)
+    for command in COMMANDS:
+        words = command.words.split()
+        called = list(arguments[: len(words)]) == words
+        parent = groups[words[0]] if len(words) > 1 else app
+        parent.command(command.target, name=words[-1], help=None if called else command.summary)
+    return app
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run the command that the arguments name; its exit code. Raises whatever went wrong."""
+    result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
+    return int(result) if result is not None else Exit.SUCCESS
+
+
+def describe(error: BaseException) -> tuple[str, Exit]:
+    """What to print of an error, and how to exit."""
+    error = first_cause(error)
+    if isinstance(error, CycloptsError):
+        return f"{error}\nSee remuda --help.", Exit.BAD_INPUT
+    code = code_of(error)
+    if code is not None:
+        return str(error) or "interrupted", code
+    if isinstance(error, OSError):
+        return f"{error}. Is the disk full, or are permissions missing?", Exit.FAILURE
+    return (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a fault in remuda. REMUDA_DEBUG=1 shows where; please report it.",
+        Exit.FAILURE,
+    )
+
+
+def main() -> None:
+    """Entry point of the `remuda` script."""
+    try:
+        code = call(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.BROKEN_PIPE
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("REMUDA_DEBUG") == "1":
+            raise
+        message, code = describe(error)
+        print(f"remuda: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""`remuda version`."""
+
+from remuda import __version__
+
+
+def version() -> None:
+    """Print the version.
+
+    Try:
+
+        remuda version
+    """
+    print(f"remuda {__version__}")

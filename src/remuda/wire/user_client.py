@@ -1,0 +1,239 @@
+"""A small client of the API that people and scripts use: GitLab's `/api/v4` and Remuda's own `/api/remuda/v1`.
+
+Decided here: how an answer of the cell, or none, becomes a value or an error that names the cause and the fix. What
+is done with the values is the caller's matter. The command line is the only caller; its test suite runs it against a
+real cell. One client serves one cell; calls may overlap.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+PAGE_SIZE = 100
+
+_T = TypeVar("_T")
+
+
+class UserApiError(Exception):
+    """The cell could not be asked, or could not answer."""
+
+
+class RefusedError(UserApiError):
+    """The cell answered that it will not do it: wrong token, unknown id, a request that makes no sense."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ProjectInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A project, as far as the command line reads it."""
+
+    id: int
+    path_with_namespace: str
+    http_url_to_repo: str
+
+
+class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline, as far as the command line reads it."""
+
+    id: int
+    project_id: int
+    status: str
+    sha: str
+    ref: str
+    yaml_errors: str | None = None
+
+
+class ArtifactsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The archive a job has uploaded."""
+
+    filename: str
+    size: int = 0
+
+
+class PipelineOfJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline part of a job."""
+
+    id: int
+    project_id: int
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as far as the command line reads it."""
+
+    id: int
+    name: str
+    stage: str
+    status: str
+    ref: str = ""
+    allow_failure: bool = False
+    created_at: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    duration: float | None = None
+    queued_duration: float | None = None
+    failure_reason: str | None = None
+    exit_code: int | None = None
+    artifacts_file: ArtifactsFile | None = None
+    pipeline: PipelineOfJob
+
+
+class UserClient:
+    """One cell, seen by one user."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers={"PRIVATE-TOKEN": self._token},
+            timeout=aiohttp.ClientTimeout(total=None, connect=10, sock_read=60),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, method: str, path: str, body: object | None = None, **query: str | int) -> Any:
+        """One call; the decoded JSON of the answer."""
+        async with self._request(method, path, body, query) as answer:
+            return _decoded(self.url, await answer.read())
+
+    async def pages(self, path: str, **query: str | int) -> list[Any]:
+        """All entries of a list, page after page."""
+        entries: list[Any] = []
+        page = 1
+        while True:
+            part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
+            entries.extend(part)
+            if len(part) < PAGE_SIZE:
+                return entries
+            page += 1
+
+    async def create_project(self, name: str, *, default_branch: str) -> ProjectInfo:
+        body = {"name": name, "path": name, "default_branch": default_branch}
+        return _convert(await self.call("POST", "/api/v4/projects", body), ProjectInfo)
+
+    async def create_instance_runner(self, description: str) -> str:
+        """A runner for all projects; its token, which the cell tells only once."""
+        body = {"runner_type": "instance_type", "description": description}
+        return str((await self.call("POST", "/api/v4/user/runners", body))["token"])
+
+    async def pipelines(self, project_id: int) -> list[PipelineInfo]:
+        """The newest pipelines of a project, newest first."""
+        return _convert(await self.call("GET", f"/api/v4/projects/{project_id}/pipelines"), list[PipelineInfo])
+
+    async def pipeline(self, project_id: int, pipeline_id: int) -> PipelineInfo:
+        path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}"
+        return _convert(await self.call("GET", path), PipelineInfo)
+
+    async def pipeline_jobs(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
+        """The newest try of each job."""
+        path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/jobs"
+        return _convert(await self.pages(path), list[JobInfo])
+
+    async def cancel_pipeline(self, project_id: int, pipeline_id: int) -> None:
+        await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
+
+    async def steps(self, job_id: int) -> Sequence[Any]:
+        """What the agent reported of a job's steps, in order."""
+        answer = await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/steps")
+        return list(answer["results"] if isinstance(answer, dict) else answer)
+
+    async def trace(self, project_id: int, job_id: int, start: int = 0) -> bytes:
+        """The log's bytes from `start` on; empty when there are none yet."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        path = f"/api/v4/projects/{project_id}/jobs/{job_id}/trace"
+        async with self._request("GET", path, None, {}, headers, accepts=(416,)) as answer:
+            if answer.status == 416:
+                return b""
+            data = await answer.read()
+            return data if answer.status == 206 else data[start:]
+
+    async def artifacts(self, project_id: int, job_id: int) -> AsyncIterator[bytes]:
+        """The archive of a job, in pieces."""
+        async with self._request("GET", f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts", None, {}) as answer:
+            async for piece in answer.content.iter_chunked(1 << 18):
+                yield piece
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: object | None,
+        query: dict[str, str | int],
+        headers: dict[str, str] | None = None,
+        accepts: Sequence[int] = (),
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer when it is a good one or one the caller accepts; an error that a person understands otherwise."""
+        if self._session is None:
+            raise RuntimeError("the client is used as an async context manager")
+        try:
+            async with self._session.request(
+                method, self.url + path, params=query, json=body, headers=headers
+            ) as answer:
+                if answer.status >= 400 and answer.status not in accepts:
+                    raise _refusal(self.url, method, path, answer.status, await answer.read())
+                yield answer
+        except aiohttp.InvalidURL:
+            raise UserApiError(f"{self.url} is no address of a cell; it looks like http://127.0.0.1:8929") from None
+        except aiohttp.ClientConnectorError as error:
+            raise UserApiError(
+                f"cannot reach the cell at {self.url}: {error.strerror or error}. Is it running? "
+                "Start it with `remuda up`, or name another one with --url or REMUDA_URL"
+            ) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UserApiError(
+                f"the cell at {self.url} broke off its answer to {method} {path} ({str(error) or type(error).__name__})"
+                "; its log says why"
+            ) from error
+
+
+def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> UserApiError:
+    if status == 401:
+        return RefusedError(
+            f"the cell at {url} does not accept the token; put a valid one into REMUDA_TOKEN (the administrator's "
+            "token was printed when the cell first started)",
+            status,
+        )
+    reason = _reason(body)
+    if status >= 500:
+        return UserApiError(f"the cell at {url} failed on {method} {path}: {status} {reason}; its log says why")
+    return RefusedError(f"the cell at {url} refused {method} {path}: {reason or status}", status)
+
+
+def _reason(body: bytes) -> str:
+    """The words in an error answer of GitLab's form."""
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    text = answer.get("message") or answer.get("error") or ""
+    return text if isinstance(text, str) else msgspec.json.encode(text).decode()
+
+
+def _decoded(url: str, body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body) if body else None
+    except msgspec.DecodeError:
+        raise UserApiError(f"{url} answers, but not as a cell does; is the address right?") from None
+
+
+def _convert(value: Any, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UserApiError(f"the cell's answer is not understood: {error}; are both of the same version?") from None

@@ -1,0 +1,45 @@
+import importlib
+
+import pytest
+
+from remuda.cli.exits import KNOWN, BadInputError, Exit, code_of, first_cause
+from remuda.cli.main import describe
+from remuda.pipeline import PipelineError, compile_pipeline
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_error_known_by_name_exists(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    assert issubclass(getattr(importlib.import_module(module), attribute), Exception)
+
+
+def test_groups_are_opened() -> None:
+    cause = BadInputError("port in use")
+    group = ExceptionGroup("a", [ExceptionGroup("b", [cause, ValueError("later")])])
+    assert first_cause(group) is cause
+    assert describe(group) == ("port in use", Exit.BAD_INPUT)
+
+
+def test_a_bad_pipeline_is_bad_input_with_file_and_line() -> None:
+    with pytest.raises(PipelineError) as caught:
+        compile_pipeline("build:\n  scrip: [make]\n", file=".gitlab-ci.yml")
+    message, code = describe(caught.value)
+    assert code is Exit.BAD_INPUT
+    assert ".gitlab-ci.yml:2:3" in message
+
+
+def test_an_interrupt_has_the_shells_code() -> None:
+    assert describe(KeyboardInterrupt()) == ("interrupted", Exit.INTERRUPTED)
+
+
+def test_an_unknown_error_is_called_a_fault_of_ours() -> None:
+    message, code = describe(ZeroDivisionError("x"))
+    assert code is Exit.FAILURE
+    assert "fault in remuda" in message
+    assert code_of(ZeroDivisionError("x")) is None
+
+
+def test_a_full_disk_is_named() -> None:
+    message, code = describe(OSError(28, "No space left on device", "/data/cell.sqlite"))
+    assert code is Exit.FAILURE
+    assert "No space left on device" in message

@@ -1,0 +1,57 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cli.logtext import LogText, tail, without_escapes
+
+STAMP = b"2026-01-02T03:04:05.678901Z "
+
+
+def line(text: bytes, *, stream: bytes = b"01", kind: bytes = b"O", more: bytes = b" ") -> bytes:
+    return STAMP + stream + kind + more + text + b"\n"
+
+
+def text_of(data: bytes) -> str:
+    log = LogText()
+    return log.feed(data) + log.finish()
+
+
+def test_headers_are_removed() -> None:
+    assert text_of(line(b"one") + line(b"two", kind=b"E")) == "one\ntwo\n"
+
+
+def test_a_continued_line_is_joined() -> None:
+    assert text_of(line(b"half a") + line(b" line", more=b"+") + line(b"next")) == "half a line\nnext\n"
+
+
+def test_section_markers_vanish_with_their_line_when_nothing_else_is_on_it() -> None:
+    start = line(b"section_start:1750000000:step_script\r\x1b[0K")
+    headed = line(b"section_start:1750000000:get_sources\r\x1b[0K\x1b[0KGetting source")
+    end = line(b"section_end:1750000001:step_script\r\x1b[0K")
+    assert text_of(start + line(b"work") + end + headed) == "work\n\x1b[0KGetting source\n"
+
+
+def test_empty_lines_stay() -> None:
+    assert text_of(line(b"a") + line(b"") + line(b"b")) == "a\n\nb\n"
+
+
+def test_a_log_without_headers_passes_unchanged() -> None:
+    assert text_of(b"plain\nlog without end") == "plain\nlog without end\n"
+
+
+def test_nothing_gives_nothing() -> None:
+    assert text_of(b"") == ""
+
+
+def test_the_tail_counts_lines_as_people_see_them() -> None:
+    log = b"".join(line(b"%d" % number) for number in range(50)) + line(b"x", more=b"+")
+    assert tail(log, 3) == ["47", "48", "49x"]
+
+
+def test_escapes_are_removed() -> None:
+    assert without_escapes("\x1b[32;1m$ make\x1b[0;m \x1b[0K") == "$ make "
+
+
+@given(data=st.binary(max_size=200) | st.lists(st.binary(max_size=20).map(line)).map(b"".join), cut=st.integers(0, 300))
+def test_pieces_of_any_size_give_the_same_text(data: bytes, cut: int) -> None:
+    log = LogText()
+    assert log.feed(data[:cut]) + log.feed(data[cut:]) + log.finish() == text_of(data)

@@ -1,0 +1,90 @@
+import json
+from collections.abc import Callable
+
+import pytest
+
+from remuda.cli import report
+from remuda.cli.exits import Exit
+from remuda.cli.view import JobView, RunView, StepView
+
+NOW = 1_750_000_000.0
+
+MakeRun = Callable[..., RunView]
+MakeJob = Callable[..., JobView]
+
+STEPS = (
+    StepView(name="checkout", status="success", started_at=NOW - 3, finished_at=NOW - 2.5),
+    StepView(name="script", status="failure", started_at=NOW - 2.5, finished_at=NOW - 1.2, exit_code=3),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("success", 0), ("skipped", 0), ("failed", 1), ("canceled", 1), ("manual", 1)],
+)
+def test_the_exit_code_follows_the_pipeline(a_run: MakeRun, status: str, code: int) -> None:
+    assert report.exit_of(a_run(status=status)) == code
+    assert report.exit_of(a_run(status=status), interrupted=True) is Exit.INTERRUPTED
+
+
+def test_time_outside_all_steps_is_overhead(a_job: MakeJob) -> None:
+    spent = report.spent(a_job(steps=STEPS), NOW)
+    assert spent == pytest.approx({"script": 1.3, "checkout": 0.5, "overhead": 0.2})
+    assert list(spent) == ["script", "checkout", "overhead"]
+
+
+def test_a_job_that_never_ran_spent_nothing(a_job: MakeJob) -> None:
+    assert report.spent(a_job(status="skipped"), NOW) == {}
+
+
+def test_the_summary_has_a_line_a_job(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(
+        a_job("lint", "failed", steps=STEPS, waiting_seconds=0.25, failure_reason="script_failure", exit_code=3),
+        a_job("ship", "skipped"),
+        status="failed",
+    )
+    first, second = report.lines(view)
+    assert (first.job, first.status, first.waited, first.ran) == ("lint", "failed", "0.2s", "2.0s")
+    assert first.where == "script 1.3s, checkout 0.5s, overhead 0.2s"
+    assert first.note == "script_failure, exit code 3"
+    assert (second.status, second.waited, second.ran, second.where) == ("skipped", "", "", "")
+    assert report.where_time_went(view) == "script 1.3s, checkout 0.5s, waiting 0.2s, overhead 0.2s"
+
+
+def test_the_headline_counts_and_times(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(a_job("a", created_at=NOW - 4), a_job("b", "failed", created_at=NOW - 4), status="failed")
+    assert report.headline(view) == "pipeline failed in 3.0s: 1 success, 1 failed"
+
+
+def test_a_blocked_pipeline_says_by_what(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(a_job("deploy", "manual"), status="manual")
+    assert "blocked by a manual job (deploy)" in report.headline(view)
+
+
+def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(
+        a_job("lint", "failed", id=4, steps=STEPS, waiting_seconds=0.2, exit_code=3, failure_reason="script_failure"),
+        status="failed",
+    )
+    document = json.loads(json.dumps(report.document(view, tails={4: ["boom"]})))
+    assert document["version"] == 1
+    assert document["pipeline"]["status"] == "failed"
+    assert document["exit_code"] == 1
+    assert document["jobs"] == [
+        {
+            "id": 4,
+            "name": "lint",
+            "stage": "test",
+            "status": "failed",
+            "allow_failure": False,
+            "waiting": 0.2,
+            "duration": 2.0,
+            "failure_reason": "script_failure",
+            "exit_code": 3,
+            "log_tail": ["boom"],
+            "steps": [
+                {"name": "checkout", "status": "success", "duration": 0.5, "exit_code": None},
+                {"name": "script", "status": "failure", "duration": 1.3, "exit_code": 3},
+            ],
+        }
+    ]
