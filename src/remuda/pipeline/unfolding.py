@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.errors import Report, printable, quoted
 from remuda.pipeline.graph import circles
 from remuda.pipeline.job import Draft
 from remuda.pipeline.keywords import nearest
@@ -144,5 +144,6 @@ def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft
             for need, place in zip(draft.spec.needs or (), draft.need_places, strict=True)
             if names.get(need.job) is written[circle[0]]
         )
-        trail = " -> ".join((*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0]))
+        names_shown = (*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0])
+        trail = " -> ".join(map(printable, names_shown))
         report.add(place, inside(circle[-1], "needs"), f"needs run in a circle: {trail}", "remove one of them")

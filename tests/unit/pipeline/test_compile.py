@@ -197,8 +197,18 @@ def test_a_mistake_in_an_anchor_is_one_mistake(mistakes: Mistakes) -> None:
     assert len(mistakes(text)) == 1
 
 
-def test_a_mistake_stays_on_one_line(mistakes: Mistakes) -> None:
-    assert len(mistakes('"a\\nb": {script: x, "c\\nd": 1}')) == 1
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"a\\nb": {script: x, "c\\nd": 1}',
+        'stages: ["a\\nb", test]\na: {script: x, stage: ab}',
+        '"a\\nb": {script: x}\nb: {script: x, needs: [a-b]}',
+        '"a\\nb": {script: x, needs: [c]}\nc: {script: x, needs: ["a\\nb"]}',
+    ],
+    ids=["key", "stage", "job", "circle"],
+)
+def test_a_mistake_stays_on_one_line(text: str, mistakes: Mistakes) -> None:
+    assert len(mistakes(text)) == 1
 
 
 def test_a_file_full_of_mistakes_is_given_up_on(mistakes: Mistakes) -> None:
