@@ -1,0 +1,1 @@
+"""A calculator: `expression` reads and evaluates, `__main__` is the command."""

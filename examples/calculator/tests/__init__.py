@@ -1,0 +1,1 @@
+"""Tests of the calculator; run by its pipeline."""
