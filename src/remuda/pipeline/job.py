@@ -41,7 +41,7 @@ from remuda.pipeline.reading import (
 from remuda.pipeline.spec import Artifacts, ArtifactsWhen, JobSpec, Need, When
 from remuda.pipeline.variables import read_variables
 
-MIN_PARALLEL, MAX_PARALLEL = 2, 200
+MIN_PARALLEL, MAX_PARALLEL = 1, 200
 MAX_RETRIES = 2
 MAX_NEEDS = 50
 
