@@ -1,4 +1,4 @@
-"""What a cell keeps, as values. The store holds them, `core/` makes new ones from old ones, nobody changes one in place.
+"""What a cell keeps, as values. The store holds them, `core/` makes new ones from old ones, none is changed in place.
 
 Every stored value carries the version of its meaning. Times are seconds since the epoch.
 """

@@ -1,9 +1,11 @@
 """Which job next. Pure and in memory: the store stays the truth, and any process can rebuild this from it.
 
 Waiting jobs are grouped by capability key, so a runner is matched against keys, not jobs. Among the keys that fit,
-the oldest head wins. The caller claims the chosen job in the store; when it lost the race it drops the job here and
-asks again.
+the oldest head wins; a job that comes back keeps its age, because age is the order of ids. The caller claims the
+chosen job in the store; when it lost the race it drops the job here and asks again.
 """
+
+import heapq
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
@@ -13,8 +15,9 @@ class WaitingJobs:
     """The pending jobs of a cell, by what they need."""
 
     def __init__(self) -> None:
-        self._by_key: dict[CapabilityKey, dict[JobId, None]] = {}
         self._key_of: dict[JobId, CapabilityKey] = {}
+        self._ages: dict[CapabilityKey, list[JobId]] = {}
+        """A heap of ids per key. A job that left stays in its heap until it comes to the top."""
 
     def __len__(self) -> int:
         return len(self._key_of)
@@ -27,23 +30,29 @@ class WaitingJobs:
         if job_id in self._key_of:
             return
         self._key_of[job_id] = key
-        self._by_key.setdefault(key, {})[job_id] = None
+        heapq.heappush(self._ages.setdefault(key, []), job_id)
 
-    def discard(self, job_id: JobId) -> None:
-        """The job waits no longer."""
-        key = self._key_of.pop(job_id, None)
-        if key is None:
-            return
-        jobs = self._by_key[key]
-        del jobs[job_id]
-        if not jobs:
-            del self._by_key[key]
+    def discard(self, job_id: JobId) -> CapabilityKey | None:
+        """The job waits no longer; what it needed, None when it did not wait."""
+        return self._key_of.pop(job_id, None)
 
     def choose(self, offer: Fingerprint) -> JobId | None:
         """The job this runner should get, or None."""
-        heads = (next(iter(jobs)) for key, jobs in self._by_key.items() if fits(offer, key))
-        return min(heads, default=None)
+        heads = (self._head(key) for key in list(self._ages) if fits(offer, key))
+        return min((head for head in heads if head is not None), default=None)
 
     def waiting(self) -> dict[CapabilityKey, int]:
         """How many jobs wait per key."""
-        return {key: len(jobs) for key, jobs in self._by_key.items()}
+        counts: dict[CapabilityKey, int] = {}
+        for key in self._key_of.values():
+            counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def _head(self, key: CapabilityKey) -> JobId | None:
+        ages = self._ages[key]
+        while ages and self._key_of.get(ages[0]) != key:
+            heapq.heappop(ages)
+        if not ages:
+            del self._ages[key]
+            return None
+        return ages[0]

@@ -38,6 +38,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     trace_checksum: str | None = None
 
 
+def reason_of(text: str | None) -> FailureReason:
+    """The runner's word for why a job failed, where it is one that we know."""
+    try:
+        return FailureReason(text or "")
+    except ValueError:
+        return FailureReason.UNKNOWN_FAILURE
+
+
 def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
     """The changing part of a job that has just been created."""
     spec = new.spec
@@ -225,9 +233,7 @@ class _Plan:
     def get(self, job_id: JobId) -> Job:
         job = self.find(job_id)
         if job is None:
-            raise NotFoundError(
-                f"job {job_id} is not the newest try of its name in pipeline {self._family.pipeline.id}"
-            )
+            raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
         return job
 
     def put(self, job: Job) -> None:

@@ -1,0 +1,96 @@
+"""Requests for a job that are held until there is one: cheap futures, grouped by what their runners offer.
+
+Decided here is only who is woken. Dispatch claims the job; a poll that was woken and took nothing, or another job than
+the one it was woken for, calls `wake` when it is through. That is the invariant: as long as a job waits and a held
+poll fits it, some woken poll is still on its way. So waking one at a time is enough, and no wake-up is lost.
+"""
+
+import asyncio
+from itertools import count
+
+from remuda.lib.clock import Clock
+from remuda.model.runner import Fingerprint
+from remuda.queue import WaitingJobs
+
+
+class _Poll:
+    __slots__ = ("number", "offer", "woken")
+
+    def __init__(self, number: int, offer: Fingerprint) -> None:
+        self.number = number
+        self.offer = offer
+        self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+
+class HeldPolls:
+    """The held polls of a cell."""
+
+    def __init__(self, waiting: WaitingJobs, clock: Clock) -> None:
+        self._waiting = waiting
+        self._clock = clock
+        self._held: dict[Fingerprint, dict[int, _Poll]] = {}
+        self._numbers = count()
+        self.stopped = False
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self._held.values())
+
+    async def hold(self, offer: Fingerprint, seconds: float, gone: asyncio.Event) -> bool:
+        """Wait. True: look for a job again. False: time is up, the client is gone, or all polls end."""
+        if self.stopped or seconds <= 0:
+            return False
+        poll = _Poll(next(self._numbers), offer)
+        self._held.setdefault(offer, {})[poll.number] = poll
+        try:
+            async with asyncio.TaskGroup() as group:
+                timer = group.create_task(self._end_after(poll, seconds), name=f"poll-{poll.number}-timer")
+                leave = group.create_task(self._end_when(poll, gone), name=f"poll-{poll.number}-client")
+                woken = await poll.woken
+                timer.cancel()
+                leave.cancel()
+        except BaseException:
+            if poll.woken.done() and not poll.woken.cancelled() and poll.woken.result():
+                self.wake()
+            raise
+        finally:
+            self._remove(poll)
+        return woken
+
+    def wake(self) -> None:
+        """Wake the oldest poll that some waiting job fits."""
+        while len(self._waiting) and not self.stopped:
+            heads = (
+                next(iter(group.values()))
+                for offer, group in self._held.items()
+                if self._waiting.choose(offer) is not None
+            )
+            poll = min(heads, key=lambda poll: poll.number, default=None)
+            if poll is None or self._end(poll, woken=True):
+                return
+
+    def stop(self) -> None:
+        """End all polls, and those to come."""
+        self.stopped = True
+        for poll in [poll for group in self._held.values() for poll in group.values()]:
+            self._end(poll, woken=False)
+
+    def _end(self, poll: _Poll, *, woken: bool) -> bool:
+        """Whether it was still to be ended: a poll that is being cancelled is over already."""
+        self._remove(poll)
+        if poll.woken.done():
+            return False
+        poll.woken.set_result(woken)
+        return True
+
+    def _remove(self, poll: _Poll) -> None:
+        group = self._held.get(poll.offer)
+        if group and group.pop(poll.number, None) and not group:
+            del self._held[poll.offer]
+
+    async def _end_after(self, poll: _Poll, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._end(poll, woken=False)
+
+    async def _end_when(self, poll: _Poll, gone: asyncio.Event) -> None:
+        await gone.wait()
+        self._end(poll, woken=False)
