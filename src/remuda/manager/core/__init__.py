@@ -1,0 +1,1 @@
+"""The manager's decisions: synchronous, without I/O, clock or randomness."""

@@ -1,0 +1,52 @@
+"""What the manager stores of a job: how far it is, what the server has of it, how it ended.
+
+`life.py` makes these values, `remuda.manager.journal` stores them; a new process begins with them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+FIRST_RESULT = 1
+"""Sequence numbers of results begin here."""
+
+
+class Phase(StrEnum):
+    """How far a job is. Stored; OVER only where there is no outcome to offer."""
+
+    RECEIVED = "received"  # the server handed it out and does not know yet that we have it
+    ACKNOWLEDGED = "acknowledged"  # the server knows; the agent may or may not
+    STARTED = "started"  # the agent has it
+    ENDED = "ended"  # its outcome is known; log, results and final state are on their way
+    OVER = "over"  # the server needs nothing more from us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a job ended."""
+
+    state: str
+    """success or failed."""
+    reason: str = ""
+    exit_code: int = 0
+    message: str = ""
+    log_bytes: int = 0
+    results: int = 0
+    checksum: str = ""
+    """crc32:… of the whole log; empty when the agent did not say."""
+    note: str = ""
+    """A line that the manager itself puts behind the log, because the agent cannot say it; ends at `log_bytes`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What a new process must know of a job."""
+
+    phase: Phase = Phase.RECEIVED
+    log_offset: int = 0
+    """The server has the log up to here."""
+    log_crc: int | None = 0
+    result_seq: int = FIRST_RESULT
+    """The next result the server wants."""
+    cancel_told: bool = False
+    """The agent knows that the job shall end; told twice, it would end the after_script too."""
+    outcome: Outcome | None = None

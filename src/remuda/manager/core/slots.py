@@ -1,0 +1,50 @@
+"""Slots: a job may be asked for only by someone who holds room for it.
+
+A slot counts against `concurrent` (all runners) and its runner's `limit`; its number is the lowest free one of that
+runner and names the working directory, so no two jobs share one. `polling.py` reserves before it asks; a slot goes
+over to the job that came, or is given back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Room for one job of a runner."""
+
+    runner: str
+    number: int
+
+
+class Slots:
+    """Which slots are taken."""
+
+    def __init__(self, *, concurrent: int, limits: Mapping[str, int]) -> None:
+        self._concurrent = concurrent
+        self._limits = limits
+        self._taken: set[Slot] = set()
+
+    @property
+    def free(self) -> int:
+        """How many more of any runner; never negative, though a journal may hold more than a lowered limit allows."""
+        return max(0, self._concurrent - len(self._taken))
+
+    def reserve(self, runner: str) -> Slot | None:
+        """The runner's lowest free slot; None when there is no room."""
+        mine = {slot.number for slot in self._taken if slot.runner == runner}
+        limit = self._limits.get(runner, 0)
+        if not self.free or (limit and len(mine) >= limit):
+            return None
+        number = next(number for number in range(len(mine) + 1) if number not in mine)
+        slot = Slot(runner, number)
+        self._taken.add(slot)
+        return slot
+
+    def adopt(self, slot: Slot) -> None:
+        """A job of an earlier process holds this slot; room or not, it runs."""
+        self._taken.add(slot)
+
+    def release(self, slot: Slot) -> None:
+        """Give a slot back; twice is as good as once."""
+        self._taken.discard(slot)

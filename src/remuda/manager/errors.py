@@ -1,0 +1,29 @@
+"""What can go wrong in the manager, as a person sees it: every message says what happened, why, and what to do.
+
+`EnvironmentTemporaryError` and `EnvironmentLostError` are the pair at the boundary to an environment: the first is
+tried again, the second ends the job.
+"""
+
+
+class ManagerError(Exception):
+    """The manager cannot start or go on; the message is for the operator."""
+
+
+class ConfigError(ManagerError):
+    """The configuration file cannot be used."""
+
+
+class DataFolderError(ManagerError):
+    """The data folder is in use, unreadable, or of a newer version."""
+
+
+class RegisterError(ManagerError):
+    """The server did not take the runner."""
+
+
+class EnvironmentTemporaryError(Exception):
+    """The environment or its agent cannot be reached now; trying again may help."""
+
+
+class EnvironmentLostError(Exception):
+    """The environment can never run this job (any more); the message is the cause the user sees."""

@@ -1,0 +1,50 @@
+"""What the manager says of itself to a server. A feature is listed here only when it is implemented and tested.
+
+Servers refuse to hand out jobs that need a missing feature, and treat a job of a manager with a feature as if it
+worked, so this list must be exact.
+"""
+
+import platform
+from collections.abc import Mapping
+
+from remuda import __version__
+from remuda.wire.runner_api import FEATURES, RunnerInfo
+
+IMPLEMENTED = frozenset(
+    {
+        "variables",
+        "shared",
+        "artifacts",
+        "upload_multiple_artifacts",
+        "upload_raw_artifacts",
+        "refspecs",
+        "masking",
+        "raw_variables",
+        "artifacts_exclude",
+        "multi_build_steps",
+        "trace_reset",
+        "trace_checksum",
+        "trace_size",
+        "cancelable",
+        "return_exit_code",
+        "cancel_gracefully",
+        "two_phase_job_commit",
+    }
+)
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
+
+
+def runner_info(*, executor: str, labels: Mapping[str, str] | None = None) -> RunnerInfo:
+    """The `info` object of every call."""
+    return RunnerInfo(
+        name="remuda-manager",
+        version=__version__,
+        revision=__version__,
+        platform=platform.system().lower(),
+        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+        executor=executor,
+        shell="bash",
+        features={feature: feature in IMPLEMENTED for feature in FEATURES},
+        labels=dict(labels) if labels else None,
+    )

@@ -1,0 +1,221 @@
+"""The journal: every job the manager has taken and not yet given back, in one SQLite file.
+
+It is what lets a new process find the running jobs and go on. A row is in the file, synced, before the call that made
+it returns; so a caller may act on it in the next line. Calls that come while the disk is busy share one transaction.
+Only the manager that holds the data folder's lock opens it. What the values mean is decided in `core/life.py`.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.errors import DataFolderError
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+create table jobs (
+    key text primary key,
+    job_id integer not null,
+    url text not null,
+    runner text not null,
+    runner_name text not null,
+    slot integer not null,
+    sends_results integer not null,
+    received_at real not null,
+    api_version integer not null,
+    payload blob not null,
+    phase text not null,
+    log_offset integer not null,
+    log_crc integer,
+    result_seq integer not null,
+    cancel_told integer not null,
+    outcome blob
+) strict
+"""
+_COLUMNS = (
+    "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, "
+    "phase, log_offset, log_crc, result_seq, cancel_told, outcome"
+)
+_Write = Callable[[sqlite3.Connection], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job as it was received; its `Record` changes, this does not."""
+
+    key: str
+    """The job's id for the agent."""
+    job_id: int
+    url: str
+    runner: str
+    """Short token of the runner that took it."""
+    runner_name: str
+    slot: int
+    sends_results: bool
+    received_at: float
+    api_version: int
+    payload: bytes
+
+
+class Journal:
+    """Open it with the data folder locked; close it before the lock goes."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._connection = _open(path)
+        except sqlite3.Error as error:
+            raise DataFolderError(
+                f"{path}: the journal cannot be opened: {error}. Is the disk full or the file damaged? "
+                "Without it running jobs cannot be found again; move it away to start anew."
+            ) from error
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._lock = asyncio.Lock()
+        self._queued: list[_Write] = []
+        self._numbered = 0
+        self._written = 0
+
+    def jobs(self) -> list[tuple[JobRow, Record]]:
+        """Everything in the journal, oldest first."""
+        rows = self._connection.execute(f"select {_COLUMNS} from jobs order by received_at, key").fetchall()
+        return [_from_row(row) for row in rows]
+
+    async def add(self, row: JobRow) -> None:
+        """A job came in."""
+        values = (*asdict(row).values(), *_record_values(Record()))
+        marks = ", ".join("?" * len(values))
+        await self._write(lambda db: db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values))
+
+    async def save(self, key: str, record: Record) -> None:
+        """A job went on."""
+        statement = (
+            "update jobs set phase = ?, log_offset = ?, log_crc = ?, result_seq = ?, cancel_told = ?, outcome = ? "
+            "where key = ?"
+        )
+        values = (*_record_values(record), key)
+        await self._write(lambda db: db.execute(statement, values))
+
+    async def remove(self, key: str) -> None:
+        """A job is over."""
+        await self._write(lambda db: db.execute("delete from jobs where key = ?", (key,)))
+
+    def close(self) -> None:
+        """Wait for what is being written, then close."""
+        self._executor.shutdown()
+        self._connection.close()
+
+    async def _write(self, write: _Write) -> None:
+        """Whoever gets the lock first commits for everybody who waits behind it."""
+        self._queued.append(write)
+        self._numbered += 1
+        mine = self._numbered
+        async with self._lock:
+            if self._written >= mine:
+                return
+            batch, self._queued = self._queued, []
+            last = self._numbered
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, batch, last)
+            except sqlite3.Error:
+                # This caller learns of it; the others try theirs themselves.
+                self._queued = [other for other in batch if other is not write] + self._queued
+                raise
+
+    def _commit(self, batch: Sequence[_Write], last: int) -> None:
+        with self._connection:
+            for write in batch:
+                write(self._connection)
+        self._written = last
+
+
+class DataFolder:
+    """The manager's folder, locked for this process while it is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(path / "manager.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataFolderError(f"{path}: the data folder cannot be used: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise DataFolderError(
+                f"{path}: the data folder is in use by another manager. Stop that one, or give --data another folder."
+            ) from None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level="IMMEDIATE")
+    try:
+        path.chmod(0o600)
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = full")
+        (version,) = connection.execute("pragma user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise DataFolderError(
+                f"{path}: the journal has version {version}, this Remuda knows up to {SCHEMA_VERSION}. "
+                "Use the newer Remuda that wrote it, or another data folder."
+            )
+        if version == 0:
+            with connection:
+                connection.execute("drop table if exists jobs")
+                connection.execute(_SCHEMA)
+                connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _record_values(record: Record) -> tuple[Any, ...]:
+    outcome = msgspec.json.encode(asdict(record.outcome)) if record.outcome else None
+    return (
+        str(record.phase),
+        record.log_offset,
+        record.log_crc,
+        record.result_seq,
+        int(record.cancel_told),
+        outcome,
+    )
+
+
+def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
+    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, *rest = row
+    phase, log_offset, log_crc, result_seq, cancel_told, outcome = rest
+    return (
+        JobRow(
+            key=key,
+            job_id=job_id,
+            url=url,
+            runner=runner,
+            runner_name=name,
+            slot=slot,
+            sends_results=bool(sends_results),
+            received_at=received_at,
+            api_version=api_version,
+            payload=payload,
+        ),
+        Record(
+            phase=Phase(phase),
+            log_offset=log_offset,
+            log_crc=log_crc,
+            result_seq=result_seq,
+            cancel_told=bool(cancel_told),
+            outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
+        ),
+    )

@@ -1,0 +1,176 @@
+"""What the manager counts: gitlab-runner's metric names and labels, so that existing dashboards and alerts work.
+
+The gauge of running jobs is computed from the jobs themselves whenever somebody looks; everything else is counted when
+it happens. Names and labels stand only here.
+"""
+
+import platform
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from remuda import __version__
+from remuda.manager.config import ManagerConfig
+from remuda.telemetry.metrics import new_registry
+from remuda.wire.runner_client import Measured
+
+MODE = "traditional"
+"""Jobs come as scripts; GitLab calls those that come as steps `steps`."""
+_RUNNER = ("runner", "runner_name", "system_id")
+_DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
+_QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
+_CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerLabels:
+    """Which runner a figure belongs to."""
+
+    runner: str
+    runner_name: str
+    system_id: str
+
+    def values(self) -> tuple[str, str, str]:
+        return self.runner, self.runner_name, self.system_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSample:
+    """One job of the manager, as the gauge shows it."""
+
+    labels: RunnerLabels
+    state: str
+    stage: str
+
+
+class ManagerMetrics:
+    """The manager's registry and everything in it."""
+
+    def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
+        self.registry: CollectorRegistry = new_registry()
+        self.registry.register(_JobsCollector(sample))
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
+            return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
+
+        self._jobs = counter("gitlab_runner_jobs_total", "Jobs handled.", *_RUNNER)
+        self._failed = counter(
+            "gitlab_runner_failed_jobs_total", "Jobs failed.", "runner", "runner_name", "failure_reason", "mode"
+        )
+        self._duration = histogram(
+            "gitlab_runner_job_duration_seconds", "How long jobs took.", _DURATIONS, *_RUNNER, "mode"
+        )
+        self._queued = histogram(
+            "gitlab_runner_job_queue_duration_seconds",
+            "How long jobs waited for a runner.",
+            _QUEUED,
+            *_RUNNER,
+            "project_jobs_running",
+        )
+        self._concurrent = gauge("gitlab_runner_concurrent", "Jobs that may run at the same time.")
+        self._limit = gauge("gitlab_runner_limit", "Jobs of the runner that may run at the same time.", *_RUNNER)
+        self._request_concurrency = gauge(
+            "gitlab_runner_request_concurrency", "Requests for jobs that are open now.", "runner", "system_id"
+        )
+        self._statuses = counter(
+            "gitlab_runner_api_request_statuses_total",
+            "Calls to the server.",
+            "runner",
+            "system_id",
+            "endpoint",
+            "status",
+            "method",
+        )
+        self._calls = histogram(
+            "gitlab_runner_api_request_duration_seconds",
+            "How long calls to the server took.",
+            _CALLS,
+            "runner",
+            "system_id",
+            "endpoint",
+            "status_class",
+            "method",
+        )
+        self._errors = counter("gitlab_runner_errors_total", "Warnings and errors logged.", "level")
+        version = gauge(
+            "gitlab_runner_version_info",
+            "The manager's version.",
+            "name",
+            "version",
+            "revision",
+            "branch",
+            "go_version",
+            "built_at",
+            "os",
+            "architecture",
+        )
+        version.labels(
+            "remuda", __version__, __version__, "", "", "", platform.system().lower(), platform.machine()
+        ).set(1)
+        for level in ("warning", "error"):
+            self._errors.labels(level)
+
+    def configured(self, config: ManagerConfig, system_id: str) -> None:
+        """The configuration's limits."""
+        self._concurrent.set(config.concurrent)
+        for runner in config.runners:
+            labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=system_id)
+            self._limit.labels(*labels.values()).set(runner.limit)
+            self._jobs.labels(*labels.values())
+            self._request_concurrency.labels(runner.short_token, system_id).set(0)
+
+    def received(self, labels: RunnerLabels, *, queued_seconds: float, project_jobs_running: str) -> None:
+        """A job came in."""
+        self._jobs.labels(*labels.values()).inc()
+        self._queued.labels(*labels.values(), project_jobs_running).observe(queued_seconds)
+
+    def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str) -> None:
+        """A job ended; the reason is empty for a success."""
+        self._duration.labels(*labels.values(), MODE).observe(seconds)
+        if failure_reason:
+            self._failed.labels(labels.runner, labels.runner_name, failure_reason, MODE).inc()
+
+    def asking(self, labels: RunnerLabels, change: int) -> None:
+        """A request for a job was opened (1) or answered (-1)."""
+        self._request_concurrency.labels(labels.runner, labels.system_id).inc(change)
+
+    def measured(self, labels: RunnerLabels, call: Measured) -> None:
+        """A call to the server was answered, or not (status -1)."""
+        status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
+        self._statuses.labels(labels.runner, labels.system_id, call.endpoint, str(call.status), call.method).inc()
+        self._calls.labels(labels.runner, labels.system_id, call.endpoint, status_class, call.method).observe(
+            call.seconds
+        )
+
+    def logged(self, level: str) -> None:
+        """A line of that level was logged."""
+        self._errors.labels(level).inc()
+
+
+class _JobsCollector(Collector):
+    def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
+        self._sample = sample
+
+    def describe(self) -> list[Metric]:
+        return [self._family()]
+
+    def collect(self) -> list[Metric]:
+        family = self._family()
+        tally = Tally((*job.labels.values(), job.state, job.stage) for job in self._sample())
+        for labels, number in tally.items():
+            family.add_metric([*labels, ""], number)
+        return [family]
+
+    def _family(self) -> GaugeMetricFamily:
+        labels = [*_RUNNER, "state", "stage", "executor_stage"]
+        return GaugeMetricFamily("gitlab_runner_jobs", "Jobs the manager has now.", labels=labels)

@@ -1,0 +1,66 @@
+"""What the manager needs of a place where jobs run; the kinds of places are in `adapters/`.
+
+One environment serves many jobs over one agent. The call order for a job is `prepare`, then work through the agent
+behind `connect`, then `clean_up`. Every call may be repeated, also by a new process after the old one died: `prepare`
+finds what is already there, `recover` says whether a job of the old process can still be there. Calls for different
+jobs may overlap; the isolation of their working directories is the environment's duty.
+
+EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """What decides where a job's files are."""
+
+    runner: str
+    """Short token of its runner."""
+    slot: int
+    """No two jobs of a runner hold the same slot at the same time."""
+    project: str
+    """The project's path, from its repository's address."""
+    builds_dir: str = ""
+    """The configured folder; empty: the environment's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPlace:
+    """Folders as the job sees them."""
+
+    work_dir: str
+    builds_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What is left where jobs run."""
+
+    disk_free_bytes: int
+
+
+class Environment(Protocol):
+    """Where jobs run."""
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        """Make the job's working directory; what an earlier job of the project left there stays for the checkout."""
+        ...
+
+    async def connect(self) -> Path:
+        """A unix socket behind which the agent answers; starts the agent where none runs."""
+        ...
+
+    async def recover(self) -> bool:
+        """Whether an agent's state is there in which jobs of an earlier process can be found."""
+        ...
+
+    async def usage(self) -> Usage:
+        """How much room there is."""
+        ...
+
+    async def clean_up(self, place: JobPlace) -> None:
+        """A job is over: remove what no later job can use."""
+        ...

@@ -1,0 +1,43 @@
+"""The manager's own id on its server: one runner token with several ids is one runner with several managers.
+
+Derived from the machine's id where it has one, random otherwise; kept in a file, so that it stays the same.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+from pathlib import Path
+
+FILE_NAME = ".runner_system_id"
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
+
+
+def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
+    """The id of the manager with this data folder; one that gitlab-runner left beside the configuration is kept."""
+    for folder in (data, beside_config):
+        known = _read(folder / FILE_NAME) if folder is not None else ""
+        if _FORM.fullmatch(known):
+            break
+    else:
+        known = _derive(machine_ids)
+    if _read(data / FILE_NAME) != known:
+        (data / FILE_NAME).write_text(known, encoding="ascii")
+    return known
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _derive(machine_ids: tuple[Path, ...]) -> str:
+    for path in machine_ids:
+        if machine := _read(path):
+            return "s_" + hmac.new(machine.encode(), b"gitlab-runner", hashlib.sha256).hexdigest()[:12]
+    alphabet = string.ascii_letters + string.digits
+    return "r_" + "".join(secrets.choice(alphabet) for _ in range(12))

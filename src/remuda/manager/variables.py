@@ -1,0 +1,78 @@
+"""Variables of a job: `$NAME` and `${NAME}` in values, and the variables that the runner itself adds.
+
+Pure. A value marked raw stays as it is. An unknown name becomes nothing and `$$` a dollar sign, as in GitLab. A
+reference that leads back to itself, or a value that would outgrow the limit, stays as written.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from remuda.wire.runner_api import Variable
+
+LONGEST_VALUE: Final = 1 << 20
+DEEPEST: Final = 32
+
+_REFERENCE = re.compile(r"\$(?:\$|\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[*#@!?0-9-])")
+
+
+class Variables:
+    """The variables of one job; a later one wins over an earlier one of the same name."""
+
+    def __init__(
+        self, variables: Iterable[Variable], *, file_path: Callable[[str], str] = lambda key: f"${key}"
+    ) -> None:
+        self._by_key = {variable.key: variable for variable in variables}
+        self._file_path = file_path
+        self._expanded: dict[str, str] = {}
+
+    def expanded(self) -> list[Variable]:
+        """Each variable once, values expanded."""
+        return [
+            Variable(
+                key=variable.key,
+                value=self[variable.key],
+                public=variable.public,
+                file=variable.file,
+                masked=variable.masked,
+                raw=True,
+            )
+            for variable in self._by_key.values()
+        ]
+
+    def __getitem__(self, key: str) -> str:
+        """A variable's value; empty when there is none."""
+        if key not in self._expanded:
+            variable = self._by_key.get(key)
+            if variable is None:
+                return ""
+            self._expanded[key] = variable.value if variable.raw else self.expand(variable.value, within=(key,))
+        return self._expanded[key]
+
+    def expand(self, text: str, *, within: tuple[str, ...] = ()) -> str:
+        """A text with its references replaced; `within` are the variables whose values are being made."""
+        if "$" not in text:
+            return text
+        if len(within) > DEEPEST:
+            return text
+
+        def value(match: re.Match[str]) -> str:
+            if match[0] == "$$":
+                return "$"
+            key = match[1] if match[1] is not None else match[2]
+            variable = self._by_key.get(key) if key else None
+            if variable is None:
+                return ""
+            if variable.file:
+                return self._file_path(key)
+            if key in within:
+                return match[0]
+            return variable.value if variable.raw else self.expand(variable.value, within=(*within, key))
+
+        grown = _REFERENCE.sub(value, text)
+        return grown if len(grown) <= LONGEST_VALUE else text
+
+
+def variable_list(values: Mapping[str, str]) -> list[Variable]:
+    """Plain variables."""
+    return [Variable(key=key, value=value, raw=True) for key, value in values.items()]

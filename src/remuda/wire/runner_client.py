@@ -1,0 +1,389 @@
+"""Client of the Runner API: one method per call, statuses come back as values, only the network raises.
+
+Decides what every call has in common: headers, request ids, retries inside one call (408, 429 and 5xx, five attempts,
+the server's own wait or a growing one), which answers count as JSON, and what is remembered (the long-poll cursor).
+What an answer means for a job is decided by the caller. Also knows Remuda's own results endpoint.
+
+A call is safe to repeat: the server's handlers are idempotent, and all attempts of one call carry the same
+`X-Request-Id`, by which a cell recognises a request for a job that it has already answered.
+"""
+
+import email.utils
+import json
+import platform
+import random
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from remuda import __version__
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.wire.runner_api import (
+    JobPayload,
+    RegisterRunner,
+    RequestJob,
+    RunnerCredentials,
+    RunnerInfo,
+    StepResultsTaken,
+    TraceOutput,
+    UpdateJob,
+    VerifyRunner,
+)
+
+ATTEMPTS = 5
+POLL_TIMEOUT_SECONDS = 300.0
+"""Longest wait for the answer to a request for a job; servers hold it for 50 s."""
+CALL_TIMEOUT_SECONDS = 60.0
+LONGEST_WAIT_SECONDS = 300.0
+"""A server that asks for a longer wait inside one call is not obeyed; the caller comes back later anyway."""
+LONGEST_INTERVAL_SECONDS = 900.0
+_BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=60.0)
+_PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
+_USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lower()}/{platform.machine()})"
+
+
+class RunnerApiTemporaryError(Exception):
+    """The server could not be reached, or the connection broke; trying again may help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One HTTP exchange, for whoever counts them."""
+
+    endpoint: str
+    method: str
+    status: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReply:
+    """The answer to a call with a job token."""
+
+    status: int
+    job_status: str = ""
+    """The server's word for the job's state; empty when it did not say."""
+    interval_seconds: float | None = None
+    """How often the server wants to hear from the job."""
+    size: int | None = None
+    """How much of the trace the server has, where it said so."""
+    next_seq: int | None = None
+    """The next result the server wants, where it said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOffer:
+    """The answer to a request for a job; `payload` is set when there is one."""
+
+    status: int
+    body: bytes = b""
+    """The payload as it came, to be stored unchanged."""
+    payload: JobPayload | None = None
+    problem: str = ""
+    """Why a job that came could not be read."""
+    rejected: tuple[int, str] | None = None
+    """Id and token of such a job, if at least those could be read."""
+    is_remuda: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerReply:
+    """The answer to register and verify."""
+
+    status: int
+    credentials: RunnerCredentials | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Response:
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def is_json(self) -> bool:
+        return bool(self.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json")
+
+    @property
+    def message(self) -> str:
+        try:
+            found = json.loads(self.body).get("message", "") if self.is_json else ""
+        except (ValueError, AttributeError):
+            return ""
+        return found if isinstance(found, str) else json.dumps(found)
+
+
+def api_root(url: str) -> str:
+    """Where a server's API begins: its address without a last `/` and `/ci`."""
+    return f"{url.rstrip('/').removesuffix('/ci').rstrip('/')}"
+
+
+def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
+    """TLS 1.2 or newer, trusting an own authority and showing an own certificate where given."""
+    context = ssl.create_default_context(cafile=ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file:
+        context.load_cert_chain(cert_file, key_file)
+    return context
+
+
+def new_session() -> aiohttp.ClientSession:
+    """A pool of connections for any number of clients."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=90),
+        headers={"User-Agent": _USER_AGENT},
+        trust_env=True,
+        auto_decompress=True,
+    )
+
+
+class RunnerClient:
+    """Calls one server on behalf of one runner."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str,
+        system_id: str,
+        info: RunnerInfo,
+        session: aiohttp.ClientSession,
+        clock: Clock,
+        tls: ssl.SSLContext | None = None,
+        measure: Callable[[Measured], None] = lambda _: None,
+    ) -> None:
+        self._root = api_root(url)
+        self._token = token
+        self._system_id = system_id
+        self._info = info
+        self._session = session
+        self._clock = clock
+        self._tls: ssl.SSLContext | bool = tls if tls is not None and urlsplit(url).scheme == "https" else True
+        self._measure = measure
+        self.cursor: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self._root
+
+    async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
+        """Ask for a job. Without `may_hold` the server answers at once instead of holding the request."""
+        message = RequestJob(
+            token=self._token,
+            system_id=self._system_id,
+            last_update=self.cursor if may_hold else None,
+            info=self._info,
+        )
+        response = await self._call(
+            "POST",
+            "/api/v4/jobs/request",
+            endpoint="request_job",
+            headers={"RUNNER-TOKEN": self._token, "Accept": "application/json"},
+            body=message,
+            timeout=POLL_TIMEOUT_SECONDS,
+            request_id=request_id,
+        )
+        is_remuda = "X-Remuda-Cell" in response.headers
+        if response.status != 201:
+            return JobOffer(status=response.status, is_remuda=is_remuda, message=response.message)
+        try:
+            if not response.is_json:
+                raise msgspec.DecodeError("the answer is not application/json")
+            payload = read_payload(response.body)
+        except msgspec.MsgspecError as error:
+            return JobOffer(status=201, problem=str(error), rejected=_identity(response.body), is_remuda=is_remuda)
+        return JobOffer(status=201, body=response.body, payload=payload, is_remuda=is_remuda)
+
+    async def update_job(
+        self,
+        job_id: int,
+        token: str,
+        *,
+        state: str,
+        failure_reason: str | None = None,
+        exit_code: int = 0,
+        output: TraceOutput | None = None,
+    ) -> JobReply:
+        """PUT a state: running to acknowledge and to stay alive, success or failed at the end."""
+        message = UpdateJob(
+            token=token,
+            info=self._info,
+            state=state,
+            failure_reason=failure_reason,
+            checksum=output.checksum if output else None,
+            output=output,
+            exit_code=exit_code or None,
+        )
+        path = f"/api/v4/jobs/{job_id}"
+        return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))
+
+    async def patch_trace(self, job_id: int, token: str, start: int, data: bytes) -> JobReply:
+        """Append bytes to the trace at an offset."""
+        return _reply(
+            await self._call(
+                "PATCH",
+                f"/api/v4/jobs/{job_id}/trace?debug_trace=false",
+                endpoint="patch_trace",
+                headers={
+                    "JOB-TOKEN": token,
+                    "Content-Range": f"{start}-{start + len(data) - 1}",
+                    "Content-Type": "text/plain",
+                },
+                body=data,
+            )
+        )
+
+    async def send_results(self, job_id: int, token: str, results: Sequence[bytes]) -> JobReply:
+        """Hand over step results (JSON objects with their `seq`) to a Remuda cell."""
+        body = b'{"version":1,"results":[' + b",".join(results) + b"]}"
+        headers = {"JOB-TOKEN": token, "Content-Type": "application/json", "Accept": "application/json"}
+        path = f"/api/remuda/v1/jobs/{job_id}/results"
+        response = await self._call("POST", path, endpoint="send_results", headers=headers, body=body)
+        reply = _reply(response)
+        try:
+            taken = msgspec.json.decode(response.body, type=StepResultsTaken)
+        except msgspec.MsgspecError:
+            return reply
+        return JobReply(status=reply.status, job_status=reply.job_status, next_seq=taken.next_seq)
+
+    async def verify(self) -> RunnerReply:
+        """Whether the server knows this runner's token."""
+        message = VerifyRunner(token=self._token, system_id=self._system_id, info=self._info)
+        return await self._credentials("/api/v4/runners/verify", "verify", message, expected=200)
+
+    async def register(self, message: RegisterRunner) -> RunnerReply:
+        """Make a runner with a registration token (this client's token)."""
+        message = msgspec.structs.replace(message, token=self._token, info=self._info)
+        return await self._credentials("/api/v4/runners", "register", message, expected=201)
+
+    async def _credentials(self, path: str, endpoint: str, message: msgspec.Struct, *, expected: int) -> RunnerReply:
+        headers = {"RUNNER-TOKEN": self._token, "Accept": "application/json"}
+        response = await self._call("POST", path, endpoint=endpoint, headers=headers, body=message)
+        if response.status != expected or not response.is_json:
+            return RunnerReply(status=response.status, message=response.message)
+        try:
+            credentials = msgspec.json.decode(response.body, type=RunnerCredentials)
+        except msgspec.MsgspecError as error:
+            return RunnerReply(status=response.status, message=f"the answer cannot be read: {error}")
+        return RunnerReply(status=response.status, credentials=credentials)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        endpoint: str,
+        headers: dict[str, str],
+        body: msgspec.Struct | bytes,
+        timeout: float = CALL_TIMEOUT_SECONDS,
+        request_id: str | None = None,
+    ) -> _Response:
+        headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+        async def attempt() -> _Response:
+            began = self._clock.monotonic()
+            status = -1
+            try:
+                async with self._session.request(
+                    method,
+                    self._root + path,
+                    data=data,
+                    headers=headers,
+                    ssl=self._tls,
+                    timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=30),
+                ) as answer:
+                    content = await answer.read()
+                    status = answer.status
+                    return _Response(status=status, headers=answer.headers, body=content)
+            except TimeoutError:
+                raise RunnerApiTemporaryError(f"{self._root} did not answer within {timeout:.0f} s") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise RunnerApiTemporaryError(f"{self._root}: {str(error) or type(error).__name__}") from error
+            finally:
+                seconds = self._clock.monotonic() - began
+                self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))
+
+        response = await self._retried(attempt)
+        if response.headers.get("X-GitLab-Last-Update"):
+            self.cursor = response.headers["X-GitLab-Last-Update"]
+        return response
+
+    async def _retried(self, attempt: Callable[[], Awaitable[_Response]]) -> _Response:
+        for failures in range(1, ATTEMPTS):
+            response = await attempt()
+            if not is_retried(response.status):
+                return response
+            wait = asked_wait(response.headers, self._clock.now())
+            if wait is None:
+                wait = _BACKOFF.delay(failures, jitter=random.random())
+            if wait > LONGEST_WAIT_SECONDS:
+                return response
+            await self._clock.sleep(wait)
+        return await attempt()
+
+
+def new_request_id() -> str:
+    """A name for one call."""
+    return uuid.uuid4().hex
+
+
+def is_retried(status: int) -> bool:
+    """Whether a status is worth another attempt inside the same call."""
+    return status in (408, 429, 500, 502, 503, 504) or status >= 512
+
+
+def asked_wait(headers: Any, now: float) -> float | None:
+    """The seconds a server asks to wait: until its rate limit ends, else Retry-After; None when it does not say."""
+    reset = headers.get("RateLimit-ResetTime")
+    if reset:
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(reset).timestamp() - now)
+        except ValueError:
+            pass
+    after = headers.get("Retry-After", "").strip()
+    return float(after) if after.isascii() and after.isdigit() and len(after) <= 9 else None
+
+
+def _reply(response: _Response) -> JobReply:
+    interval = response.headers.get("X-GitLab-Trace-Update-Interval", "").strip()
+    seconds = min(float(interval), LONGEST_INTERVAL_SECONDS) if interval.isascii() and interval.isdigit() else 0.0
+    size = response.headers.get("Range", "").strip().rpartition("-")[2]
+    return JobReply(
+        status=response.status,
+        job_status=response.headers.get("Job-Status", ""),
+        interval_seconds=seconds or None,
+        size=int(size) if size.isascii() and size.isdigit() and len(size) <= 18 else None,
+    )
+
+
+def read_payload(body: bytes) -> JobPayload:
+    """A job's payload. Servers may send null for any field; it then counts as left out."""
+    try:
+        return msgspec.json.decode(body, type=JobPayload)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), JobPayload)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _identity(body: bytes) -> tuple[int, str] | None:
+    """Id and token of a payload that is otherwise unreadable."""
+    try:
+        found = msgspec.json.decode(body)
+        return int(found["id"]), str(found["token"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return None
