@@ -1,0 +1,72 @@
+"""How values become rows of the SQLite store and rows become values again. Called inside a connection's transaction."""
+
+import sqlite3
+from typing import Any, TypeVar
+
+import msgspec
+
+from remuda.cell.errors import NotFoundError
+from remuda.cell.values import Family, Job, Pipeline
+from remuda.model.job import JobId, PipelineId, ProjectId
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def decode(kind: type[T], body: bytes) -> T:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    value: T = decoder.decode(body)
+    return value
+
+
+def changed(db: sqlite3.Connection, sql: str, *values: Any) -> int:
+    """Run a statement; how many rows it changed."""
+    return db.execute(sql, values).rowcount
+
+
+def found(db: sqlite3.Connection, sql: str, *values: Any) -> bool:
+    return db.execute(sql, values).fetchone() is not None
+
+
+def check_job(db: sqlite3.Connection, job_id: JobId) -> None:
+    if not found(db, "SELECT 1 FROM jobs WHERE id = ?", job_id):
+        raise NotFoundError(f"there is no job {job_id}")
+
+
+def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -> None:
+    changed(db, "INSERT OR REPLACE INTO seen_refs VALUES (?, ?, ?)", project_id, ref, sha)
+
+
+def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
+    sql = (
+        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET status = excluded.status, body = excluded.body"
+    )
+    columns = (pipeline.id, pipeline.project_id, pipeline.iid, pipeline.ref, pipeline.sha, pipeline.status)
+    changed(db, sql, *columns, encode(pipeline))
+
+
+def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
+    row = db.execute("SELECT body FROM pipelines WHERE id = ?", (pipeline_id,)).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no pipeline {pipeline_id}")
+    return decode(Pipeline, row[0])
+
+
+def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
+    rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
+    return Family(pipeline=pipeline, jobs=tuple(decode(Job, row[0]) for row in rows))
+
+
+def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
+    columns = (job.id, job.project_id, job.pipeline_id, spec_id, job.state, job.retried, job.runner_id, job.request_id)
+    changed(db, "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *columns, encode(job))
+
+
+def update_job(db: sqlite3.Connection, job: Job) -> None:
+    sql = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
+    changed(db, sql, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)

@@ -1,0 +1,144 @@
+"""The one writer of a SQLite file: a thread that puts many waiting operations into one transaction.
+
+An fsync costs the same for one operation as for a hundred, so whatever has queued up while the last commit was on its
+way shares the next. Each operation has a savepoint of its own: one that raises undoes itself and nothing else. Callers
+hear of success only after the commit, and when the commit fails all of them hear of that.
+
+A caller that is cancelled while it waits does not know whether its operation was stored: it may yet be.
+"""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from remuda.cell.errors import StoreError
+
+T = TypeVar("T")
+
+_BATCH = 500
+"""Operations in one transaction at most, so that nobody waits long for a commit."""
+
+
+@dataclass(slots=True)
+class _Operation:
+    run: Callable[[sqlite3.Connection], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    result: Any = None
+    error: BaseException | None = None
+
+
+def store_error(error: sqlite3.Error) -> StoreError:
+    """What an operator should know about a failing database."""
+    advice = {
+        "SQLITE_FULL": "free some space where the data folder is",
+        "SQLITE_READONLY": "make the data folder writable for this user",
+        "SQLITE_BUSY": "another process uses the database; end it",
+        "SQLITE_LOCKED": "another process uses the database; end it",
+        "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
+        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
+    }
+    name = str(getattr(error, "sqlite_errorname", ""))
+    hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
+    return StoreError(f"the store cannot do this now: {error}; {hint}")
+
+
+class Writer:
+    """Runs operations on its connection, in the order in which they came."""
+
+    def __init__(self, db: sqlite3.Connection, name: str) -> None:
+        self._db = db
+        self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"store-writer-{name}", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of the operation, once it is committed."""
+        if self._closed:
+            raise StoreError("the store is closed; the cell stops")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(_Operation(operation, future, loop))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            self._commit(batch)
+            _tell(batch)
+        self._db.close()
+
+    def _next_batch(self) -> list[_Operation]:
+        """What is queued, at least one; empty when the writer is closed."""
+        first = self._queue.get()
+        if first is None:
+            return []
+        batch = [first]
+        while len(batch) < _BATCH:
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._queue.put(None)
+                break
+            batch.append(following)
+        return batch
+
+    def _commit(self, batch: list[_Operation]) -> None:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for operation in batch:
+                self._run_one(operation)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            for operation in batch:
+                operation.error = operation.error or store_error(error)
+
+    def _run_one(self, operation: _Operation) -> None:
+        self._db.execute("SAVEPOINT operation")
+        try:
+            operation.result = operation.run(self._db)
+        except BaseException as error:  # it belongs to the caller, who gets it
+            if isinstance(error, sqlite3.Error) and not self._db.in_transaction:
+                raise  # SQLite gave the whole transaction up: nothing of the batch is stored
+            operation.error = store_error(error) if isinstance(error, sqlite3.Error) else error
+            self._db.execute("ROLLBACK TO operation")
+        self._db.execute("RELEASE operation")
+
+    def _roll_back(self) -> None:
+        # What goes wrong here, the next BEGIN says to a caller that can hear it.
+        with contextlib.suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+
+def _tell(batch: list[_Operation]) -> None:
+    """Wake the callers, with one signal per event loop. A loop that is closed has nobody waiting."""
+    for loop in {operation.loop for operation in batch}:
+        own = [operation for operation in batch if operation.loop is loop]
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, own)
+
+
+def _resolve(batch: list[_Operation]) -> None:
+    for operation in batch:
+        if operation.future.done():
+            continue
+        if operation.error is not None:
+            operation.future.set_exception(operation.error)
+        else:
+            operation.future.set_result(operation.result)

@@ -1,0 +1,177 @@
+"""Traces as plain files beside the store, one per job, so that logs never queue up behind the store's writer.
+
+A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`. The file's length is the trace's size: there
+is nothing else to keep in step with it, and a process that dies in the middle of an append leaves at worst bytes that
+the runner sends again and that are found equal. Appends are single unbuffered writes, done in the event loop: they go
+to the page cache and take microseconds. Syncing and check sums are done in a thread, when the job is over.
+"""
+
+import asyncio
+import contextlib
+import os
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from remuda.cell.errors import StoreError
+from remuda.cell.ports import Appended
+from remuda.model.job import JobId
+
+_PIECE_BYTES = 256 * 1024
+_OPEN_FILES = 64
+"""Live traces that are kept open; the others are opened again when something comes in."""
+
+
+class FileTraces:
+    """Traces in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._archive = folder / "archive"
+        self._archive.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._open: OrderedDict[JobId, int] = OrderedDict()
+        self._sealing: dict[JobId, asyncio.Event] = {}
+
+    def close(self) -> None:
+        """Close the files; nothing needs flushing."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    async def size(self, job_id: JobId) -> int:
+        path = self._find(job_id)
+        try:
+            return path.stat().st_size if path else 0
+        except OSError as error:
+            raise _store_error(error) from error
+
+    async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        try:
+            if job_id in self._sealing or self._archived(job_id).exists():
+                return self._compare(job_id, start, data)
+            return self._write(self._live_file(job_id), start, data)
+        except OSError as error:
+            raise _store_error(error) from error
+
+    def _write(self, file: int, start: int, data: bytes) -> Appended:
+        size = os.fstat(file).st_size
+        there = _overlap(file, size, start, data)
+        if there is None:
+            return Appended(taken=False, size=size)
+        rest = memoryview(data)[there:]
+        end = size
+        try:
+            while rest:
+                written = os.pwrite(file, rest, end)
+                rest = rest[written:]
+                end += written
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+        return Appended(taken=True, size=end)
+
+    def _compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        """A sealed trace does not grow: only what it has already is taken."""
+        path = self._find(job_id)
+        if path is None:
+            return Appended(taken=start == 0 and not data, size=0)
+        with path.open("rb") as sealed:
+            size = os.fstat(sealed.fileno()).st_size
+            there = _overlap(sealed.fileno(), size, start, data)
+        return Appended(taken=there == len(data), size=size)
+
+    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+        path = self._find(job_id)
+        if path is None:
+            return
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _store_error(error) from error
+        try:
+            while piece := await asyncio.to_thread(os.pread, file, _PIECE_BYTES, start):
+                start += len(piece)
+                yield piece
+        except OSError as error:
+            raise _store_error(error) from error
+        finally:
+            os.close(file)
+
+    async def seal(self, job_id: JobId) -> tuple[int, str]:
+        while other := self._sealing.get(job_id):
+            await other.wait()
+        done = self._sealing[job_id] = asyncio.Event()
+        try:
+            file = self._open.pop(job_id, None)
+            if file is not None:
+                os.close(file)
+            return await asyncio.to_thread(self._seal, job_id)
+        except OSError as error:
+            raise _store_error(error) from error
+        finally:
+            del self._sealing[job_id]
+            done.set()
+
+    def _seal(self, job_id: JobId) -> tuple[int, str]:
+        live, archived = self._live(job_id), self._archived(job_id)
+        try:
+            with live.open("rb+") as trace:
+                os.fsync(trace.fileno())
+            live.rename(archived)
+        except FileNotFoundError:
+            # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
+            archived.touch(mode=0o600)
+        _sync_folder(self._archive)
+        checksum = size = 0
+        with archived.open("rb") as trace:
+            while piece := trace.read(_PIECE_BYTES):
+                checksum = zlib.crc32(piece, checksum)
+                size += len(piece)
+        return size, f"crc32:{checksum:08x}"
+
+    async def remove(self, job_id: JobId) -> None:
+        file = self._open.pop(job_id, None)
+        if file is not None:
+            os.close(file)
+        for path in (self._live(job_id), self._archived(job_id)):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    def _live(self, job_id: JobId) -> Path:
+        return self._folder / f"{int(job_id)}.log"
+
+    def _archived(self, job_id: JobId) -> Path:
+        return self._archive / f"{int(job_id)}.log"
+
+    def _find(self, job_id: JobId) -> Path | None:
+        return next((path for path in (self._live(job_id), self._archived(job_id)) if path.exists()), None)
+
+    def _live_file(self, job_id: JobId) -> int:
+        file = self._open.get(job_id)
+        if file is None:
+            file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._open[job_id] = file
+            if len(self._open) > _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+        self._open.move_to_end(job_id)
+        return file
+
+
+def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:
+    """How many of the bytes are there already; None when they differ, or begin behind the end."""
+    if not 0 <= start <= size:
+        return None
+    there = min(size - start, len(data))
+    return there if os.pread(file, there, start) == data[:there] else None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _store_error(error: OSError) -> StoreError:
+    return StoreError(f"the trace cannot be kept: {error.strerror or error}; check the disk of the data folder")
