@@ -1,0 +1,78 @@
+"""Values of the domain for tests: each builder fills in everything, so that a test states only what matters to it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from remuda.cell.values import Family, Job, NewJob, Pipeline, Project, Runner
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.runner import RunnerType
+from remuda.pipeline import JobSpec, artifact_sources, prerequisites
+
+NOW = 1_750_000_000.0
+SHA = "3f786850e387550fdab836ed7e6dc881de23001b"
+NO_SHA = "0" * 40
+
+
+def a_project(**given: Any) -> Project:
+    """A project with its default branch `main`."""
+    values = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
+    return Project(**(values | given))
+
+
+def a_pipeline(**given: Any) -> Pipeline:
+    """A pipeline of a push to `main`."""
+    values = {
+        "id": PipelineId(1),
+        "iid": 1,
+        "project_id": ProjectId(1),
+        "ref": "main",
+        "tag": False,
+        "sha": SHA,
+        "before_sha": NO_SHA,
+        "source": "push",
+        "status": "created",
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Pipeline(**(values | given))
+
+
+def a_spec(name: str = "build", **given: Any) -> JobSpec:
+    """A job of a pipeline file, in its first stage."""
+    values = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
+    return JobSpec(**(values | given))
+
+
+def new_jobs(*specs: JobSpec) -> list[NewJob]:
+    """Jobs to be stored with a pipeline, with what they wait for."""
+    waits, sources = prerequisites(specs), artifact_sources(specs)
+    return [NewJob(spec=spec, waits_for=waits[spec.name], artifacts_from=sources[spec.name]) for spec in specs]
+
+
+def a_job(name: str = "build", **given: Any) -> Job:
+    """A job that was just created."""
+    values = {
+        "id": JobId(1),
+        "pipeline_id": PipelineId(1),
+        "project_id": ProjectId(1),
+        "name": name,
+        "stage": "test",
+        "stage_index": 1,
+        "ref": "main",
+        "tag": False,
+        "state": JobState.CREATED,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Job(**(values | given))
+
+
+def a_family(jobs: Sequence[Job], **given: Any) -> Family:
+    """A pipeline with these jobs."""
+    return Family(pipeline=a_pipeline(**given), jobs=tuple(jobs))
+
+
+def a_runner(**given: Any) -> Runner:
+    """A runner that takes any job of its cell."""
+    values = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
+    return Runner(**(values | given))
