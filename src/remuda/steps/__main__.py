@@ -1,0 +1,49 @@
+"""The agent's command line: `python -m remuda.steps serve|pack`, and the same from the packed file.
+
+Only arguments and exit codes are decided here. 75 means that another agent holds the data folder, 1 any other error.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from remuda.steps.errors import AgentError, DataInUseError
+
+EXIT_IN_USE = 75
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    parser = argparse.ArgumentParser(prog="remuda-agent", description="Runs the steps of CI jobs.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve jobs on a unix socket")
+    serve.add_argument("--data", type=Path, required=True, help="folder for jobs and the socket")
+    serve.add_argument("--socket", type=Path, help="where to listen (default: agent.sock in the data folder)")
+    serve.add_argument("--idle-exit", type=float, metavar="SECONDS", help="exit after that long without work")
+    pack = commands.add_parser("pack", help="make the agent one file")
+    pack.add_argument("-o", "--output", type=Path, default=Path("remuda-agent.pyz"))
+    options = parser.parse_args(arguments)
+    try:
+        match options.command:
+            case "serve":
+                from remuda.steps.service import serve as serve_jobs
+
+                logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+                asyncio.run(serve_jobs(options.data, socket=options.socket, idle_exit_seconds=options.idle_exit))
+            case "pack":
+                from remuda.steps.pack import pack as make_pack
+
+                make_pack(options.output)
+    except DataInUseError as error:
+        sys.stderr.write(f"remuda-agent: {error}\n")
+        return EXIT_IN_USE
+    except (AgentError, OSError) as error:
+        sys.stderr.write(f"remuda-agent: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The agent's data folder: one agent at a time, for one user, with the socket where clients find it.
+
+agent.lock   held by the living agent; the kernel lets go of it when the agent dies, however it dies
+format       version of what lies here
+agent.sock   the socket, unless its path would be too long for one
+socket       the path of the socket; clients read it here
+jobs/        see `journal`
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from remuda.steps.errors import AgentError, DataInUseError
+
+FORMAT = 1
+LONGEST_SOCKET_PATH = 100
+"""A kernel takes 107 bytes; some clients put a suffix behind it."""
+_TEMPORARY = "remuda-agent-"
+
+
+@contextmanager
+def occupied(data: Path) -> Iterator[None]:
+    """Hold the folder as long as this lasts."""
+    _make_private(data)
+    lock = os.open(data / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 32).decode().strip() or "unknown"
+            raise DataInUseError(
+                f"another agent (process {holder}) serves {data}; use that one, or give another folder with --data"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        _check_format(data / "format")
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
+    """Where to listen. `announce` it once somebody listens there."""
+    _remove_temporary(data / "socket")
+    path = Path(os.path.abspath(wanted or data / "agent.sock"))
+    temporary: str | None = None
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        temporary = tempfile.mkdtemp(prefix=_TEMPORARY)
+        path = Path(temporary) / "agent.sock"
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def announce(data: Path, path: Path) -> None:
+    """Write down where the socket is, whole or not at all."""
+    aside = data / "socket.new"
+    aside.write_bytes(os.fsencode(path) + b"\n")
+    aside.rename(data / "socket")
+
+
+def _make_private(data: Path) -> None:
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = data.stat()
+    if status.st_uid != os.getuid() or status.st_mode & stat.S_ISVTX:
+        raise AgentError(f"{data} belongs to somebody else or to everybody; give a folder of your own with --data")
+    data.chmod(0o700)
+
+
+def _check_format(path: Path) -> None:
+    found = path.read_text().strip() if path.exists() else ""
+    if not found:
+        path.write_text(f"{FORMAT}\n")
+    elif found != str(FORMAT):
+        raise AgentError(f"{path.parent} has format {found}, this agent knows {FORMAT}; start the agent that wrote it")
+
+
+def _remove_temporary(note: Path) -> None:
+    """An agent that was killed could not clear away its temporary folder."""
+    if note.exists():
+        folder = Path(os.fsdecode(note.read_bytes().rstrip(b"\n"))).parent
+        if folder.name.startswith(_TEMPORARY) and not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)
+        note.unlink()

@@ -1,0 +1,87 @@
+"""The environment of a step, and what to do with what does not fit into one.
+
+From the weakest to the strongest: a clean base of the agent's own environment, the request's, the job variables,
+CI_JOB_STATUS, the step's. Everything else of the agent's environment stays with the agent.
+
+A kernel refuses a program whose environment is too large. Variables that do not fit are given to the script's shell
+as plain shell variables instead: the script still sees them, the programs it starts do not. Pure, but for the
+files of file variables.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.steps.definition import NAME
+from remuda.steps.errors import BadRequestError
+from remuda.steps.journal import write_private
+from remuda.wire.proto.agent_pb2 import StartRequest, Variable
+
+KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})
+PROXIES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+LARGEST_ENTRY_BYTES = 128 * 1024 - 1
+"""Linux takes no longer `NAME=value`, its NUL included."""
+LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
+"""Half of what Linux takes by default for arguments and environment together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a step's program gets, and what only a shell can be given."""
+
+    exported: Mapping[str, str]
+    too_large: Mapping[str, str]
+
+
+def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a step may see of the agent's own environment."""
+    kept = {
+        key: value for key, value in environ.items() if key in KEPT or key.startswith("LC_") or key.lower() in PROXIES
+    }
+    return {"PATH": DEFAULT_PATH} | kept
+
+
+def check_variables(request: StartRequest) -> None:
+    """Refuse what no process can be given."""
+    pairs = [*request.env.items(), *((variable.key, variable.value) for variable in request.variables)]
+    for key, value in pairs:
+        if not NAME.fullmatch(key):
+            raise BadRequestError(f'variable "{key}": a name of letters, digits and _ is needed')
+        if "\0" in value and not _is_file(key, request.variables):
+            raise BadRequestError(f"variable {key}: its value holds a NUL byte, which no environment can carry")
+
+
+def write_files(folder: Path, variables: Sequence[Variable]) -> dict[str, str]:
+    """Job variables as they stand in the environment: the value, or the path of a file that holds it."""
+    values: dict[str, str] = {}
+    for variable in variables:
+        if variable.file:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = folder / variable.key
+            write_private(path, variable.value.encode())
+            values[variable.key] = str(path)
+        else:
+            values[variable.key] = variable.value
+    return values
+
+
+def fit(env: Mapping[str, str]) -> Environment:
+    """Export as much as a process can carry, small entries first."""
+    exported: dict[str, str] = {}
+    too_large: dict[str, str] = {}
+    room = LARGEST_ENVIRONMENT_BYTES
+    for key in sorted(env, key=lambda key: (len(env[key]), key)):
+        size = len(os.fsencode(key)) + len(os.fsencode(env[key])) + 2
+        if size <= LARGEST_ENTRY_BYTES and size <= room:
+            exported[key] = env[key]
+            room -= size
+        else:
+            too_large[key] = env[key]
+    return Environment(exported=exported, too_large=too_large)
+
+
+def _is_file(key: str, variables: Sequence[Variable]) -> bool:
+    return any(variable.key == key and variable.file for variable in variables)

@@ -1,0 +1,204 @@
+"""One step's process and its output, from start or adoption to the end.
+
+A single loop looks at everything at once: new output, an unfinished line that has waited long enough, a reason to
+end the step, whether the process lives. It is woken by the kernel or at the next deadline, and any wake-up may be in
+vain. What is a reason to end is decided in `plan`; what the end means, too.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.steps import plan, script, shim
+from remuda.steps.definition import Step
+from remuda.steps.environment import Environment
+from remuda.steps.journal import Journal
+from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
+from remuda.steps.logfile import READ_BYTES, LogFile
+from remuda.steps.process import StepProcess, Usage
+
+BATCH_SECONDS = 0.01
+"""Output is taken over at most this often, so that a step that prints much costs little."""
+CLAIM_SECONDS = 2.0
+"""How long a shim that has claimed a step may take to write down its number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all jobs of an agent share."""
+
+    clock: Clock
+    pulse: Pulse
+    changes: Changes
+    base_env: Mapping[str, str]
+    open_files: int
+    """The limit of open files that steps get."""
+
+
+class Execution:
+    """A step that runs."""
+
+    def __init__(
+        self,
+        *,
+        step: Step,
+        index: int,
+        started_at: float,
+        job_deadline: float | None,
+        journal: Journal,
+        log: LogFile,
+        around: Surroundings,
+        tell: Callable[[], None],
+    ) -> None:
+        self._step = step
+        self._index = index
+        self._started_at = started_at
+        self._job_deadline = job_deadline
+        self._journal = journal
+        self._log = log
+        self._around = around
+        self._tell = tell
+        self._folder = journal.step_folder(index)
+        self._wake = asyncio.Event()
+        self._process: StepProcess | None = None
+        self._terminated_at: float | None = None
+        self._killed = False
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._process.usage if self._process else None
+
+    def look_again(self) -> None:
+        self._wake.set()
+
+    def kill(self) -> None:
+        """End everything the step started, and make sure that it cannot start any more."""
+        if self._process is not None:
+            self._process.signal_group(signal.SIGKILL)
+        kill_unattended(self._folder, self._around)
+
+    async def run(self, work_dir: Path, env: Environment) -> None:
+        """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
+        claim = shim.claimed(self._folder)
+        process = self._adopt(claim) if claim else self._spawn(work_dir, env)
+        raw = self._folder / "raw"
+        watch = self._around.changes.watch(raw, self._wake.set)
+        try:
+            while True:
+                self._wake.clear()
+                watch.arm()
+                # Asked before reading: whatever an ended process has written is found by this reading or the next.
+                ended = process.exited.is_set()
+                if ended and (successor := await self._winner_over(process)):
+                    process = successor
+                    continue
+                size = self._take_output(raw)
+                over = self._end_if_due(process)
+                if ended and over and not size:
+                    reach("agent.step_exited")
+                    return
+                await self._pause(process, size)
+        finally:
+            watch.close()
+
+    def _spawn(self, work_dir: Path, env: Environment) -> StepProcess:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self._folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        exported = dict(env.exported) | {"REMUDA_INPUTS": str(self._folder / "inputs")}
+        command = script.prepare(self._folder, self._step, path=exported.get("PATH", ""), shell_variables=env.too_large)
+        reach("agent.step_prepared")
+        pid = shim.spawn(self._folder, command, work_dir=work_dir, env=exported, open_files=self._around.open_files)
+        reach("agent.step_spawned")
+        self._process = self._watched(pid, start=None)
+        return self._process
+
+    def _adopt(self, claim: tuple[int, int]) -> StepProcess:
+        self._process = self._watched(claim[0], start=claim[1])
+        return self._process
+
+    def _watched(self, pid: int, *, start: int | None) -> StepProcess:
+        return StepProcess(pid, start=start, child=start is None, pulse=self._around.pulse, wake=self._wake.set)
+
+    async def _winner_over(self, process: StepProcess) -> StepProcess | None:
+        """The shim that runs the step where ours came too late: an agent before this one had started it."""
+        deadline = self._around.clock.now() + CLAIM_SECONDS
+        while (claim := shim.claimed(self._folder)) is None and self._around.clock.now() < deadline:
+            if not (self._folder / "pid").exists():
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+        return self._adopt(claim) if claim and claim[0] != process.pid else None
+
+    def _take_output(self, raw: Path) -> int:
+        shown = self._log.mark.length
+        size = self._log.consume(raw)
+        due = self._log.partial_due_at
+        if due is not None and self._around.clock.now() >= due:
+            self._log.show_partial()
+        if self._log.mark.length > shown:
+            self._tell()
+        return size
+
+    def _end_if_due(self, process: StepProcess) -> bool:
+        """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
+        now = self._around.clock.now()
+        if not process.exited.is_set() and self._index not in self._journal.causes:
+            cause = plan.reason_to_end(
+                self._step,
+                now=now,
+                started_at=self._started_at,
+                job_deadline=self._job_deadline,
+                stop=self._journal.stop,
+            )
+            if cause is not None:
+                self._journal.record_cause(self._index, cause)
+        if self._index not in self._journal.causes:
+            return True
+        if self._terminated_at is None:
+            self._terminated_at = now
+            process.signal_group(signal.SIGTERM)
+        at_once = self._journal.stop is plan.Stop.KILL
+        if not self._killed and (at_once or now >= self._terminated_at + plan.GRACE_SECONDS):
+            process.signal_group(signal.SIGKILL)
+            self._killed = True
+        return self._killed or not process.group_lives()
+
+    async def _pause(self, process: StepProcess, size: int) -> None:
+        """Wait for something to happen; other jobs get their turn in any case."""
+        await asyncio.sleep(0)
+        if size == READ_BYTES:
+            return
+        if size:
+            await _within(BATCH_SECONDS, process.exited)
+            return
+        now = self._around.clock.now()
+        if self._terminated_at is not None:
+            # What the shim left behind in its group ends without telling anybody.
+            moments = [now + POLL_SECONDS]
+        else:
+            moments = list(
+                plan.deadlines(self._step, started_at=self._started_at, job_deadline=self._job_deadline).values()
+            )
+        if self._log.partial_due_at is not None:
+            moments.append(self._log.partial_due_at)
+        await _within(min(moments) - now if moments else None, self._wake)
+
+
+def kill_unattended(folder: Path, around: Surroundings) -> None:
+    """The same for a step whose process nobody here knows: an earlier agent may have started it."""
+    if not shim.forbid(folder) and (claim := shim.claimed(folder)):
+        process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
+        process.signal_group(signal.SIGKILL)
+
+
+async def _within(seconds: float | None, event: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(None if seconds is None else max(seconds, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        pass

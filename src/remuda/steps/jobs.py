@@ -1,0 +1,111 @@
+"""All jobs of this agent: accepted, found again at a start, cancelled, closed.
+
+A job that was accepted stays until it is closed, whatever happens to the agent or its clients. Accepting and closing
+do not await anything between looking and acting, so two calls for one id cannot get in each other's way.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from remuda.lib.killpoints import reach
+from remuda.steps.definition import parse_definition
+from remuda.steps.environment import check_variables
+from remuda.steps.errors import BadRequestError, UnknownJobError
+from remuda.steps.execution import Surroundings
+from remuda.steps.journal import Journal, stored_jobs
+from remuda.steps.runner import Job, secrets_of
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+VERSION = 1
+"""Of the meaning of a start request."""
+LONGEST_ID = 200
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs:
+    """What the agent keeps, by id."""
+
+    def __init__(self, folder: Path, around: Surroundings, tasks: asyncio.TaskGroup) -> None:
+        self._folder = folder
+        self._around = around
+        self._group = tasks
+        self._jobs: dict[str, Job] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def adopt(self) -> None:
+        """Find the jobs of an earlier agent again and go on with them."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in stored_jobs(self._folder):
+            try:
+                self._keep(Job(Journal(folder), self._around))
+            except Exception:
+                logger.exception("job folder %s cannot be read and is left alone", folder)
+
+    def start(self, request: StartRequest) -> None:
+        """Store the request and start the job. A known id is success and changes nothing."""
+        if not 1 <= len(request.id) <= LONGEST_ID:
+            raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
+        if request.id in self._jobs:
+            return
+        if request.version != VERSION:
+            raise BadRequestError(f"version: this agent knows {VERSION}, not {request.version}; use a newer agent")
+        if request.timeout_seconds < 0 or request.log_limit_bytes < 0:
+            raise BadRequestError("timeout_seconds and log_limit_bytes: 0 (no limit) or more is needed")
+        try:
+            check_variables(request)
+            parse_definition(request.steps)
+        except BadRequestError as error:
+            raise type(error)(secrets_of(request).mask(str(error))) from None
+        # Another agent that adopts the job may run in another directory.
+        request.work_dir = os.path.abspath(request.work_dir)
+        journal = Journal.create(self._folder, request, self._around.clock.now())
+        reach("agent.accepted")
+        self._keep(Job(journal, self._around))
+
+    def find(self, job_id: str) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def get(self, job_id: str) -> Job:
+        """The same where an unknown id is an error."""
+        job = self.find(job_id)
+        if job is None:
+            raise UnknownJobError(job_id)
+        return job
+
+    def all(self) -> Iterable[Job]:
+        return self._jobs.values()
+
+    @property
+    def are_idle(self) -> bool:
+        """Nothing runs. Ended jobs need no agent until somebody asks for them."""
+        return not self._tasks
+
+    def close(self, job_id: str) -> None:
+        """Kill what runs and forget the job."""
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        task = self._tasks.pop(job_id, None)
+        if task is not None:
+            task.cancel()
+        job.destroy()
+
+    def abandon(self) -> None:
+        """Stop looking after the jobs; they go on under their shims."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _keep(self, job: Job) -> None:
+        self._jobs[job.id] = job
+        if job.end is None:
+            task = self._group.create_task(job.run(), name=f"job {job.id}")
+            self._tasks[job.id] = task
+            task.add_done_callback(lambda done: self._forget_task(job.id, done))
+
+    def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(job_id) is task:
+            del self._tasks[job_id]

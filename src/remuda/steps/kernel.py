@@ -1,0 +1,119 @@
+"""Calls of the Linux kernel that the standard library lacks: inotify and giving back parts of a file.
+
+`Changes` tells when a file has grown, with one descriptor for all files and without a thread. A watch fires once and
+is armed again by whoever read the file, so that a chatty writer costs a bounded number of wake-ups. Where inotify is
+missing or used up, the same files are looked at every 50 ms. A wake-up is only a hint: it may come for nothing.
+"""
+
+import asyncio
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+POLL_SECONDS = 0.05
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_EVENT = struct.Struct("iIII")
+_IN_MODIFY, _IN_ONESHOT, _IN_Q_OVERFLOW = 0x2, 0x80000000, 0x4000
+_FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x1 | 0x2
+
+
+class Pulse:
+    """Calls back every 50 ms while there is somebody to call: the fallback where the kernel cannot tell."""
+
+    def __init__(self) -> None:
+        self._callbacks: set[Callable[[], None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, callback: Callable[[], None]) -> None:
+        self._callbacks.add(callback)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._beat)
+
+    def remove(self, callback: Callable[[], None]) -> None:
+        self._callbacks.discard(callback)
+
+    def _beat(self) -> None:
+        self._timer = None
+        for callback in tuple(self._callbacks):
+            callback()
+        if self._callbacks:
+            self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._beat)
+
+
+class Changes:
+    """Who wants to know about which file."""
+
+    def __init__(self, pulse: Pulse, *, use_inotify: bool = True) -> None:
+        self._pulse = pulse
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._fd = -1
+        if use_inotify and hasattr(_libc, "inotify_init1"):
+            self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0:
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def watch(self, path: Path, callback: Callable[[], None]) -> "Watch":
+        """A watch that is not armed yet."""
+        return Watch(self, path, callback)
+
+    def add(self, path: Path, callback: Callable[[], None]) -> int:
+        watch: int = -1
+        if self._fd >= 0:
+            watch = _libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY | _IN_ONESHOT)
+        if watch >= 0:
+            self._callbacks[watch] = callback
+        else:
+            self._pulse.add(callback)
+        return watch
+
+    def remove(self, watch: int, callback: Callable[[], None]) -> None:
+        self._pulse.remove(callback)
+        if self._callbacks.pop(watch, None) is not None:
+            _libc.inotify_rm_watch(self._fd, watch)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 64 * 1024)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            watch, mask, _, name_bytes = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + name_bytes
+            if mask & _IN_Q_OVERFLOW:
+                for callback in self._callbacks.values():
+                    callback()
+            elif callback_of_watch := self._callbacks.pop(watch, None):
+                callback_of_watch()
+
+
+class Watch:
+    """The wish to be told about one file."""
+
+    def __init__(self, changes: Changes, path: Path, callback: Callable[[], None]) -> None:
+        self._changes = changes
+        self._path = path
+        self._callback = callback
+        self._number = -1
+
+    def arm(self) -> None:
+        """Call back after the next change of the file. Arming again changes nothing."""
+        self._number = self._changes.add(self._path, self._callback)
+
+    def close(self) -> None:
+        self._changes.remove(self._number, self._callback)
+
+
+def punch_hole(fd: int, offset: int, size: int) -> None:
+    """Give a part of a file back to the disk; where the file system cannot, nothing happens."""
+    if hasattr(_libc, "fallocate"):
+        _libc.fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(size))

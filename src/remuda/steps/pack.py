@@ -1,0 +1,69 @@
+"""The agent as one file for any Python 3.11 or newer: a zip of pure Python that needs nothing installed.
+
+Decides what goes in: the agent, the standard steps, and the pure-Python parts of what they import. Everything else
+of this distribution stays out. The same sources give the same bytes.
+"""
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+OWN = ("remuda.lib", "remuda.wire.proto", "remuda.steps", "remuda.stdsteps")
+FOREIGN = ("grpclib", "h2", "hpack", "hyperframe", "multidict", "google.protobuf", "yaml")
+LEFT_OUT = (
+    "grpclib/channelz/",
+    "grpclib/health/",
+    "grpclib/plugin/",
+    "grpclib/reflection/",
+    "google/protobuf/compiler/",
+    "google/protobuf/pyext/",
+    "google/protobuf/testdata/",
+    "google/protobuf/util/",
+)
+"""Parts nobody here imports, some of which need modules that are not packed."""
+
+_MAIN = '''"""The packed agent: `serve` is the agent, `step NAME` one of the standard steps."""
+import sys
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["step"]:
+        from remuda.stdsteps.__main__ import main
+        sys.exit(main(sys.argv[2:]))
+    from remuda.steps.__main__ import main
+    sys.exit(main())
+'''
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(output: Path) -> None:
+    """Write the file, executable, whole or not at all."""
+    files = {"__main__.py": _MAIN.encode(), "google/__init__.py": b""}
+    for package in (*OWN, *FOREIGN):
+        files |= dict(_sources(package))
+    for name in ("remuda", "remuda.wire"):
+        files[name.replace(".", "/") + "/__init__.py"] = (_folder(name) / "__init__.py").read_bytes()
+    aside = output.with_name(output.name + ".new")
+    with aside.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(files):
+                archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_DEFLATED)
+    aside.chmod(0o755)
+    aside.rename(output)
+
+
+def _sources(package: str) -> Iterator[tuple[str, bytes]]:
+    folder = _folder(package)
+    root = package.replace(".", "/")
+    for path in sorted(folder.rglob("*.py")):
+        name = f"{root}/{path.relative_to(folder).as_posix()}"
+        if not name.startswith(LEFT_OUT):
+            yield name, path.read_bytes()
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(f"package {package} is not installed here, so it cannot be packed")
+    return Path(spec.submodule_search_locations[0])

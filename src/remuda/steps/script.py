@@ -1,0 +1,54 @@
+"""What a step's process executes: the text of a script, or one of the standard steps.
+
+A script runs in bash where there is one, else in sh, and stops at the first command that fails. It is a file, so its
+length has no limit and nothing of it stands in an argument list. Pure, but for looking up the shell; `shim` starts it.
+"""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.steps.definition import Step
+from remuda.steps.journal import write_private
+
+_GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
+
+
+def prepare(folder: Path, step: Step, *, path: str, shell_variables: Mapping[str, str]) -> list[str]:
+    """Write what the step's program reads, and say how to start it."""
+    if step.builtin == "script":
+        shell = shutil.which("bash", path=path) or "/bin/sh"
+        text = script_text(step.inputs["script"], bash=shell.endswith("bash"), variables=shell_variables)
+        write_private(folder / "script", text.encode("utf-8", "surrogateescape"))
+        return [shell, str(folder / "script")]
+    write_private(folder / "inputs", json.dumps(dict[str, Any](step.inputs)).encode())
+    return [sys.executable, "-I", *_own_program(), step.builtin]
+
+
+def script_text(commands: str | Sequence[str], *, bash: bool, variables: Mapping[str, str]) -> str:
+    """The file the shell reads."""
+    lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
+    lines.append("set -eo pipefail" if bash else "set -e")
+    if isinstance(commands, str):
+        lines.append(commands)
+    else:
+        for command in commands:
+            lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}", command]
+    return "\n".join(lines) + "\n"
+
+
+def echo_of(command: str) -> str:
+    """How the log announces a command."""
+    first, _, rest = command.strip("\n").partition("\n")
+    more = " # collapsed multi-line command" if rest.strip() else ""
+    return f"{_GREEN}$ {first}{more}{_PLAIN}"
+
+
+def _own_program() -> list[str]:
+    """The standard steps come out of the same file as the agent where it runs from one."""
+    packed = Path(__file__).parents[2]
+    return [str(packed), "step"] if packed.is_file() else ["-m", "remuda.stdsteps"]

@@ -1,0 +1,97 @@
+"""The few lines of shell that every step's command runs under, and the files they leave.
+
+The shim outlives the agent. It is the leader of a session of its own, so that one signal reaches everything the step
+started, and it ignores the signals that end its command, so that it can still write down how that ended.
+
+    pid    made exclusively by the shim: whoever makes it runs the step. Process number and start time
+    raw    what the command prints
+    exit   the exit code; complete when it ends in a line feed
+
+Because the claim is exclusive, an agent that does not know whether its predecessor started a step starts it
+again: the second shim finds the file and goes. `forbid` makes the same claim for nobody. The environment is given to
+the shim itself, nothing secret is an argument, and the shim needs no program but the shell.
+"""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SHELL = "/bin/sh"
+LOST_CLAIM = 111
+"""Exit code of a shim that found the step already started."""
+
+# Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
+_TEXT = r"""
+trap : TERM INT HUP
+_remuda_dir=$1
+_remuda_work=$2
+ulimit -S -n "$3" 2>/dev/null
+shift 3
+_remuda_start() { shift 21; _remuda_stat=$1; }
+read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
+set -C
+{ echo "$$ ${_remuda_stat:-0}" >"$_remuda_dir/pid"; } 2>/dev/null || exit 111
+set +C
+exec </dev/null >>"$_remuda_dir/raw" 2>&1
+cd "$_remuda_work" && "$@"
+echo "$?" >"$_remuda_dir/exit"
+"""
+_RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+
+
+def spawn(folder: Path, command: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int) -> int:
+    """Start a shim for a prepared step; its process number."""
+    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(folder), str(work_dir), str(open_files), *command]
+    return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=_RESET)
+
+
+def claimed(folder: Path) -> tuple[int, int] | None:
+    """Process number and start time of the shim that runs the step; None while there is none."""
+    text = _complete(folder / "pid")
+    if text is None:
+        return None
+    pid, start = text.split()
+    return int(pid), int(start)
+
+
+def forbid(folder: Path) -> bool:
+    """Make sure that no shim starts this step from now on; False when one already did."""
+    try:
+        os.close(os.open(folder / "pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def exit_code(folder: Path) -> int | None:
+    """How the command ended; None when the shim did not come to write it."""
+    text = _complete(folder / "exit")
+    return None if text is None else int(text)
+
+
+def exited_at(folder: Path) -> float | None:
+    """When the exit code was written."""
+    try:
+        return (folder / "exit").stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def start_time(pid: int) -> int | None:
+    """The kernel's start time of a process, which tells a reused number from the process that had it before."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat[stat.rindex(b")") + 2 :].split()[19])
+
+
+def _complete(path: Path) -> str | None:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    return text.strip() if text.endswith("\n") else None

@@ -1,0 +1,275 @@
+"""The manager's side of the agent's own service: plain values in and out, protobuf stays in here.
+
+`AgentClient` works over any grpclib channel; `unix_channel` gives the one for a socket path, a connector's byte
+stream is another channel whose `_create_connection` wraps that stream. Every error is one of two kinds:
+`AgentUnavailableError` (try again, or find the agent again), `AgentRefusedError` (the same request will never work).
+
+Nothing is retried here. All calls but `cancel` may be repeated freely; a repeated cancel kills at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpclib import GRPCError
+from grpclib.client import Channel, Stream
+from grpclib.const import Status
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.wire.proto import agent_pb2 as pb
+from remuda.wire.proto.agent_grpc import AgentStub
+
+REQUEST_VERSION = 1
+_PERMANENT = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION})
+
+
+class AgentUnavailableError(Exception):
+    """The agent cannot be reached or cannot answer now; its jobs go on without it."""
+
+
+class AgentRefusedError(Exception):
+    """The agent refuses the request as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHello:
+    """Who answers on the socket."""
+
+    protocol: int
+    version: str
+    jobs: frozenset[str]
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobVariable:
+    """A variable of the job's environment."""
+
+    key: str
+    value: str
+    file: bool = False
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStart:
+    """Everything the agent needs to run a job."""
+
+    id: str
+    work_dir: str
+    steps: str
+    """Two documents, JSON or YAML: the spec, then the definition."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    variables: Sequence[JobVariable] = ()
+    masks: Sequence[str] = ()
+    mask_prefixes: Sequence[str] = ()
+    timeout_seconds: int = 0
+    log_limit_bytes: int = 0
+    banner: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Bytes of a job's log, from an offset on."""
+
+    job_id: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResultEvent:
+    """One event of a job's steps: a JSON object, see docs/reference/step-results.md."""
+
+    job_id: str
+    seq: int
+    json: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """The last event of a job."""
+
+    job_id: str
+    status: str
+    reason: str
+    exit_code: int
+    """-1 where no process gave one."""
+    message: str
+    log_bytes: int
+    results: int
+    log_checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownJob:
+    """The agent does not keep this job, or not any more."""
+
+    job_id: str
+
+
+WatchedEvent = LogChunk | StepResultEvent | JobEnded | UnknownJob
+
+
+class Watch:
+    """One stream for all jobs of an agent. Iterate over it in one task, subscribe from any."""
+
+    def __init__(self, stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
+        self._stream = stream
+        self._sending = asyncio.Lock()
+
+    async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
+        """Events of a job from the first byte and result wanted; again: from the new place."""
+        subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq)
+        await self._send(pb.WatchRequest(subscribe=subscribe))
+
+    async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
+        """Everything before this byte and this result is safe here."""
+        confirm = pb.Confirm(id=job_id, log_offset=log_offset, result_seq=result_seq)
+        await self._send(pb.WatchRequest(confirm=confirm))
+
+    async def unsubscribe(self, job_id: str) -> None:
+        await self._send(pb.WatchRequest(unsubscribe=pb.Unsubscribe(id=job_id)))
+
+    async def __aiter__(self) -> AsyncIterator[WatchedEvent]:
+        with _translated():
+            async for event in self._stream:
+                yield _watched(event)
+        raise AgentUnavailableError("the agent ended the watch stream")
+
+    async def _send(self, request: pb.WatchRequest) -> None:
+        async with self._sending:
+            with _translated():
+                await self._stream.send_message(request)
+
+
+class AgentClient:
+    """Calls to one agent over one connection."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._stub = AgentStub(channel)
+
+    async def hello(self) -> AgentHello:
+        with _translated():
+            answer = await self._stub.Hello(pb.HelloRequest())
+        return AgentHello(protocol=answer.protocol, version=answer.version, jobs=frozenset(answer.jobs), pid=answer.pid)
+
+    async def start(self, job: JobStart) -> None:
+        """The job is stored and runs when this returns; a known id is success and changes nothing."""
+        with _translated():
+            await self._stub.Start(_start_request(job))
+
+    async def cancel(self, job_id: str) -> None:
+        """End the running step; what always runs still does. A second cancel kills at once."""
+        with _translated():
+            await self._stub.Cancel(pb.CancelRequest(id=job_id))
+
+    async def close_job(self, job_id: str) -> None:
+        """Kill what runs and forget the job, its log and results."""
+        with _translated():
+            await self._stub.Close(pb.CloseRequest(id=job_id))
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[Watch]:
+        """The stream of events, open as long as this lasts."""
+        call = self._stub.Watch.open()
+        async with AsyncExitStack() as stack:
+            with _translated():
+                stream = await call.__aenter__()
+                stack.push_async_callback(_leave, stream)
+                await stream.send_request()
+                await stream.recv_initial_metadata()
+            yield Watch(stream)
+
+    def close(self) -> None:
+        """Close the connection; jobs go on."""
+        self._channel.close()
+
+    async def __aenter__(self) -> "AgentClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def unix_channel(socket: Path) -> Channel:
+    """A connection to a socket path, made at the first call."""
+    return Channel(path=str(socket))
+
+
+def socket_of(data: Path) -> Path | None:
+    """Where the agent of a data folder listens; None when none has ever been ready there."""
+    try:
+        return Path((data / "socket").read_text().rstrip("\n"))
+    except FileNotFoundError:
+        return None
+
+
+async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
+    """Tell the agent that nobody reads any more; where the connection is gone, there is nobody to tell."""
+    with suppress(AgentUnavailableError, AgentRefusedError), _translated():
+        await stream.cancel()
+    with suppress(AgentUnavailableError, AgentRefusedError), _translated():
+        await stream.__aexit__(None, None, None)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except GRPCError as error:
+        text = error.message or error.status.name
+        if error.status in _PERMANENT:
+            raise AgentRefusedError(text) from None
+        raise AgentUnavailableError(text) from None
+    except StreamTerminatedError as error:
+        # grpclib woke this task by cancelling it; taken back, or a TaskGroup around it would believe that.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            task.uncancel()
+        raise AgentUnavailableError(f"the connection to the agent is lost: {error}") from None
+    except (OSError, ProtocolError) as error:
+        raise AgentUnavailableError(f"the agent cannot be reached: {error}") from None
+
+
+def _start_request(job: JobStart) -> pb.StartRequest:
+    return pb.StartRequest(
+        version=REQUEST_VERSION,
+        id=job.id,
+        work_dir=job.work_dir,
+        env=dict(job.env),
+        variables=[
+            pb.Variable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
+            for variable in job.variables
+        ],
+        steps=job.steps,
+        masks=job.masks,
+        mask_prefixes=job.mask_prefixes,
+        timeout_seconds=job.timeout_seconds,
+        log_limit_bytes=job.log_limit_bytes,
+        banner=job.banner,
+    )
+
+
+def _watched(event: pb.WatchEvent) -> WatchedEvent:
+    match event.WhichOneof("event"):
+        case "log":
+            return LogChunk(job_id=event.id, offset=event.log.offset, data=event.log.data)
+        case "result":
+            return StepResultEvent(job_id=event.id, seq=event.result.seq, json=event.result.json)
+        case "end":
+            return JobEnded(
+                job_id=event.id,
+                status=event.end.status,
+                reason=event.end.reason,
+                exit_code=event.end.exit_code,
+                message=event.end.message,
+                log_bytes=event.end.log_bytes,
+                results=event.end.results,
+                log_checksum=event.end.log_checksum,
+            )
+        case _:
+            return UnknownJob(job_id=event.id)
