@@ -15,13 +15,13 @@ NO_SHA = "0" * 40
 
 def a_project(**given: Any) -> Project:
     """A project with its default branch `main`."""
-    values = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
+    values: dict[str, Any] = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
     return Project(**(values | given))
 
 
 def a_pipeline(**given: Any) -> Pipeline:
     """A pipeline of a push to `main`."""
-    values = {
+    values: dict[str, Any] = {
         "id": PipelineId(1),
         "iid": 1,
         "project_id": ProjectId(1),
@@ -39,7 +39,7 @@ def a_pipeline(**given: Any) -> Pipeline:
 
 def a_spec(name: str = "build", **given: Any) -> JobSpec:
     """A job of a pipeline file, in its first stage."""
-    values = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
+    values: dict[str, Any] = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
     return JobSpec(**(values | given))
 
 
@@ -51,7 +51,7 @@ def new_jobs(*specs: JobSpec) -> list[NewJob]:
 
 def a_job(name: str = "build", **given: Any) -> Job:
     """A job that was just created."""
-    values = {
+    values: dict[str, Any] = {
         "id": JobId(1),
         "pipeline_id": PipelineId(1),
         "project_id": ProjectId(1),
@@ -74,5 +74,5 @@ def a_family(jobs: Sequence[Job], **given: Any) -> Family:
 
 def a_runner(**given: Any) -> Runner:
     """A runner that takes any job of its cell."""
-    values = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
+    values: dict[str, Any] = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
     return Runner(**(values | given))
