@@ -36,8 +36,8 @@ def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO |
 
 
 def logger(part: str) -> Any:
-    """The logger of a part: cell, manager, run ..."""
-    return structlog.get_logger().bind(part=part)
+    """The logger of a part: cell, manager, run ... It follows `configure`, whichever of the two comes first."""
+    return structlog.get_logger(part=part)
 
 
 def short(token: str) -> str:
