@@ -9,6 +9,7 @@ command for fast-import into a path, a name or a message.
 
 import base64
 import binascii
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,6 +105,24 @@ def plan(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, 
             case _:
                 raise InvalidError("actions[action] does not have a valid value: create, update, delete, move or chmod")
     return after.changes
+
+
+def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
+    """Whether these actions, and nothing else, lead from one tree to the other: the request came twice."""
+    try:
+        changes = plan(before, actions)
+    except InvalidError:
+        return False
+    wanted = dict(before)
+    for path, entry in changes.items():
+        if entry is None:
+            wanted.pop(path, None)
+        elif isinstance(entry.content, str):
+            wanted[path] = entry
+        else:
+            name = hashlib.sha1(b"blob %d\0" % len(entry.content) + entry.content, usedforsecurity=False).hexdigest()
+            wanted[path] = Entry(entry.mode, name)
+    return wanted == after
 
 
 class _Tree:

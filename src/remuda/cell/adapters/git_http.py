@@ -1,0 +1,138 @@
+"""Smart HTTP: one request handed to `git http-backend`, bytes streamed both ways, nothing kept in memory.
+
+Decided here: how a request becomes the environment of that program and how its answer is read. Who may fetch or push
+is decided in `remuda.cell.http.git`, the only caller.
+
+Invariant: the program has ended when `serve` returns, so after a push the refs are what they will be.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+import msgspec
+
+from remuda.cell.adapters.git import GitRepos, spawn_git
+from remuda.cell.errors import StoreError
+
+DEADLINE_SECONDS = 3600
+PIECE_BYTES = 65536
+_MAX_HEAD_BYTES = 16384
+_KEPT_STDERR_BYTES = 4096
+
+Start = Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]]
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class GitCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a request git wants to know."""
+
+    method: str
+    service: str
+    """info/refs, git-upload-pack or git-receive-pack."""
+    query: str = ""
+    content_type: str = ""
+    content_encoding: str = ""
+    content_length: str = ""
+    protocol: str = ""
+    user: str = ""
+
+    def environment(self, path: str) -> Mapping[str, str]:
+        """The request as a CGI program reads it; without a length it reads to the end."""
+        given = {
+            "CONTENT_LENGTH": self.content_length,
+            "HTTP_CONTENT_ENCODING": self.content_encoding,
+            "GIT_PROTOCOL": self.protocol,
+        }
+        return {
+            "GATEWAY_INTERFACE": "CGI/1.1",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REQUEST_METHOD": self.method,
+            "GIT_PROJECT_ROOT": path,
+            "PATH_INFO": f"/{self.service}",
+            "QUERY_STRING": self.query,
+            "CONTENT_TYPE": self.content_type,
+            "REMOTE_USER": self.user,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            **{name: value for name, value in given.items() if value},
+        }
+
+
+class GitFailedError(StoreError):
+    """git http-backend gave no answer."""
+
+
+async def serve(
+    repos: GitRepos,
+    repo: str,
+    call: GitCall,
+    body: AsyncIterator[bytes],
+    *,
+    start: Start,
+    send: Send,
+    abandoned: Callable[[], Awaitable[None]] | None = None,
+) -> str:
+    """Run one request; the tail of what git said on stderr. `abandoned` returns when nobody reads the answer."""
+    environment = {**repos.environment, **call.environment(str(repos.path(repo)))}
+    process = await spawn_git("http-backend", environment=environment, with_input=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
+            said = group.create_task(_tail(process.stderr), name="git stderr")
+            feeding = group.create_task(_feed(process, body, abandoned), name="git stdin")
+            status, headers = await _head(process.stdout)
+            await start(status, headers)
+            while piece := await process.stdout.read(PIECE_BYTES):
+                await send(piece)
+            await process.wait()
+            feeding.cancel()
+        return said.result()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _feed(
+    process: asyncio.subprocess.Process,
+    body: AsyncIterator[bytes],
+    abandoned: Callable[[], Awaitable[None]] | None,
+) -> None:
+    assert process.stdin is not None
+    broken = False
+    async for piece in body:
+        # A program that has given up reads no more, but the client must get rid of its request to read the answer.
+        if not broken:
+            try:
+                process.stdin.write(piece)
+                await process.stdin.drain()
+            except (BrokenPipeError, ConnectionResetError):
+                broken = True
+    process.stdin.close()
+    if abandoned is not None:
+        await abandoned()
+        process.kill()
+
+
+async def _tail(stream: asyncio.StreamReader) -> str:
+    kept = b""
+    while piece := await stream.read(PIECE_BYTES):
+        kept = (kept + piece)[-_KEPT_STDERR_BYTES:]
+    return kept.decode(errors="replace").strip()
+
+
+async def _head(stream: asyncio.StreamReader) -> tuple[int, list[tuple[bytes, bytes]]]:
+    status = 200
+    headers: list[tuple[bytes, bytes]] = []
+    size = 0
+    while line := await stream.readline():
+        size += len(line)
+        if not line.strip() or size > _MAX_HEAD_BYTES:
+            return status, headers
+        name, _, value = line.partition(b":")
+        if name.lower() == b"status":
+            status = int(value.split()[0])
+        else:
+            headers.append((name.strip().lower(), value.strip()))
+    raise GitFailedError("git http-backend ended without an answer")

@@ -1,0 +1,166 @@
+"""The cell's ASGI application: which code answers a request, and what all answers have in common.
+
+Decided here: the two hottest endpoints and git go straight to plain ASGI, all others through Starlette's router; every
+answer carries the request's id; an unexpected error becomes a 500 that says nothing, and a log line that says
+everything. The tables of endpoints are in the other modules.
+
+Paths are matched as they were sent, before percent-decoding: `/projects/acme%2Fshop` is one part after `projects`.
+"""
+
+import re
+import uuid
+from itertools import chain
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from remuda.cell.http import (
+    artifacts,
+    auth,
+    git,
+    health,
+    job_request,
+    jobs,
+    pipelines,
+    projects,
+    repository,
+    results,
+    runner_api,
+    runners,
+    trace,
+    variables,
+)
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal
+from remuda.telemetry.logs import logger
+
+ENDPOINTS: tuple[Endpoint, ...] = tuple(
+    chain(
+        health.ENDPOINTS,
+        runner_api.ENDPOINTS,
+        artifacts.ENDPOINTS,
+        results.ENDPOINTS,
+        trace.ENDPOINTS,
+        projects.ENDPOINTS,
+        repository.ENDPOINTS,
+        pipelines.ENDPOINTS,
+        jobs.ENDPOINTS,
+        variables.ENDPOINTS,
+        runners.ENDPOINTS,
+    )
+)
+
+UNMATCHED = "unmatched"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_CLIENT_GONE = 499
+
+_log = logger("cell")
+
+
+class CellApp:
+    """One cell's edge."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._router = Router([_route(edge, endpoint) for endpoint in ENDPOINTS], redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        shown_id = _shown_id(scope)
+        exchange = _Exchange(self._edge, send, shown_id or uuid.uuid4().hex)
+        began = self._edge.clock.monotonic()
+        # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
+        scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
+        try:
+            await self._serve(scope, receive, exchange, shown_id)
+        except ClientGoneError:
+            exchange.status = _CLIENT_GONE
+        except Exception as error:  # noqa: BLE001 - the last place where an error can be turned into an answer
+            await self._refuse(error, scope, receive, exchange)
+        finally:
+            route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
+            seconds = self._edge.clock.monotonic() - began
+            self._edge.metrics.requests.labels(scope["method"], route, str(exchange.status)).inc()
+            self._edge.metrics.request_seconds.labels(route).observe(seconds)
+            _log.debug(
+                "request",
+                method=scope["method"],
+                route=route,
+                status=exchange.status,
+                seconds=round(seconds, 4),
+                request=exchange.request_id,
+            )
+
+    async def _serve(self, scope: Scope, receive: Receive, exchange: "_Exchange", shown_id: str) -> None:
+        path, method = scope["path"], scope["method"]
+        if path == job_request.ROUTE and method == "POST":
+            exchange.route = job_request.ROUTE
+            exchange.headers["Gitlab-Ci-Builds-Polling"] = "yes"
+            await job_request.request_job(self._edge, scope, receive, exchange.send, shown_id=shown_id)
+        elif method == "PATCH" and (found := trace.PATH.fullmatch(path)):
+            exchange.route = trace.ROUTE
+            await trace.patch_trace(self._edge, int(found[1]), scope, receive, exchange.send)
+        elif found := git.PATH.fullmatch(path):
+            exchange.route = f"{git.ROUTE}/{found[2]}"
+            await git.serve_git(self._edge, found[1], found[2], scope, receive, exchange.send)
+        else:
+            await self._router(scope, receive, exchange.send)
+
+    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        answer = refusal(error)
+        if isinstance(error, HTTPException):
+            answer = ApiError(error.status_code, {"error": f"{error.status_code} {error.detail}"})
+        if answer is None or (exchange.status and answer.status >= 500):
+            _log.error(
+                "a request failed",
+                method=scope["method"],
+                path=scope["path"],
+                request=exchange.request_id,
+                exc_info=error,
+            )
+        elif answer.status >= 500:
+            _log.warning("a request must wait", path=scope["path"], request=exchange.request_id, error=str(error))
+        if exchange.status:
+            # Part of an answer is out. Ending here cuts the connection, so the client knows that it is incomplete.
+            return
+        answer = answer or ApiError(500, {"message": "500 Internal Server Error"})
+        await json_answer(answer.body, answer.status, answer.headers)(scope, receive, exchange.send)
+
+
+class _Exchange:
+    """One request's answer on its way out."""
+
+    def __init__(self, edge: Edge, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status = 0
+        """0 until the answer has begun."""
+        self.route = ""
+        self.headers = {"X-Request-Id": request_id, "X-Remuda-Cell": str(edge.settings.cell_id)}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message.setdefault("headers", [])
+            MutableHeaders(scope=message).update(self.headers)
+        await self._send(message)
+
+
+def _shown_id(scope: Scope) -> str:
+    """The id that the caller gave its request, if it is one that may be repeated in logs and answers."""
+    value = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
+    return value if _REQUEST_ID.fullmatch(value) else ""
+
+
+def _route(edge: Edge, endpoint: Endpoint) -> Route:
+    async def answer(request: Request) -> Response:
+        if not endpoint.is_open:
+            await auth.user_of(edge, auth.user_token_in(request.headers))
+        return await endpoint.handler(edge, request)
+
+    return Route(endpoint.path, answer, methods=[endpoint.method])

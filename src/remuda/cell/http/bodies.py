@@ -1,0 +1,134 @@
+"""What a caller sends: bytes with a limit, parameters as a typed value.
+
+Decided here: how far a body is read, and that parameters may stand in the query, in JSON or in a form, as in GitLab.
+Every endpoint reads through this module, so none can be made to hold an unbounded request in memory.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive
+
+from remuda.cell.http.errors import ClientGoneError, bad_parameter, bad_request, too_large
+
+T = TypeVar("T")
+
+_DECODE_IN_THREAD_BYTES = 256 * 1024
+_MAX_FORM_FIELDS = 1000
+_MISSING = re.compile(r"missing required field `([^`]+)`")
+_AT = re.compile(r"at `\$\.?([^`]*)`")
+_KEY_PART = re.compile(r"\[([^\]]*)\]")
+
+
+class Body:
+    """A request's body, read once."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._ended = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """What comes, as it comes; ClientGoneError when the rest never will."""
+        while not self._ended:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            self._ended = not message.get("more_body", False)
+            if message.get("body"):
+                yield message["body"]
+
+    async def read(self, limit_bytes: int) -> bytes:
+        """All of it; 413 when it is more than the limit."""
+        whole = bytearray()
+        async for piece in self.pieces():
+            whole += piece
+            if len(whole) > limit_bytes:
+                raise too_large(f"this request may have {limit_bytes} bytes")
+        return bytes(whole)
+
+    async def gone(self) -> None:
+        """Return when the caller has hung up; only of use once the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
+    """The request's parameters as a value; 400 in GitLab's words when they do not make one."""
+    raw = await Body(request.receive).read(limit_bytes)
+    content_type = request.headers.get("content-type", "")
+    query = request.scope["query_string"]
+    if len(raw) > _DECODE_IN_THREAD_BYTES:
+        return await asyncio.to_thread(decode, raw, content_type, query, kind)
+    return decode(raw, content_type, query, kind)
+
+
+def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
+    """Parameters out of a body and a query; the body wins."""
+    given: dict[str, Any] = unfold(_pairs(query)) if query else {}
+    if content_type.startswith("application/x-www-form-urlencoded"):
+        given |= unfold(_pairs(raw))
+    elif raw.strip():
+        given |= _json_object(raw)
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise bad_parameter(_in_words(str(error))) from None
+
+
+def _json_object(raw: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_request(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise bad_request("the body is not a JSON object")
+    return value
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
+    except ValueError:
+        raise bad_request("the form or query cannot be read") from None
+
+
+def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """`a`, `a[]`, `a[b]`, `a[][b]` as the structures they stand for; a repeated field of `a[][b]` begins the next."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        key, *rest = name.partition("[")[0], *_KEY_PART.findall(name)
+        match rest:
+            case []:
+                found[key] = value
+            case [""]:
+                _list(found, key).append(value)
+            case ["", field]:
+                entries = _list(found, key)
+                if not entries or not isinstance(entries[-1], dict) or field in entries[-1]:
+                    entries.append({})
+                entries[-1][field] = value
+            case [field]:
+                inner = found.setdefault(key, {})
+                if isinstance(inner, dict):
+                    inner[field] = value
+    return found
+
+
+def _list(found: dict[str, Any], key: str) -> list[Any]:
+    value = found.setdefault(key, [])
+    if not isinstance(value, list):
+        value = found[key] = []
+    return value
+
+
+def _in_words(problem: str) -> str:
+    missing, at = _MISSING.search(problem), _AT.search(problem)
+    where = re.sub(r"\.(\w+)", r"[\1]", at[1].replace("[...]", "")) if at else ""
+    if missing:
+        return f"{where}[{missing[1]}] is missing" if where else f"{missing[1]} is missing"
+    return f"{where} is invalid" if where else "the parameters are invalid"

@@ -1,0 +1,48 @@
+"""What every endpoint works with, and how an endpoint is declared.
+
+Nothing is decided here. `remuda.cell.service` makes the one `Edge` of a cell, `remuda.cell.http.app` hands it to each
+handler.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.dispatch import Dispatch
+from remuda.cell.http.managers import Managers
+from remuda.cell.metrics import CellMetrics
+from remuda.cell.ports import Blobs, Store, Traces
+from remuda.cell.projects import Projects
+from remuda.cell.settings import CellSettings
+from remuda.lib.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The cell behind the edge."""
+
+    settings: CellSettings
+    """With the port that is really bound and the public address."""
+    store: Store
+    traces: Traces
+    blobs: Blobs
+    dispatch: Dispatch
+    projects: Projects
+    managers: Managers
+    metrics: CellMetrics
+    clock: Clock
+
+
+Handler = Callable[[Edge, Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route. Without `is_open` the caller must have shown a user's token before the handler runs."""
+
+    method: str
+    path: str
+    handler: Handler
+    is_open: bool = False

@@ -1,0 +1,111 @@
+"""How a refusal looks to the caller: status, GitLab's form of the body, headers.
+
+Decided here is the one mapping from the cell's errors to answers. An error that is not in it is a fault of ours: the
+caller learns nothing of it but 500, the log has the rest.
+"""
+
+import errno
+
+import msgspec
+from starlette.responses import Response
+
+from remuda.cell.adapters.git import GitError
+from remuda.cell.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    StoreError,
+    TooLargeError,
+)
+
+RETRY_AFTER_SECONDS = StoreError.retry_after_seconds
+
+_DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+
+
+class ClientGoneError(Exception):
+    """The connection ended before the request did; there is nobody to answer."""
+
+
+class ApiError(Exception):
+    """An answer that refuses."""
+
+    def __init__(self, status: int, body: object, **headers: str) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def json_answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON as every client wants it."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def no_content(headers: dict[str, str] | None = None) -> Response:
+    """Done, and nothing to say."""
+    return Response(status_code=204, headers=headers)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, {"message": "401 Unauthorized"})
+
+
+def forbidden(reason: str = "", *, job_status: str | None = None) -> ApiError:
+    headers = {"Job_Status": job_status} if job_status else {}
+    return ApiError(403, {"message": f"403 Forbidden - {reason}" if reason else "403 Forbidden"}, **headers)
+
+
+def not_found(what: str) -> ApiError:
+    return ApiError(404, {"message": f"404 {what} Not Found"})
+
+
+def bad_request(reason: str) -> ApiError:
+    return ApiError(400, {"message": f"400 Bad request - {reason}"})
+
+
+def bad_parameter(text: str) -> ApiError:
+    """A parameter is missing or has no valid value."""
+    return ApiError(400, {"error": text})
+
+
+def bad_field(field: str, reason: str) -> ApiError:
+    """A value that the thing to be stored cannot have."""
+    return ApiError(400, {"message": {field: [reason]}})
+
+
+def too_large(reason: str) -> ApiError:
+    return ApiError(413, {"message": f"413 Request Entity Too Large - {reason}"})
+
+
+def unavailable(reason: str) -> ApiError:
+    message = f"503 Service Unavailable - {reason}"
+    return ApiError(503, {"message": message}, Retry_After=str(RETRY_AFTER_SECONDS))
+
+
+def refusal(error: BaseException) -> ApiError | None:
+    """The answer to an error; None when it is nothing the caller did or could wait for."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    match error:
+        case ApiError():
+            return error
+        case ForbiddenError():
+            return forbidden(str(error), job_status=error.job_status)
+        case NotFoundError():
+            return ApiError(404, {"message": f"404 Not Found - {error}"})
+        case InvalidError():
+            return ApiError(400, {"message": str(error)})
+        case ConflictError():
+            return ApiError(409, {"message": f"409 Conflict - {error}"})
+        case TooLargeError():
+            return too_large(str(error))
+        case StoreError():
+            return unavailable(str(error))
+        case GitError():
+            return ApiError(400, {"message": str(error)})
+        case OSError() if error.errno in _DISK_TROUBLE:
+            return unavailable(f"the cell cannot store it now: {error.strerror}")
+        case _:
+            return None

@@ -1,0 +1,86 @@
+"""Whether the cell lives, can work, and how it does: health, readiness, metrics; and who it is: version, user."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda import __version__
+from remuda.cell.errors import CellError
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import json_answer
+from remuda.cell.http.views import user_view
+from remuda.model.job import JobId
+from remuda.telemetry.metrics import CONTENT_TYPE
+
+GITLAB_VERSION = "18.5.0"
+"""The version of GitLab whose API this one follows; clients switch features by it."""
+_PATIENCE_SECONDS = 5
+
+
+async def health(edge: Edge, request: Request) -> Response:
+    """GET /-/health: requests are served."""
+    return Response("Remuda OK\n", media_type="text/plain")
+
+
+async def readiness(edge: Edge, request: Request) -> Response:
+    """GET /-/readiness: whether each part can do its work now."""
+    parts = {
+        "store": await _part(edge.store.writable()),
+        "traces": await _part(edge.traces.size(JobId(0))),
+        "blobs": await _part(edge.blobs.size("readiness")),
+        "git": await _part(asyncio.to_thread(edge.projects.repos.prepare)),
+    }
+    is_ready = all(part["status"] == "ok" for part in parts.values())
+    return json_answer({"status": "ok" if is_ready else "failed", "parts": parts}, 200 if is_ready else 503)
+
+
+async def _part(check: Awaitable[object]) -> dict[str, str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await check
+    except (CellError, OSError, TimeoutError) as error:
+        return {"status": "failed", "message": str(error) or f"no answer within {_PATIENCE_SECONDS} s"}
+    return {"status": "ok"}
+
+
+async def metrics(edge: Edge, request: Request) -> Response:
+    """GET /-/metrics."""
+    text = edge.metrics.text(
+        jobs=await edge.store.count_jobs(), waiting=edge.dispatch.waiting(), polls=edge.dispatch.held_polls()
+    )
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def version(edge: Edge, request: Request) -> Response:
+    """GET /version."""
+    return json_answer({"version": GITLAB_VERSION, "revision": f"remuda-{__version__}"})
+
+
+async def metadata(edge: Edge, request: Request) -> Response:
+    """GET /metadata."""
+    return json_answer(
+        {
+            "version": GITLAB_VERSION,
+            "revision": f"remuda-{__version__}",
+            "kas": {"enabled": False, "externalUrl": None, "version": None},
+            "enterprise": False,
+        }
+    )
+
+
+async def user(edge: Edge, request: Request) -> Response:
+    """GET /user."""
+    return json_answer({**user_view(edge.settings.url), "is_admin": True, "email": "admin@example.com"})
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/-/health", health, is_open=True),
+    Endpoint("GET", "/-/liveness", health, is_open=True),
+    Endpoint("GET", "/-/readiness", readiness, is_open=True),
+    Endpoint("GET", "/-/metrics", metrics, is_open=True),
+    Endpoint("GET", "/api/v4/version", version),
+    Endpoint("GET", "/api/v4/metadata", metadata),
+    Endpoint("GET", "/api/v4/user", user),
+)

@@ -1,0 +1,75 @@
+"""`POST /api/v4/jobs/request`, as plain ASGI because it is called more often than everything else together.
+
+Decided here: what each outcome looks like on the wire, and what happens when the caller hangs up: a job that was
+already claimed goes back into the queue at once instead of waiting for its lease to end. Which job is handed out is
+decided by `remuda.cell.dispatch`.
+
+403 makes a runner stop asking for an hour, so it is answered only when the cell knows for sure that the token is not
+one of its runners'; trouble with the store is 503.
+"""
+
+import asyncio
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.dispatch import Handout, NoJob
+from remuda.cell.http import auth
+from remuda.cell.http.bodies import Body, decode
+from remuda.cell.http.edge import Edge
+from remuda.cell.http.errors import json_answer, no_content
+from remuda.model.runner import RunnerType
+from remuda.telemetry.logs import logger
+from remuda.wire.runner_api import RequestJob
+
+ROUTE = "/api/v4/jobs/request"
+
+_decoder = msgspec.json.Decoder(RequestJob)
+_log = logger("cell")
+
+
+async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *, shown_id: str) -> None:
+    """Answer one request. `shown_id` is the X-Request-Id that the caller itself sent, by which it may ask again."""
+    body = Body(receive)
+    message = _decoded(scope, await body.read(edge.settings.request_limit_bytes))
+    runner = await auth.runner_of(edge, message.token)
+    ip = scope["client"][0] if scope.get("client") else ""
+    await edge.managers.seen(runner, message.system_id, message.info, ip)
+    gone = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")
+        outcome = await edge.dispatch.request_job(runner, message, request_id=shown_id, ip=ip, gone=gone)
+        if isinstance(outcome, Handout):
+            await edge.projects.ensure_commit(outcome.job)
+        watching.cancel()
+    match outcome:
+        case NoJob():
+            await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
+        case Handout():
+            if gone.is_set():
+                await edge.dispatch.release(outcome.job)
+                return
+            edge.metrics.queue_seconds.labels(str(runner.type is RunnerType.INSTANCE).lower()).observe(
+                max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
+            )
+            headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
+            try:
+                await json_answer(outcome.payload, 201, headers)(scope, receive, send)
+            except Exception:
+                _log.warning("a job could not be delivered", job=outcome.job.id)
+                await edge.dispatch.release(outcome.job)
+                raise
+
+
+def _decoded(scope: Scope, raw: bytes) -> RequestJob:
+    """Fast for what runners send; old ones send forms, and a mistake is described by the slow way."""
+    try:
+        return _decoder.decode(raw)
+    except msgspec.DecodeError:
+        content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        return decode(raw, content_type.decode("latin-1"), scope["query_string"], RequestJob)
+
+
+async def _watch(body: Body, gone: asyncio.Event) -> None:
+    await body.gone()
+    gone.set()

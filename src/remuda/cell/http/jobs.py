@@ -1,0 +1,171 @@
+"""Jobs as GitLab's API has them, and what only Remuda tells: where a job's time went.
+
+Decided here is the form only; what cancel, retry and play come to is decided by `remuda.cell.core`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.adapters.git import Commit
+from remuda.cell.errors import InvalidError
+from remuda.cell.http import auth
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
+from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
+from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.results import step_times
+from remuda.cell.http.views import View, job_view, running_seconds, waiting_seconds
+from remuda.cell.values import Job, Page, Pipeline, Project, Runner
+from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
+
+_STATES = frozenset(state.value for state in JobState)
+
+
+async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
+    """Jobs with what belongs to them; what several share is looked up once."""
+    projects: dict[ProjectId, Project | None] = {}
+    pipelines: dict[PipelineId, Pipeline | None] = {}
+    commits: dict[PipelineId, Commit | None] = {}
+    runners: dict[RunnerId | None, Runner | None] = {None: None}
+    views = []
+    for job in jobs:
+        if job.project_id not in projects:
+            projects[job.project_id] = await edge.store.project(job.project_id)
+        project = projects[job.project_id]
+        if job.pipeline_id not in pipelines:
+            pipelines[job.pipeline_id] = await edge.store.pipeline(job.pipeline_id)
+        pipeline = pipelines[job.pipeline_id]
+        if project is None or pipeline is None:
+            continue
+        if job.pipeline_id not in commits:
+            commits[job.pipeline_id] = await edge.projects.repos.commit(project.repo_path, pipeline.sha)
+        if job.runner_id is not None and job.runner_id not in runners:
+            runners[job.runner_id] = await edge.store.runner(job.runner_id)
+        views.append(
+            job_view(
+                job,
+                project=project,
+                pipeline=pipeline,
+                commit=commits[job.pipeline_id],
+                runner=runners[job.runner_id],
+                artifacts=await edge.store.artifacts(job.id),
+                url=edge.settings.url,
+                now=edge.clock.now(),
+            )
+        )
+    return views
+
+
+async def _answer(edge: Edge, job: Job, status: int = 200) -> Response:
+    return json_answer((await describe(edge, [job]))[0], status)
+
+
+def scope_of(request: Request) -> list[str]:
+    """The states asked for; a leased job is a running one in GitLab's words."""
+    query = request.query_params
+    wanted = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
+    states = [state for text in wanted for state in text.split(",") if state]
+    unknown = [state for state in states if state not in _STATES]
+    if unknown:
+        raise bad_parameter(f"scope does not have a valid value: {unknown[0]}")
+    return [*states, JobState.LEASED.value] if JobState.RUNNING.value in states else states
+
+
+async def _page(
+    edge: Edge, request: Request, *, project: Project | None = None, pipeline: Pipeline | None = None
+) -> Response:
+    page: Page = page_of(request)
+    found, total = await edge.store.jobs(
+        page,
+        project_id=project.id if project else None,
+        pipeline_id=pipeline.id if pipeline else None,
+        states=scope_of(request),
+        # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
+        with_retried=pipeline is None or request.query_params.get("include_retried") == "true",
+    )
+    return page_answer(request, await describe(edge, found), total, page)
+
+
+async def list_of_project(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs."""
+    return await _page(edge, request, project=await project_in_path(edge, request))
+
+
+async def list_of_pipeline(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/jobs."""
+    pipeline, project = await pipeline_in_path(edge, request)
+    return await _page(edge, request, project=project, pipeline=pipeline)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs."""
+    return await _page(edge, request)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id."""
+    job, _ = await job_in_path(edge, request)
+    return await _answer(edge, job)
+
+
+async def show_own(edge: Edge, request: Request) -> Response:
+    """GET /job: the job whose token is shown."""
+    return await _answer(edge, await auth.job_of(edge, auth.job_token_in(request)))
+
+
+async def show_with_times(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
+    job = await any_job_in_path(edge, request)
+    now = edge.clock.now()
+    view = (await describe(edge, [job]))[0]
+    bodies = [msgspec.json.decode(result.body) for result in await edge.store.results(job.id)]
+    times = {
+        "waiting_seconds": waiting_seconds(job, now),
+        "running_seconds": running_seconds(job, now),
+        "steps": step_times(bodies),
+    }
+    return json_answer({**view, "state": job.state.value, "epoch": job.epoch, "tries": job.tries, "times": times})
+
+
+async def cancel(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/cancel."""
+    job, _ = await job_in_path(edge, request)
+    return await _answer(edge, await edge.dispatch.cancel_job(job.id), 201)
+
+
+async def retry(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/retry: the new job."""
+    job, _ = await job_in_path(edge, request)
+    if job.retried:
+        raise forbidden("Job is not retryable")
+    try:
+        return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
+    except InvalidError:
+        raise forbidden("Job is not retryable") from None
+
+
+async def play(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/play."""
+    job, _ = await job_in_path(edge, request)
+    try:
+        return await _answer(edge, await edge.dispatch.play_job(job.id))
+    except InvalidError:
+        raise bad_request("Unplayable Job") from None
+
+
+_ROOT = "/api/v4/projects/{id}"
+
+ENDPOINTS = (
+    Endpoint("GET", f"{_ROOT}/jobs", list_of_project),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline),
+    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play),
+    Endpoint("GET", "/api/v4/job", show_own, is_open=True),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times),
+)

@@ -1,0 +1,76 @@
+"""Which managers poll with a runner's token, noted as they are seen.
+
+Decided here: when a sign of life is worth a write. A manager that polls every few seconds would otherwise be written
+every few seconds; what it says of itself is stored at once when it changed.
+"""
+
+from collections import OrderedDict
+
+from msgspec.structs import replace
+
+from remuda.cell.ports import Store
+from remuda.cell.values import Runner, RunnerManager
+from remuda.lib.clock import Clock
+from remuda.model.job import RunnerId
+from remuda.wire.runner_api import RunnerInfo
+
+LEGACY = "<legacy>"
+"""GitLab's name for a manager that does not say its own."""
+WRITE_EVERY_SECONDS = 60
+_REMEMBERED = 10_000
+_MAX_SYSTEM_ID = 64
+_MAX_TEXT = 255
+
+
+class Managers:
+    """Notes managers in the store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
+
+    async def seen(self, runner: Runner, system_id: str | None, info: RunnerInfo | None, ip: str) -> None:
+        """A manager has called."""
+        now = self._clock.now()
+        key = (runner.id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
+        before = self._written.get(key)
+        manager = _manager(key, info, before, ip, now)
+        if (
+            before is not None
+            and now - before.contacted_at < WRITE_EVERY_SECONDS
+            and replace(manager, contacted_at=before.contacted_at) == before
+        ):
+            return
+        await self._store.put_manager(manager)
+        self._written[key] = manager
+        self._written.move_to_end(key)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+    def forget(self, runner_id: RunnerId, system_id: str) -> None:
+        """It was removed; its next call is news again."""
+        self._written.pop((runner_id, system_id), None)
+
+
+def _manager(
+    key: tuple[RunnerId, str], info: RunnerInfo | None, before: RunnerManager | None, ip: str, now: float
+) -> RunnerManager:
+    if info is None:
+        # A call that says nothing of the manager takes nothing back of what an earlier one said.
+        known = before or RunnerManager(runner_id=key[0], system_id=key[1], contacted_at=now)
+        return replace(known, contacted_at=now, ip_address=ip)
+    features = info.features or {}
+    return RunnerManager(
+        runner_id=key[0],
+        system_id=key[1],
+        contacted_at=now,
+        name=(info.name or "")[:_MAX_TEXT],
+        runner_version=(info.version or "")[:_MAX_TEXT],
+        revision=(info.revision or "")[:_MAX_TEXT],
+        platform=(info.platform or "")[:_MAX_TEXT],
+        architecture=(info.architecture or "")[:_MAX_TEXT],
+        executor=(info.executor or "")[:_MAX_TEXT],
+        features=tuple(sorted(name for name, on in features.items() if on)),
+        ip_address=ip,
+    )

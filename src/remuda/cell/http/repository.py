@@ -1,0 +1,116 @@
+"""A project's repository as GitLab's API has it: commits with file actions, commits, branches, single files.
+
+What an action may do is decided in `remuda.cell.adapters.git_changes`; that a commit starts a pipeline, in
+`remuda.cell.projects`.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.bodies import parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.lookup import project_in_path, text_in_path
+from remuda.cell.http.pagination import page_answer, page_of, slice_answer
+from remuda.cell.http.views import View, branch_view, commit_view
+from remuda.cell.projects import CommitRequest
+from remuda.cell.values import Project
+
+FILE_LIMIT_BYTES = 100 * 1024 * 1024
+
+
+async def commit(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/repository/commits."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes)
+    if not asked.commit_message.strip():
+        raise bad_parameter("commit_message is empty")
+    sha = await edge.projects.commit(project, asked)
+    return json_answer(await _view(edge, project, sha), 201)
+
+
+async def _view(edge: Edge, project: Project, sha: str) -> View:
+    found = await edge.projects.repos.commit(project.repo_path, sha)
+    if found is None:
+        raise not_found("Commit")
+    return commit_view(found, project, edge.settings.url)
+
+
+async def _resolved(edge: Edge, project: Project, name: str, what: str) -> str:
+    sha = await edge.projects.repos.resolve(project.repo_path, name)
+    if sha is None:
+        raise not_found(what)
+    return sha
+
+
+async def list_commits(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/commits."""
+    project = await project_in_path(edge, request)
+    repos, page = edge.projects.repos, page_of(request)
+    if await repos.is_empty(project.repo_path):
+        return page_answer(request, [], 0, page)
+    ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
+    sha = await _resolved(edge, project, ref, "Commit")
+    found = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size)
+    total = await repos.count(project.repo_path, sha)
+    return page_answer(request, [commit_view(one, project, edge.settings.url) for one in found], total, page)
+
+
+async def show_commit(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/commits/:sha."""
+    project = await project_in_path(edge, request)
+    sha = await _resolved(edge, project, text_in_path(request, "sha"), "Commit")
+    return json_answer(await _view(edge, project, sha))
+
+
+async def list_branches(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/branches."""
+    project = await project_in_path(edge, request)
+    search = request.query_params.get("search", "")
+    refs = await edge.projects.repos.refs(project.repo_path)
+    names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
+    found = [await _branch(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
+    return slice_answer(request, found)
+
+
+async def show_branch(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/branches/:branch."""
+    project = await project_in_path(edge, request)
+    name = text_in_path(request, "branch")
+    refs = await edge.projects.repos.refs(project.repo_path)
+    if f"refs/heads/{name}" not in refs:
+        raise not_found("Branch")
+    return json_answer(await _branch(edge, project, name, refs[f"refs/heads/{name}"]))
+
+
+async def _branch(edge: Edge, project: Project, name: str, sha: str) -> View:
+    head = edge.projects.repos.head(project.repo_path)
+    return branch_view(name, await _view(edge, project, sha), head, project, edge.settings.url)
+
+
+async def raw_file(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/files/:path/raw."""
+    project = await project_in_path(edge, request)
+    ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
+    if ref == "HEAD":
+        ref = edge.projects.repos.head(project.repo_path) or project.default_branch
+    sha = await _resolved(edge, project, ref, "Commit")
+    path = text_in_path(request, "path")
+    content = await edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=FILE_LIMIT_BYTES)
+    if content is None:
+        raise not_found("File")
+    # Never as something a browser would run in the cell's name.
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
+    return Response(content, headers=headers, media_type="text/plain")
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+
+ENDPOINTS = (
+    Endpoint("POST", f"{_ROOT}/commits", commit),
+    Endpoint("GET", f"{_ROOT}/commits", list_commits),
+    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit),
+    Endpoint("GET", f"{_ROOT}/branches", list_branches),
+    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch),
+    Endpoint("GET", f"{_ROOT}/files/{{path:path}}/raw", raw_file),
+)

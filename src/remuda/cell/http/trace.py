@@ -1,0 +1,105 @@
+"""Traces: bytes in at exact offsets (`PATCH`, plain ASGI, every few seconds per running job), bytes out to people.
+
+Decided here: the Runner API's form of every outcome. Whether bytes fit is decided by the trace store, whether the job
+may still grow by `remuda.cell.dispatch`.
+
+Invariant: `Range` always tells how many bytes are stored, so a runner that lost count finds the right offset.
+"""
+
+import re
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.http.auth import job_token_in
+from remuda.cell.http.bodies import Body
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import ApiError, bad_parameter, bad_request, forbidden
+from remuda.cell.http.lookup import any_job_in_path, job_in_path
+from remuda.cell.values import Job
+from remuda.model.job import JobId
+from remuda.wire.runner_api import parse_content_range
+
+PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
+ROUTE = "/api/v4/jobs/{job_id}/trace"
+_BYTES_FROM = re.compile(r"bytes=([0-9]{1,18})-")
+
+
+async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """Take in a piece of a trace."""
+    request = Request(scope, receive)
+    token = job_token_in(request)
+    if not token:
+        raise forbidden()
+    job = await edge.dispatch.holder(token, job_id, ended=True)
+    start = parse_content_range(request.headers.get("content-range", ""))
+    if start is None:
+        raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
+    data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
+    appended = await edge.dispatch.append_trace(job, start, data)
+    # The status may have changed while the bytes came in: that is how a runner learns that it was canceled.
+    now = await edge.store.job(JobId(job_id)) or job
+    headers = {**job_headers(edge, now), "Range": f"0-{appended.size}"}
+    status = 202 if appended.taken else 416
+    text = "Accepted" if appended.taken else "Range Not Satisfiable"
+    await Response(f'"{status} {text}"', status, headers, "application/json")(scope, receive, send)
+
+
+def job_headers(edge: Edge, job: Job) -> dict[str, str]:
+    """What a runner is told with every answer about its job."""
+    return {
+        "Job-Status": job.status(),
+        "X-GitLab-Trace-Update-Interval": str(edge.settings.trace_interval_seconds),
+    }
+
+
+async def get_trace(edge: Edge, request: Request) -> Response:
+    """The log as it stands; `Range: bytes=N-` gives the rest from N on."""
+    job, _ = await job_in_path(edge, request)
+    size = await edge.traces.size(job.id)
+    wanted = request.headers.get("range")
+    if wanted is None:
+        return _bytes(edge, job, 0, size, 200, {})
+    asked = _BYTES_FROM.fullmatch(wanted.replace(" ", ""))
+    start = int(asked[1]) if asked else 0
+    if start >= size:
+        raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
+    return _bytes(edge, job, start, size, 206, {"Content-Range": f"bytes {start}-{size - 1}/{size}"})
+
+
+async def follow_trace(edge: Edge, request: Request) -> Response:
+    """The bytes from `offset` on and how the job stands: what somebody who follows the log asks again and again."""
+    text = request.query_params.get("offset", "0")
+    if not text.isascii() or not text.isdigit():
+        raise bad_parameter("offset is invalid")
+    # The state before the size: a job seen as over has its whole log.
+    job = await any_job_in_path(edge, request)
+    size = await edge.traces.size(job.id)
+    headers = {"X-Remuda-Job-State": job.state.value, "X-Remuda-Trace-Size": str(size)}
+    return _bytes(edge, job, min(int(text[:18]), size), size, 200, headers)
+
+
+def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
+    """Exactly the bytes from start to end, though the log may be growing."""
+    return StreamingResponse(
+        _until(edge.traces.read(job.id, start), end - start) if end > start else iter(()),
+        status,
+        {**headers, "Content-Length": str(end - start)},
+        "text/plain; charset=utf-8",
+    )
+
+
+async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            return
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace),
+)

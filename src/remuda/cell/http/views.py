@@ -1,0 +1,281 @@
+"""What the cell keeps, as GitLab's API shows it: the field names are GitLab's, and a client may rely on them.
+
+Pure functions of values. What a field needs from elsewhere (a commit's message, a runner) comes in as an argument.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from remuda.cell.adapters.git import Commit
+from remuda.cell.values import (
+    USER_ID,
+    Artifact,
+    Job,
+    Pipeline,
+    Project,
+    ProjectVariable,
+    Runner,
+    RunnerManager,
+)
+from remuda.lib.clock import rfc3339
+from remuda.model.runner import RunnerType
+
+View = dict[str, Any]
+
+ONLINE_SECONDS = 2 * 3600
+"""A manager heard of within this time counts as online, as in GitLab."""
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else rfc3339(seconds)
+
+
+def user_view(url: str) -> View:
+    """The administrator, the one user there is."""
+    return {
+        "id": USER_ID,
+        "username": "root",
+        "name": "Administrator",
+        "state": "active",
+        "locked": False,
+        "avatar_url": None,
+        "web_url": f"{url}/root",
+    }
+
+
+def project_view(project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None) -> View:
+    namespace, _, path = project.path.rpartition("/")
+    view: View = {
+        "id": project.id,
+        "description": project.description or None,
+        "name": project.name,
+        "name_with_namespace": f"{namespace} / {project.name}",
+        "path": path,
+        "path_with_namespace": project.path,
+        "created_at": _time(project.created_at),
+        "default_branch": default_branch,
+        "http_url_to_repo": f"{url}/{project.path}.git",
+        "ssh_url_to_repo": None,
+        "web_url": f"{url}/{project.path}",
+        "namespace": {
+            "id": 1,
+            "name": namespace,
+            "path": namespace.rpartition("/")[2],
+            "kind": "user" if namespace == "root" else "group",
+            "full_path": namespace,
+            "parent_id": None,
+            "web_url": f"{url}/{namespace}",
+        },
+        "visibility": "private",
+        "archived": False,
+        "jobs_enabled": True,
+        "builds_access_level": "enabled",
+        "shared_runners_enabled": True,
+        "build_timeout": project.timeout_seconds,
+        "ci_config_path": "",
+    }
+    return view if is_empty is None else {**view, "empty_repo": is_empty}
+
+
+def commit_view(commit: Commit, project: Project, url: str) -> View:
+    return {
+        "id": commit.sha,
+        "short_id": commit.sha[:8],
+        "title": commit.title,
+        "message": commit.message,
+        "parent_ids": list(commit.parents),
+        "author_name": commit.author_name,
+        "author_email": commit.author_email,
+        "authored_date": _time(commit.authored_at),
+        "committer_name": commit.committer_name,
+        "committer_email": commit.committer_email,
+        "committed_date": _time(commit.committed_at),
+        "created_at": _time(commit.committed_at),
+        "trailers": {},
+        "web_url": f"{url}/{project.path}/-/commit/{commit.sha}",
+    }
+
+
+def branch_view(name: str, commit: View, default_branch: str | None, project: Project, url: str) -> View:
+    is_default = name == default_branch
+    return {
+        "name": name,
+        "commit": commit,
+        "merged": False,
+        "protected": is_default,
+        "default": is_default,
+        "developers_can_push": not is_default,
+        "developers_can_merge": not is_default,
+        "can_push": True,
+        "web_url": f"{url}/{project.path}/-/tree/{name}",
+    }
+
+
+def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> View:
+    """A pipeline in a list or inside a job."""
+    return {
+        "id": pipeline.id,
+        "iid": pipeline.iid,
+        "project_id": pipeline.project_id,
+        "sha": pipeline.sha,
+        "ref": pipeline.ref,
+        "status": pipeline.status,
+        "source": pipeline.source,
+        "created_at": _time(pipeline.created_at),
+        "updated_at": _time(pipeline.updated_at),
+        "web_url": f"{url}/{project.path}/-/pipelines/{pipeline.id}",
+        "name": None,
+    }
+
+
+def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float) -> View:
+    started, finished = pipeline.started_at, pipeline.finished_at
+    return {
+        **pipeline_summary(pipeline, project, url),
+        "before_sha": pipeline.before_sha,
+        "tag": pipeline.tag,
+        "yaml_errors": pipeline.yaml_errors,
+        "user": user_view(url),
+        "started_at": _time(started),
+        "finished_at": _time(finished),
+        "committed_at": None,
+        "duration": None if started is None else int((finished or now) - started),
+        "queued_duration": None if started is None else int(started - pipeline.created_at),
+        "coverage": None,
+        "detailed_status": {"text": pipeline.status, "label": pipeline.status, "group": pipeline.status},
+    }
+
+
+def job_view(
+    job: Job,
+    *,
+    project: Project,
+    pipeline: Pipeline,
+    commit: Commit | None,
+    runner: Runner | None,
+    artifacts: Sequence[Artifact],
+    url: str,
+    now: float,
+) -> View:
+    archive = next((artifact for artifact in artifacts if artifact.type == "archive"), None)
+    files = [
+        {"file_type": one.type, "size": one.size, "filename": one.filename, "file_format": one.format}
+        for one in artifacts
+    ]
+    if job.trace_bytes:
+        files.append({"file_type": "trace", "size": job.trace_bytes, "filename": "job.log", "file_format": None})
+    view: View = {
+        "id": job.id,
+        "name": job.name,
+        "stage": job.stage,
+        "status": job.status(),
+        "ref": job.ref,
+        "tag": job.tag,
+        "coverage": None,
+        "allow_failure": job.allow_failure,
+        "created_at": _time(job.created_at),
+        "started_at": _time(job.started_at),
+        "finished_at": _time(job.finished_at),
+        "erased_at": None,
+        "duration": running_seconds(job, now),
+        "queued_duration": waiting_seconds(job, now),
+        "user": user_view(url),
+        "commit": commit_view(commit, project, url) if commit else None,
+        "pipeline": pipeline_summary(pipeline, project, url),
+        "web_url": f"{url}/{project.path}/-/jobs/{job.id}",
+        "project": {"ci_job_token_scope_enabled": True},
+        "artifacts": files,
+        "artifacts_expire_at": None,
+        "runner": runner_summary(runner) if runner else None,
+        "runner_manager": {"system_id": job.system_id} if job.system_id else None,
+        "archived": False,
+        "tag_list": list(job.tags),
+        "exit_code": job.exit_code,
+    }
+    if archive:
+        view["artifacts_file"] = {"filename": archive.filename, "size": archive.size}
+    if job.failure_reason:
+        view["failure_reason"] = job.failure_reason
+        view["failure_message"] = job.failure_message
+    return view
+
+
+def running_seconds(job: Job, now: float) -> float | None:
+    """How long the job has run, or ran."""
+    if job.started_at is None:
+        return None
+    return round(max((job.finished_at or now) - job.started_at, 0.0), 6)
+
+
+def waiting_seconds(job: Job, now: float) -> float | None:
+    """How long the job has waited for a runner, or waited."""
+    if job.pending_at is None:
+        return None
+    return round(max((job.started_at or job.finished_at or now) - job.pending_at, 0.0), 6)
+
+
+def variable_view(variable: ProjectVariable) -> View:
+    return {
+        "variable_type": "file" if variable.file else "env_var",
+        "key": variable.key,
+        "value": variable.value,
+        "hidden": False,
+        "protected": variable.protected,
+        "masked": variable.masked,
+        "raw": variable.raw,
+        "environment_scope": "*",
+        "description": variable.description,
+    }
+
+
+def runner_summary(runner: Runner) -> View:
+    return {
+        "id": runner.id,
+        "description": runner.description,
+        "ip_address": None,
+        "active": not runner.paused,
+        "paused": runner.paused,
+        "is_shared": runner.type is RunnerType.INSTANCE,
+        "runner_type": runner.type.value,
+        "name": "gitlab-runner",
+        "created_at": _time(runner.created_at),
+    }
+
+
+def runner_view(runner: Runner, managers: Sequence[RunnerManager], now: float) -> View:
+    contacted = max((manager.contacted_at for manager in managers), default=None)
+    online = contacted is not None and now - contacted < ONLINE_SECONDS
+    newest = max(managers, key=lambda manager: manager.contacted_at, default=None)
+    return {
+        **runner_summary(runner),
+        "ip_address": newest.ip_address if newest else None,
+        "online": online,
+        "status": "online" if online else "never_contacted" if contacted is None else "offline",
+        "contacted_at": _time(contacted),
+        "tag_list": list(runner.tags),
+        "run_untagged": runner.run_untagged,
+        "locked": runner.locked,
+        "access_level": "ref_protected" if runner.protected_only else "not_protected",
+        "maximum_timeout": runner.maximum_timeout,
+        "maintenance_note": runner.maintenance_note,
+        "version": newest.runner_version if newest else None,
+        "revision": newest.revision if newest else None,
+        "platform": newest.platform if newest else None,
+        "architecture": newest.architecture if newest else None,
+        "projects": [{"id": project_id} for project_id in runner.project_ids],
+        "groups": [],
+    }
+
+
+def manager_view(manager: RunnerManager, now: float) -> View:
+    return {
+        "system_id": manager.system_id,
+        "version": manager.runner_version,
+        "revision": manager.revision,
+        "platform": manager.platform,
+        "architecture": manager.architecture,
+        "executor": manager.executor,
+        "contacted_at": _time(manager.contacted_at),
+        "ip_address": manager.ip_address,
+        "status": "online" if now - manager.contacted_at < ONLINE_SECONDS else "offline",
+    }

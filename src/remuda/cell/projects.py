@@ -1,0 +1,363 @@
+"""Projects, their repositories, and the pipelines that their commits start.
+
+Decided here: what a project may be called, and that every branch or tag whose commit the cell has not acted on starts
+a pipeline. That rule looks at the repository as it stands, not at the event that changed it, so a push whose client or
+cell died in the middle is acted on at the next look. What the pipeline file means is decided in `remuda.pipeline`, what
+follows for the jobs in `remuda.cell.core`.
+
+Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
+
+Invariant: a ref is remembered as seen in the same transaction that stores its pipeline, so each move of a ref starts
+exactly one.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from remuda.cell.adapters.git import GitError, GitRepos
+from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
+from remuda.cell.errors import CellError, ConflictError, InvalidError, TooLargeError
+from remuda.cell.ports import Store
+from remuda.cell.values import Job, NewJob, Page, Pipeline, Project
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.model.job import PipelineId, ProjectId
+from remuda.model.progress import waits_for_names
+from remuda.pipeline import JobSpec, PipelineError, artifact_sources, compile_pipeline, prerequisites
+from remuda.telemetry.logs import logger
+
+PIPELINE_FILE = ".gitlab-ci.yml"
+PIPELINE_FILE_LIMIT_BYTES = 1024 * 1024
+NO_COMMIT = "0" * 40
+RESERVED = frozenset({"api", "-", "assets", "help", "users", "groups", "projects", "explore", "admin"})
+"""First parts of a path that the cell needs for itself, now or later."""
+
+LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
+"""When all repositories are looked at after a start. More than once, because a git process of a killed cell may
+outlive it for a while and move its ref then."""
+RETRY_SECONDS = 5.0
+
+_PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
+_SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
+_COMMIT_TRIES = 3
+
+_log = logger("cell")
+
+
+class Announcer(Protocol):
+    """Whoever must know at once of jobs that wait."""
+
+    async def announce(self, jobs: Sequence[Job]) -> None: ...
+
+
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`POST /projects/:id/repository/commits`."""
+
+    branch: str
+    commit_message: str
+    actions: list[FileAction]
+    start_branch: str | None = None
+    start_sha: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+
+
+def checked_path(path: str) -> str:
+    """A project's full path by GitLab's rules; InvalidError when it breaks them."""
+    parts = path.split("/")
+    if not 2 <= len(parts) <= 20 or len(path) > 255:
+        raise InvalidError("path is namespace/name, at most 255 characters and 20 parts")
+    for part in parts:
+        if not _PATH_PART.fullmatch(part) or part in (".", ".."):
+            raise InvalidError("path can contain only letters, digits, '_', '-' and '.', and cannot start with '-'")
+        if part.endswith(".") or part.lower().endswith((".git", ".atom")):
+            raise InvalidError("path cannot end in '.', '.git' or '.atom'")
+    if parts[0].lower() in RESERVED:
+        raise InvalidError(f"path: {parts[0]} is a reserved name")
+    return path
+
+
+class Projects:
+    """The projects of one cell."""
+
+    def __init__(self, *, store: Store, repos: GitRepos, announcer: Announcer, clock: Clock) -> None:
+        self.repos = repos
+        self._store = store
+        self._announcer = announcer
+        self._clock = clock
+        self._locks: dict[ProjectId, asyncio.Lock] = {}
+        self._unsynced: set[ProjectId] = set()
+        self._kept: set[PipelineId] = set()
+
+    async def create(self, path: str, *, name: str, description: str = "", default_branch: str = "main") -> Project:
+        """Make a project with an empty repository; InvalidError or ConflictError when that cannot be."""
+        if not is_branch_name(default_branch):
+            raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
+        checked_path(path)
+        if await self._store.project_by_path(path):
+            raise ConflictError("has already been taken")
+        # The repository first: a project never lacks one, and a death in between leaves an empty folder.
+        folder = secrets.token_hex(16)
+        repo = f"{folder[:2]}/{folder}.git"
+        await self.repos.create(repo, default_branch)
+        project = Project(
+            id=ProjectId(0),
+            path=path,
+            name=name,
+            created_at=self._clock.now(),
+            description=description,
+            default_branch=default_branch,
+            repo_path=repo,
+        )
+        try:
+            return await self._store.add_project(project)
+        except ConflictError:
+            await self.repos.remove(repo)
+            raise ConflictError("has already been taken") from None
+
+    async def commit(self, project: Project, request: CommitRequest) -> str:
+        """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
+        if not is_branch_name(request.branch):
+            raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
+        for tries_left in reversed(range(_COMMIT_TRIES)):
+            try:
+                sha = await self._commit(project, request)
+                break
+            except ConflictError:
+                if not tries_left:
+                    raise
+        reach("cell.ref_updated")
+        await self.refs_changed(project)
+        return sha
+
+    async def _commit(self, project: Project, request: CommitRequest) -> str:
+        repo = project.repo_path
+        parent = await self._parent(project, request)
+        tree = await self.repos.tree(repo, parent) if parent else {}
+        try:
+            changes = plan(tree, request.actions)
+        except InvalidError:
+            last = await self.repos.commit(repo, parent) if parent else None
+            if last is None or last.message.strip() != request.commit_message.strip():
+                raise
+            before = await self.repos.tree(repo, last.parents[0]) if last.parents else {}
+            if is_done(before, tree, request.actions):
+                return last.sha
+            raise
+        return await self.repos.add_commit(
+            repo,
+            NewCommit(
+                branch=request.branch,
+                parent=parent,
+                message=request.commit_message,
+                author_name=request.author_name or "Administrator",
+                author_email=request.author_email or "admin@example.com",
+                at=int(self._clock.now()),
+                changes=changes,
+            ),
+        )
+
+    async def _parent(self, project: Project, request: CommitRequest) -> str | None:
+        """The commit to build on; None for the first one of a repository."""
+        tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
+        start = request.start_branch or request.start_sha
+        if tip is not None:
+            if start and start not in (request.branch, tip):
+                raise InvalidError(
+                    f"A branch called '{request.branch}' already exists. Switch to that branch in order to make changes"
+                )
+            return tip
+        if start:
+            sha = await self.repos.resolve(project.repo_path, start)
+            if sha is None:
+                raise InvalidError(f"Cannot find start_branch or start_sha '{start}'")
+            return sha
+        if not await self.repos.is_empty(project.repo_path):
+            raise InvalidError("You can only create or edit files when you are on a branch")
+        return None
+
+    async def refs_changed(self, project: Project) -> None:
+        """Look at the repository now; what fails is tried again by `watch`, since the commit is there to stay."""
+        self._unsynced.add(project.id)
+        try:
+            await self.sync_refs(project)
+        except CellError as error:
+            _log.warning("a push is not acted on yet", project=project.path, error=str(error))
+
+    async def sync_refs(self, project: Project) -> None:
+        """Start a pipeline for every branch and tag that has moved since the cell last acted on it."""
+        async with self._locks.setdefault(project.id, asyncio.Lock()):
+            self._unsynced.add(project.id)
+            refs = await self.repos.refs(project.repo_path)
+            seen = await self._store.seen_refs(project.id)
+            gone = dict.fromkeys(ref for ref in seen if ref not in refs)
+            if gone:
+                await self._store.see_refs(project.id, gone)
+            await self._follow_first_branch(project, refs)
+            for ref, sha in refs.items():
+                if seen.get(ref) != sha:
+                    await self._act_on(project, ref, sha, before_sha=seen.get(ref, NO_COMMIT))
+            self._unsynced.discard(project.id)
+
+    async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
+        """A repository whose default branch was never pushed shows clients one that exists."""
+        branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
+        if branches and self.repos.head(project.repo_path) not in branches:
+            await self.repos.put_head(project.repo_path, branches[0])
+
+    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str) -> None:
+        new = self._new_pipeline(project, ref, sha, source="push", before_sha=before_sha)
+        commit = await self.repos.commit(project.repo_path, sha)
+        skip = self.repos.wants_no_pipeline(project.repo_path, sha) or _SKIP.search(commit.message if commit else "")
+        jobs: Sequence[NewJob] = ()
+        try:
+            found = await self._jobs(project, sha)
+        except InvalidError as error:
+            new = msgspec.structs.replace(new, status="failed", yaml_errors=str(error))
+        else:
+            if found is None:
+                await self._store.see_refs(project.id, {ref: sha})
+                return
+            if skip:
+                new = msgspec.structs.replace(new, status="skipped")
+            else:
+                jobs = found
+        await self._add(project, new, jobs, sees=(ref, sha))
+
+    async def create_pipeline(self, project: Project, ref: str, variables: Mapping[str, str]) -> Pipeline:
+        """Start a pipeline for a branch or tag because somebody asks; InvalidError when there is nothing to run."""
+        name = ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+        full = await self._full_ref(project, ref, name)
+        if full is None:
+            raise InvalidError("Reference not found")
+        jobs = await self._jobs(project, full[1])
+        if jobs is None:
+            raise InvalidError("Missing CI config file")
+        new = self._new_pipeline(project, full[0], full[1], source="api", before_sha=NO_COMMIT)
+        return await self._add(project, msgspec.structs.replace(new, variables=dict(variables)), jobs, sees=None)
+
+    async def _full_ref(self, project: Project, ref: str, name: str) -> tuple[str, str] | None:
+        if not is_branch_name(name):
+            return None
+        for folder in ("refs/heads/", "refs/tags/"):
+            if ref in (name, folder + name):
+                sha = await self.repos.commit_of(project.repo_path, folder + name)
+                if sha is not None:
+                    return folder + name, sha
+        return None
+
+    async def _jobs(self, project: Project, sha: str) -> Sequence[NewJob] | None:
+        """The jobs of the commit's pipeline file; None without such a file, InvalidError with its mistakes."""
+        try:
+            content = await self.repos.file(
+                project.repo_path, sha, PIPELINE_FILE, limit_bytes=PIPELINE_FILE_LIMIT_BYTES
+            )
+            if content is None:
+                return None
+            text = content.decode()
+            # A large file takes PyYAML seconds; the loop must go on meanwhile.
+            compiled = await asyncio.to_thread(compile_pipeline, text, file=PIPELINE_FILE)
+        except UnicodeDecodeError as error:
+            raise InvalidError(f"{PIPELINE_FILE}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        except (PipelineError, TooLargeError) as error:
+            raise InvalidError(str(error)) from None
+        return _new_jobs(compiled.jobs)
+
+    def _new_pipeline(self, project: Project, ref: str, sha: str, *, source: str, before_sha: str) -> Pipeline:
+        now = self._clock.now()
+        is_tag = ref.startswith("refs/tags/")
+        name = ref.removeprefix("refs/tags/" if is_tag else "refs/heads/")
+        return Pipeline(
+            id=PipelineId(0),
+            iid=0,
+            project_id=project.id,
+            ref=name,
+            tag=is_tag,
+            sha=sha,
+            before_sha=before_sha,
+            source=source,
+            status="created",
+            created_at=now,
+            updated_at=now,
+            # As in GitLab, where only the default branch is protected until somebody says otherwise.
+            protected=not is_tag and name == self.repos.head(project.repo_path),
+        )
+
+    async def _add(
+        self, project: Project, new: Pipeline, jobs: Sequence[NewJob], *, sees: tuple[str, str] | None
+    ) -> Pipeline:
+        family = await self._store.add_pipeline(new, jobs, now=self._clock.now(), sees=sees)
+        await self.keep_commit(project, family.pipeline)
+        await self._announcer.announce(family.jobs)
+        return family.pipeline
+
+    async def ensure_commit(self, job: Job) -> None:
+        """Before a job is handed out: its commit can be fetched, whatever happened to its branch."""
+        if job.pipeline_id in self._kept:
+            return
+        pipeline, project = await self._store.pipeline(job.pipeline_id), await self._store.project(job.project_id)
+        if pipeline and project:
+            await self.keep_commit(project, pipeline)
+
+    async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
+        """Keep the pipeline's commit by a ref of its own; runners fetch it by that."""
+        ref = f"refs/pipelines/{pipeline.id}"
+        if not self.repos.has_ref_file(project.repo_path, ref):
+            try:
+                await self.repos.put_ref(project.repo_path, ref, pipeline.sha)
+            except GitError as error:
+                _log.warning("a pipeline's commit cannot be kept", pipeline=pipeline.id, error=str(error))
+                return
+        self._kept.add(pipeline.id)
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Look at all repositories after a start, and again at those where a look failed."""
+        began = self._clock.monotonic()
+        looks = list(LOOKS_AFTER_SECONDS)
+        while not stop.is_set():
+            try:
+                if looks and self._clock.monotonic() - began >= looks[0]:
+                    self._unsynced |= {project.id for project in await self._all()}
+                    looks.pop(0)
+                for project_id in sorted(self._unsynced):
+                    project = await self._store.project(project_id)
+                    if project:
+                        await self.refs_changed(project)
+                    else:
+                        self._unsynced.discard(project_id)
+            except CellError as error:
+                _log.warning("cannot look at the repositories; trying again", error=str(error))
+            await _pause(self._clock, stop, RETRY_SECONDS)
+
+    async def _all(self) -> Sequence[Project]:
+        found: list[Project] = []
+        while True:
+            page, total = await self._store.projects(Page(number=len(found) // 100 + 1, size=100))
+            found += page
+            if not page or len(found) >= total:
+                return found
+
+
+def _new_jobs(specs: Sequence[JobSpec]) -> Sequence[NewJob]:
+    waits, sources = prerequisites(specs), artifact_sources(specs)
+    return [
+        NewJob(spec=spec, waits_for=waits_for_names(waits, spec.name), artifacts_from=tuple(sources[spec.name]))
+        for spec in specs
+    ]
+
+
+async def _pause(clock: Clock, stop: asyncio.Event, seconds: float) -> None:
+    """Sleep, but not beyond the stop."""
+    async with asyncio.TaskGroup() as group:
+        waits: set[asyncio.Task[Any]] = {
+            group.create_task(clock.sleep(seconds), name="projects pause"),
+            group.create_task(stop.wait(), name="projects stop"),
+        }
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()

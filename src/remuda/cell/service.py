@@ -1,0 +1,195 @@
+"""A cell in one process: opens the data folder, puts the parts together, serves until told to stop.
+
+Decided here: the order of starting (nothing is touched before the folder is ours and the port is free) and of stopping
+(held polls first, so that nobody waits for them). `remuda.cli` runs it; what a request does is in `remuda.cell.http`.
+
+Invariant: `ready` is called when requests are served, not before.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.datafolder import DataFolder, opened
+from remuda.cell.dispatch import Dispatch
+from remuda.cell.errors import CellError
+from remuda.cell.handout import load_job_tokens
+from remuda.cell.http.app import CellApp
+from remuda.cell.http.edge import Edge
+from remuda.cell.http.managers import Managers
+from remuda.cell.http.runner_api import REGISTRATION_TOKEN
+from remuda.cell.metrics import CellMetrics
+from remuda.cell.ports import Store
+from remuda.cell.projects import Projects
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
+from remuda.lib.clock import Clock, SystemClock
+from remuda.telemetry.logs import logger
+from remuda.wire.routable import encode, fingerprint
+
+KEEP_ALIVE_SECONDS = 120
+"""Longer than runners keep an idle connection (90 s), so that the server is not the one to cut it."""
+BACKLOG = 2048
+_USER_PREFIX = "glpat-"
+_REGISTRATION_PREFIX = "GR1348941"
+
+_log = logger("cell")
+
+
+class CellService:
+    """One cell, from start to stop."""
+
+    def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.admin_token_generated: str | None = None
+        """Set by the first start of a data folder for which no token was given; it is kept nowhere else."""
+        self._clock = clock or SystemClock()
+
+    async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
+        """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
+        with (
+            opened(self.settings.data, cell_id=self.settings.cell_id) as folder,
+            contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
+        ):
+            self.settings = self.settings.bound_to(listener.getsockname()[1])
+            store = SqliteStore.open(folder.database, self.settings.cell_id)
+            try:
+                await self._serve(store, folder, listener, stop, ready)
+            finally:
+                await store.close()
+
+    async def _serve(
+        self,
+        store: Store,
+        folder: DataFolder,
+        listener: socket.socket,
+        stop: asyncio.Event,
+        ready: Callable[[str], None],
+    ) -> None:
+        await self._ensure_tokens(store)
+        edge = await self._assembled(store, folder)
+        await edge.dispatch.start()
+        server = _Server(
+            uvicorn.Config(
+                CellApp(edge),
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=self.settings.stop_seconds,
+            ),
+            lambda: self._announce(ready),
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(edge.dispatch.watch(stop), name="cell sweep")
+            group.create_task(edge.projects.watch(stop), name="cell repositories")
+            group.create_task(server.serve(sockets=[listener]), name="cell http")
+            await stop.wait()
+            edge.dispatch.stop_polls()
+            server.should_exit = True
+        _log.info("the cell has stopped", cell=self.settings.cell_id)
+
+    def _announce(self, ready: Callable[[str], None]) -> None:
+        _log.info("the cell serves", cell=self.settings.cell_id, url=self.settings.url, data=str(self.settings.data))
+        ready(self.settings.url)
+
+    async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
+        settings, clock = self.settings, self._clock
+        repos = GitRepos(folder.repos, folder.hooks)
+        repos.prepare()
+        traces = FileTraces(folder.traces)
+        tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
+        dispatch = Dispatch(store, traces, clock, settings, tokens)
+        return Edge(
+            settings=settings,
+            store=store,
+            traces=traces,
+            blobs=FolderBlobs(folder.blobs),
+            dispatch=dispatch,
+            projects=Projects(store=store, repos=repos, announcer=dispatch, clock=clock),
+            managers=Managers(store, clock),
+            metrics=CellMetrics(),
+            clock=clock,
+        )
+
+    async def _ensure_tokens(self, store: Store) -> None:
+        """The administrator's token and the registration token: those given, else made by the first start."""
+        given = self.settings.admin_token
+        if given is None and not await store.user_tokens():
+            routing = {"c": self.settings.cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
+            given = encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
+            self.admin_token_generated = given
+        if given is not None and await store.user_token(fingerprint(given)) is None:
+            token = UserToken(token_hash=fingerprint(given), name="administrator", created_at=self._clock.now())
+            await store.put_user_token(token)
+        if self.settings.registration_token is None and await store.setting(REGISTRATION_TOKEN) is None:
+            await store.put_setting(REGISTRATION_TOKEN, _REGISTRATION_PREFIX + secrets.token_urlsafe(15))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside a program that handles signals itself."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+        complaints = logging.getLogger("uvicorn.error")
+        complaints.handlers = [_Forward()]
+        complaints.propagate = False
+        complaints.setLevel(logging.WARNING)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+class _Forward(logging.Handler):
+    """What uvicorn complains of goes where everything else is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, asyncio.CancelledError):
+            _log.warning("a request was cut off by the stop")
+        else:
+            _log.warning("http server", message=record.getMessage().strip(), error=repr(error) if error else None)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the address; CellError names what is in the way."""
+    where = f"{host or '*'}:{port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise CellError(f"cannot listen on {where}: {error.strerror}; give an address of this machine") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        advice = {
+            errno.EADDRINUSE: "another process listens there; stop it or give another --listen HOST:PORT",
+            errno.EACCES: "ports below 1024 need privileges; give another --listen HOST:PORT",
+            errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise CellError(f"cannot listen on {where}: {advice}") from None
+    return listener

@@ -1,0 +1,82 @@
+"""The settings of a cell, resolved once before anything runs.
+
+Decided here: names, units, defaults and what a valid value is. Where they come from (flags, environment, a file) is
+the command line's business.
+"""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from remuda.cell.errors import CellError
+
+MEBIBYTE = 1024 * 1024
+
+
+class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one cell runs."""
+
+    data: Path
+    """The folder that holds everything the cell keeps."""
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 picks a free one."""
+    cell_id: int = 1
+    """Goes into every token and chooses the range of ids; never changes for a data folder."""
+    public_url: str = ""
+    """The address that runners and people use; empty means http://host:port."""
+    admin_token: str | None = None
+    """Accepted as the administrator's token; None leaves it to the first start to make one."""
+    registration_token: str | None = None
+    """Opens `POST /runners`; None leaves it to the first start to make one."""
+    poll_hold_seconds: float = 50
+    """How long `jobs/request` waits for a job. Clients and proxies commonly give up after 60 s."""
+    lease_seconds: float = 60
+    """A job handed out and not acknowledged for so long is handed out again."""
+    silent_seconds: float = 1800
+    """A started job of which nothing is heard for so long has failed."""
+    trace_interval_seconds: int = 3
+    """How often a runner should send its trace."""
+    trace_limit_bytes: int = 100 * MEBIBYTE
+    """A longer trace fails its job."""
+    trace_piece_limit_bytes: int = 2 * MEBIBYTE
+    """One call with trace bytes; runners send at most half of it."""
+    artifact_limit_bytes: int = 1024 * MEBIBYTE
+    """One uploaded file."""
+    body_limit_bytes: int = MEBIBYTE
+    """Any request with JSON that has no limit of its own."""
+    commit_limit_bytes: int = 100 * MEBIBYTE
+    """`POST .../repository/commits`, the files' content included."""
+    results_limit_bytes: int = 8 * MEBIBYTE
+    """One call with step results."""
+    request_limit_bytes: int = 32 * 1024
+    """One `jobs/request`."""
+    stop_seconds: int = 5
+    """How long a stop waits for requests that are under way."""
+
+    def __post_init__(self) -> None:
+        if self.cell_id < 1:
+            raise CellError(f"cell id {self.cell_id}: a cell's id is a positive number")
+        if not 0 <= self.port <= 65535:
+            raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
+        if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
+            raise CellError(f"public URL {self.public_url!r}: it starts with http:// or https://")
+        if self.admin_token is not None and len(self.admin_token) < 8:
+            raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
+
+    @property
+    def url(self) -> str:
+        """The public address without a slash at its end."""
+        return (self.public_url or f"http://{_url_host(self.host)}:{self.port}").rstrip("/")
+
+    def bound_to(self, port: int) -> "CellSettings":
+        """These settings once the port is known; the public address is filled in."""
+        bound = msgspec.structs.replace(self, port=port)
+        return msgspec.structs.replace(bound, public_url=bound.url)
+
+
+def _url_host(host: str) -> str:
+    if host in ("", "0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
