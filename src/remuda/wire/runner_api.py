@@ -125,7 +125,11 @@ class RequestJob(Message):
     session: dict[str, Any] | None = None
 
 
-class JobInfo(Message):
+class Part(msgspec.Struct, kw_only=True):
+    """A part of the job payload. Every field is sent, default or not: some clients refuse a payload that lacks one."""
+
+
+class JobInfo(Part):
     id: int = 0
     name: str = ""
     stage: str = ""
@@ -146,7 +150,7 @@ class JobInfo(Message):
     queue_depth: int = 0
 
 
-class GitInfo(Message):
+class GitInfo(Part):
     repo_url: str = ""
     repo_object_format: str = "sha1"
     ref: str = ""
@@ -158,12 +162,12 @@ class GitInfo(Message):
     protected: bool | None = None
 
 
-class RunnerTimeout(Message):
+class RunnerTimeout(Part):
     timeout: int = 0
     runner_session_url: str | None = None
 
 
-class Variable(Message):
+class Variable(Part):
     key: str
     value: str
     public: bool = False
@@ -172,7 +176,7 @@ class Variable(Message):
     raw: bool = False
 
 
-class ScriptStep(Message):
+class ScriptStep(Part):
     name: str
     script: list[str] = []
     timeout: int = 0
@@ -180,7 +184,7 @@ class ScriptStep(Message):
     allow_failure: bool = False
 
 
-class Artifact(Message):
+class Artifact(Part):
     name: str | None = None
     untracked: bool | None = None
     paths: list[str] | None = None
@@ -191,19 +195,19 @@ class Artifact(Message):
     artifact_format: str | None = None
 
 
-class ArtifactsFile(Message):
+class ArtifactsFile(Part):
     filename: str = ""
     size: int = 0
 
 
-class Dependency(Message):
+class Dependency(Part):
     id: int
     name: str = ""
     token: str = ""
     artifacts_file: ArtifactsFile | None = None
 
 
-class PayloadFeatures(Message):
+class PayloadFeatures(Part):
     trace_sections: bool = False
     failure_reasons: list[str] | None = None
     token_mask_prefixes: list[str] | None = None

@@ -1,0 +1,138 @@
+"""A cell in memory, without a network, in virtual time: for tests that read like a sequence of calls."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from remuda.cell.adapters.memory import MemoryStore
+from remuda.cell.adapters.memory_bytes import MemoryTraces
+from remuda.cell.dispatch import Dispatch, Handout, NoJob
+from remuda.cell.handout import load_job_tokens
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Family, Job, Pipeline, Project, Runner
+from remuda.lib.clock import VirtualClock, settle
+from remuda.model.job import JobId
+from remuda.pipeline import JobSpec
+from remuda.testing.builders import a_pipeline, a_project, a_runner, new_jobs
+from remuda.wire.runner_api import RequestJob, RunnerInfo, TraceOutput, UpdateJob
+
+_SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:8443/root", trace_limit_bytes=1000)
+
+
+@dataclass
+class MemoryCell:
+    """A cell with one project and one runner."""
+
+    store: MemoryStore
+    traces: MemoryTraces
+    clock: VirtualClock
+    dispatch: Dispatch
+    project: Project
+    runner: Runner
+    _requests: int = field(default=0)
+
+    @classmethod
+    async def open(cls) -> "MemoryCell":
+        """A fresh cell."""
+        clock, store = VirtualClock(), MemoryStore()
+        project = await store.add_project(a_project())
+        runner = await store.add_runner(a_runner(tags=("linux",)))
+        traces = MemoryTraces()
+        return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
+
+    async def reopen(self) -> "MemoryCell":
+        """The same store under a new process."""
+        return replace(self, dispatch=await _dispatch(self.store, self.traces, self.clock))
+
+    async def push(self, *specs: JobSpec) -> Family:
+        """A pipeline with these jobs."""
+        pipeline = a_pipeline(project_id=self.project.id)
+        family = await self.store.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
+        await self.dispatch.announce(family.jobs)
+        return family
+
+    async def poll(
+        self,
+        *,
+        runner: Runner | None = None,
+        hold: bool = False,
+        request_id: str | None = None,
+        graceful: bool = False,
+        gone: asyncio.Event | None = None,
+    ) -> Handout | NoJob:
+        """What POST /jobs/request does."""
+        self._requests += 1
+        return await self.dispatch.request_job(
+            runner or self.runner,
+            RequestJob(
+                system_id="s_abcdefabcdef",
+                last_update="c1-x-0" if hold else None,
+                info=RunnerInfo(features={"cancel_gracefully": graceful}),
+            ),
+            request_id=request_id or f"request-{self._requests}",
+            ip="192.0.2.1",
+            gone=gone or asyncio.Event(),
+        )
+
+    async def take(
+        self, *, graceful: bool = False, request_id: str | None = None, runner: Runner | None = None
+    ) -> tuple[Job, str]:
+        """Poll, expecting a job: the job and its token."""
+        handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner)
+        assert isinstance(handout, Handout)
+        return handout.job, handout.payload.token
+
+    async def start(self, *, graceful: bool = False) -> tuple[Job, str]:
+        """Take a job and acknowledge it."""
+        job, token = await self.take(graceful=graceful)
+        return await self.dispatch.touch(job), token
+
+    async def put(
+        self, token: str, state: str, *, reason: str | None = None, bytesize: int | None = None
+    ) -> tuple[int, str]:
+        """What PUT /jobs/:id does: the status code and the Job-Status."""
+        job = await self.dispatch.holder(token, ended=True)
+        output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
+        updated = await self.dispatch.update(job, UpdateJob(state=state, failure_reason=reason, output=output))
+        return updated.code, updated.job.status()
+
+    async def job(self, job_id: int) -> Job:
+        """The job as it is stored."""
+        job = await self.store.job(JobId(job_id))
+        assert job is not None
+        return job
+
+    async def status(self, job_id: int) -> str:
+        """How the job stands, in GitLab's words."""
+        return (await self.job(job_id)).status()
+
+    async def pipeline(self, family: Family) -> Pipeline:
+        """The pipeline as it is stored."""
+        pipeline = await self.store.pipeline(family.pipeline.id)
+        assert pipeline is not None
+        return pipeline
+
+    async def statuses(self, family: Family) -> dict[str, str]:
+        """The newest job of each name, and the pipeline under its own name."""
+        now = await self.store.family(family.pipeline.id)
+        assert now is not None
+        return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """With the sweeps going on."""
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.dispatch.watch(stop), name="watch")
+            await settle()
+            yield
+            stop.set()
+
+
+async def _dispatch(store: MemoryStore, traces: MemoryTraces, clock: VirtualClock) -> Dispatch:
+    tokens = await load_job_tokens(store, cell_id=1, issuer="https://ci.example", now=clock.now())
+    dispatch = Dispatch(store, traces, clock, _SETTINGS, tokens)
+    await dispatch.start()
+    return dispatch

@@ -1,0 +1,61 @@
+import pytest
+
+from remuda.cell.core.tokens import JobTokens, runner_token, token_hash
+from remuda.model.job import JobId, ProjectId
+from remuda.model.runner import RunnerType
+from remuda.testing.builders import NOW, a_job
+from remuda.wire import routable
+from remuda.wire.job_token import new_key
+from remuda.wire.routable import TokenError
+
+RANDOM = bytes(range(16))
+
+
+def test_a_runner_token_says_where_it_belongs() -> None:
+    token = runner_token(cell_id=12, runner_type=RunnerType.PROJECT, project_id=77, random=RANDOM)
+    assert token.startswith("glrt-")
+    assert routable.decode(token).routing == {"c": 12, "o": 1, "p": 77, "t": 3, "u": 1}
+
+
+def test_a_registered_runners_token_has_its_own_prefix_and_no_user() -> None:
+    token = runner_token(cell_id=1, runner_type=RunnerType.INSTANCE, random=RANDOM, registered=True)
+    assert token.startswith("glrtr-")
+    assert routable.decode(token).routing == {"c": 1, "o": 1, "t": 1}
+
+
+def test_what_is_stored_of_a_token_is_not_the_token() -> None:
+    token = runner_token(cell_id=1, runner_type=RunnerType.INSTANCE, random=RANDOM)
+    assert len(token_hash(token)) == 64
+    assert token_hash(token) != token_hash(token + "x")
+
+
+def test_job_tokens_outlive_the_timeout() -> None:
+    tokens = JobTokens([new_key("a")], cell_id=3, issuer="https://ci.example")
+    job = a_job(id=JobId(10), project_id=ProjectId(4), epoch=6)
+    token = tokens.issue(job, timeout_seconds=7200, now=NOW)
+    claims = tokens.read(token, now=NOW + 7200 + 299)
+    assert (claims.cell_id, claims.job_id, claims.project_id, claims.epoch) == (3, 10, 4, 6)
+    with pytest.raises(TokenError, match="expired"):
+        tokens.read(token, now=NOW + 7200 + 301)
+
+
+def test_old_keys_are_read_and_the_newest_signs() -> None:
+    old, new = new_key("old"), new_key("new")
+    job = a_job()
+    before = JobTokens([old], cell_id=1, issuer="i").issue(job, timeout_seconds=1, now=NOW)
+    both = JobTokens([old, new], cell_id=1, issuer="i")
+    assert both.read(before, now=NOW).job_id == job.id
+    only_new = JobTokens([new], cell_id=1, issuer="i")
+    assert only_new.read(both.issue(job, timeout_seconds=1, now=NOW), now=NOW).job_id == job.id
+
+
+def test_a_token_of_another_cell_is_refused() -> None:
+    key = new_key("shared")
+    token = JobTokens([key], cell_id=2, issuer="i").issue(a_job(), timeout_seconds=1, now=NOW)
+    with pytest.raises(TokenError, match="cell 2"):
+        JobTokens([key], cell_id=1, issuer="i").read(token, now=NOW)
+
+
+def test_there_is_always_a_key() -> None:
+    with pytest.raises(ValueError, match="signing key"):
+        JobTokens([], cell_id=1, issuer="i")
