@@ -1,0 +1,30 @@
+"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`."""
+
+import importlib
+import sys
+
+from remuda.stdsteps.errors import PlatformError, StepError
+from remuda.stdsteps.inputs import read_inputs
+from remuda.stdsteps.speech import say
+
+NAMES = ("checkout", "artifacts_download", "artifacts_upload")
+
+
+def main(arguments: list[str]) -> int:
+    """The step's exit code."""
+    try:
+        if len(arguments) != 1 or arguments[0] not in NAMES:
+            raise StepError(f"give the name of one step: {', '.join(NAMES)}")
+        module = importlib.import_module(f"remuda.stdsteps.{arguments[0]}")
+        module.run(read_inputs())
+    except StepError as error:
+        say(f"ERROR: {error}")
+        return error.exit_code
+    except OSError as error:
+        say(f"ERROR: {error}")
+        return PlatformError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""Brings the artifacts of earlier jobs into the working directory."""
+
+import http.client
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from remuda.stdsteps.archive import LARGEST_BYTES, unpack_zip
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.speech import say
+from remuda.stdsteps.transfer import HttpError, request, with_retries
+
+_CHUNK = 256 * 1024
+
+
+def run(inputs: Inputs) -> None:
+    """The step."""
+    api_url = inputs.text("api_url").rstrip("/")
+    largest = inputs.number("limit_bytes", LARGEST_BYTES)
+    dependencies = inputs.groups("dependencies")
+    inputs.done()
+    for dependency in dependencies:
+        job_id, name = dependency.number("id", 0), dependency.text("name", "")
+        token = dependency.text("token")
+        dependency.text("filename", "")
+        dependency.done()
+        say(f"Downloading artifacts for {name} ({job_id})...")
+        with tempfile.TemporaryDirectory(prefix="remuda-artifacts-") as folder:
+            archive = Path(folder) / "artifacts"
+            what = f"downloading artifacts of job {job_id}"
+            url = f"{api_url}/jobs/{job_id}/artifacts"
+            size = with_retries(what, partial(download, url, token, archive))
+            with archive.open("rb") as file:
+                is_zip = file.read(2) == b"PK"
+            if not is_zip:
+                raise StepError(f"the artifacts of job {job_id} are no zip archive; only zip can be unpacked yet")
+            count = unpack_zip(archive, Path.cwd(), largest_bytes=largest)
+        say(f"Downloaded {size} bytes, unpacked {count} files and folders")
+
+
+def download(url: str, token: str, target: Path, failures: int) -> int:
+    """Stream an archive to a file; its size. Only the first try offers to be sent to the object storage."""
+    with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
+        wanted = response.getheader("Content-Length")
+        size = 0
+        try:
+            with target.open("wb") as file:
+                while chunk := response.read(_CHUNK):
+                    size += file.write(chunk)
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            raise HttpError(0, f"the connection broke: {error}") from None
+    if wanted is not None and size < int(wanted):
+        raise HttpError(0, f"the connection ended after {size} of {wanted} bytes")
+    return size

@@ -1,0 +1,152 @@
+"""HTTP for artifacts: bodies are streamed both ways, failures that may pass are tried again.
+
+How often is a pure decision (`next_try`): 503 up to six tries, other trouble three, refusals none. The job token goes
+only to the server it belongs to, not to where that server redirects. A server that refuses a long upload answers
+before it has read it; that answer is still read, so that the user learns the reason.
+"""
+
+import http.client
+import json
+import os
+import random
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from remuda.lib.backoff import Backoff
+from remuda.stdsteps.errors import PlatformError, StepError
+from remuda.stdsteps.speech import say
+
+TRIES_UNAVAILABLE, TRIES = 6, 3
+LONGEST_WAIT_SECONDS = 60.0
+BACKOFF = Backoff(first_seconds=1.0)
+CONNECT_SECONDS, ANSWER_SECONDS = 30, 600
+MOST_REDIRECTS = 5
+REDIRECTS = (301, 302, 303, 307, 308)
+AGENT = "remuda-agent"
+
+T = TypeVar("T")
+
+
+class HttpError(Exception):
+    """An answer that is not the wanted one; status 0 when there was none."""
+
+    def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.retry_after = retry_after
+
+
+def next_try(error: HttpError, failures: int, *, jitter: float) -> float | None:
+    """Seconds to wait before the next try; None when there is none."""
+    if 400 <= error.status < 500 and error.status not in (408, 429):
+        return None
+    if failures >= (TRIES_UNAVAILABLE if error.status == 503 else TRIES):
+        return None
+    if error.retry_after is not None:
+        return min(error.retry_after, LONGEST_WAIT_SECONDS)
+    return BACKOFF.delay(failures, jitter=jitter)
+
+
+def with_retries(what: str, call: Callable[[int], T]) -> T:
+    """Call until it works or trying again is pointless; the call gets the number of failures so far."""
+    failures = 0
+    while True:
+        try:
+            return call(failures)
+        except HttpError as error:
+            failures += 1
+            delay = next_try(error, failures, jitter=random.random())
+            if delay is None:
+                kind = StepError if 400 <= error.status < 500 and error.status not in (408, 429) else PlatformError
+                raise kind(f"{what} failed: {error}") from None
+            say(f"WARNING: {what} failed: {error}; trying again in {delay:.0f} s")
+            time.sleep(delay)
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    token: str,
+    body: Callable[[], Iterable[bytes]] | None = None,
+    headers: dict[str, str] | None = None,
+) -> http.client.HTTPResponse:
+    """One request with its redirects; the answer with status 200 to 299, its body unread."""
+    first = urlsplit(url)
+    for _ in range(MOST_REDIRECTS + 1):
+        target = urlsplit(url)
+        same = (target.scheme, target.netloc) == (first.scheme, first.netloc)
+        fields = {"User-Agent": AGENT} | (headers or {}) | ({"JOB-TOKEN": token} if same else {})
+        response = _send(method, url, fields, body() if body else None)
+        if 200 <= response.status < 300:
+            return response
+        location = response.getheader("Location")
+        if response.status not in REDIRECTS or not location:
+            raise _error(response)
+        response.close()
+        url = urljoin(url, location)
+    raise HttpError(0, "too many redirects")
+
+
+def _send(method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None) -> http.client.HTTPResponse:
+    connection, target = _connect(url)
+    try:
+        try:
+            connection.request(method, target, body=body, headers=headers, encode_chunked=body is not None)
+        except (BrokenPipeError, ConnectionResetError):
+            if body is None:
+                raise
+            # The server may have refused without reading to the end; what it said is still to be read.
+        if connection.sock is not None:
+            connection.sock.settimeout(ANSWER_SECONDS)
+        return connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        raise HttpError(0, f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}") from None
+
+
+def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """A connection for this address, through the proxy the environment names, and what to ask for on it."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise StepError(f"{parts.scheme}://{parts.hostname or ''} is no address of a server")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    host, port = parts.hostname, parts.port
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.netloc):
+        via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS), url
+        tunnel = http.client.HTTPSConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS, context=_tls())
+        tunnel.set_tunnel(host, port or 443)
+        return tunnel, target
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS), target
+    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=_tls()), target
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if own_ca := os.environ.get("CI_SERVER_TLS_CA_FILE"):
+        context.load_verify_locations(own_ca)
+    return context
+
+
+def _error(response: http.client.HTTPResponse) -> HttpError:
+    """What the server says, in one line."""
+    text = response.read(4096).decode(errors="replace")
+    response.close()
+    try:
+        message = json.loads(text).get("message", "")
+    except (ValueError, AttributeError):
+        message = ""
+    retry_after = response.getheader("Retry-After", "")
+    return HttpError(
+        response.status,
+        f"the server answered {response.status} {response.reason}" + (f": {message}" if message else ""),
+        float(retry_after) if retry_after.isdigit() else None,
+    )

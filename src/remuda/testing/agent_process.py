@@ -1,0 +1,210 @@
+"""A real agent in a process of its own, for tests that look at it, kill it and start it again.
+
+`AgentProcess` owns the process and its data folder. `follow` reads a job to its end from any place; `through_deaths`
+does the same while the agent dies and is started again, as a manager would. `plain_lines` takes a log apart.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from remuda.wire.agent_client import (
+    AgentClient,
+    AgentUnavailableError,
+    JobEnded,
+    JobStart,
+    LogChunk,
+    StepResultEvent,
+    UnknownJob,
+    socket_of,
+    unix_channel,
+)
+
+READY = b"step-runner is listening on socket "
+PROGRAM = (sys.executable, "-m", "remuda.steps")
+HEADER_BYTES = 32
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client has of one job."""
+
+    log: bytes = b""
+    results: list[dict[str, Any]] = field(default_factory=list)
+    end: JobEnded | None = None
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Lines that steps printed."""
+        return plain_lines(self.log, b"01O")
+
+    @property
+    def agent_lines(self) -> list[bytes]:
+        """Lines that the agent added."""
+        return plain_lines(self.log, b"00O")
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """How each step ended, by name."""
+        return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
+
+    def check(self) -> JobEnded:
+        """Nothing is missing and nothing came twice."""
+        assert self.end is not None
+        assert [event["seq"] for event in self.results] == list(range(1, self.end.results + 1))
+        assert len(self.log) == self.end.log_bytes
+        assert self.end.log_checksum == f"crc32:{crc32(self.log):08x}"
+        return self.end
+
+
+class AgentProcess:
+    """An agent with a data folder; use it as an async context manager around `start`."""
+
+    def __init__(self, data: Path, program: Sequence[str] = PROGRAM) -> None:
+        self.data = data
+        self._program = program
+        self._process: asyncio.subprocess.Process | None = None
+        self.ready = asyncio.Event()
+
+    async def __aenter__(self) -> "AgentProcess":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close every job, so that no test leaves processes behind, then stop."""
+        if self._process is None or self._process.returncode is not None:
+            await self.start()
+        async with self.client() as client:
+            for job_id in (await client.hello()).jobs:
+                await client.close_job(job_id)
+        await self.stop()
+
+    async def start(self, *options: str, kill_point: str = "", env: dict[str, str] | None = None) -> None:
+        """Start it and wait until it says that it is ready."""
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("REMUDA_KILL")}
+        if kill_point:
+            mark = self.data.with_name(f"{self.data.name}.{kill_point}")
+            variables |= {"REMUDA_KILL_POINT": kill_point, "REMUDA_KILL_MARK": str(mark)}
+        self._process = await asyncio.create_subprocess_exec(
+            *self._program,
+            "serve",
+            "--data",
+            str(self.data),
+            *options,
+            stderr=asyncio.subprocess.PIPE,
+            env=variables | (env or {}),
+        )
+        assert self._process.stderr is not None
+        said = b""
+        async with asyncio.timeout(20):
+            while not said.startswith(READY):
+                said = await self._process.stderr.readline()
+                if not said:
+                    raise RuntimeError(f"the agent ended with {await self._process.wait()} before it was ready")
+        self.ready.set()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> AgentClient:
+        """A new connection."""
+        socket = socket_of(self.data)
+        assert socket is not None
+        return AgentClient(unix_channel(socket))
+
+    async def kill(self) -> None:
+        """kill -9."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """SIGTERM."""
+        assert await self._end(signal.SIGTERM) == 0
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self._process is not None
+        async with asyncio.timeout(20):
+            return await self._process.wait()
+
+    async def _end(self, number: int) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        return await self.wait()
+
+
+async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
+    """Read a job to its end, from where `seen` stands."""
+    seen = seen or Seen()
+    async with client.watch() as watch:
+        await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=len(seen.results) + 1)
+        async for event in watch:
+            match event:
+                case LogChunk(offset=offset, data=data):
+                    assert offset == len(seen.log)
+                    seen.log += data
+                case StepResultEvent(json=text):
+                    seen.results.append(json.loads(text))
+                case JobEnded():
+                    seen.end = event
+                    break
+                case UnknownJob():
+                    raise LookupError(job_id)
+    return seen
+
+
+async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
+    """Start a job and read it to its end."""
+    async with agent.client() as client:
+        await client.start(job)
+        seen = await follow(client, job.id)
+    seen.check()
+    return seen
+
+
+async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
+    """The same while the agent dies: start it again, say again what was not confirmed, go on where the log stood."""
+    seen, accepted = Seen(), False
+    while True:
+        try:
+            async with agent.client() as client:
+                if not accepted:
+                    await client.start(job)
+                    accepted = True
+                await follow(client, job.id, seen)
+        except AgentUnavailableError:
+            await agent.wait()
+            await agent.start(**restart)
+        else:
+            seen.check()
+            return seen
+
+
+def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
+    """The two documents of a request."""
+    spec = {"spec": {"remuda": 1}} if extended else {}
+    return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
+
+
+def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
+    """The lines of one stream without their headers, parts of a line joined again."""
+    lines: list[bytes] = []
+    assert log.endswith(b"\n") or not log
+    for line in log.split(b"\n")[:-1]:
+        head, text = line[:HEADER_BYTES], line[HEADER_BYTES:]
+        assert head[10:11] == b"T", line
+        assert head[26:28] == b"Z ", line
+        if head[28:31] == stream:
+            if head[31:] == b"+":
+                lines[-1] += text
+            else:
+                lines.append(text)
+    return lines

@@ -1,0 +1,186 @@
+"""The agent dies, its jobs do not: nothing runs twice, nothing is lost, no byte changes."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.lib.killpoints import POINTS
+from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths
+from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart, JobVariable, LogChunk
+
+Build = Callable[..., JobStart]
+
+# Prints whole lines, an unfinished one, and a secret in two parts, with pauses in between.
+TALKATIVE = """
+echo run >>runs
+for n in 1 2 3 4 5; do echo line $n; sleep 0.05; done
+printf 'unfinished s3c'; sleep 0.6; echo ret-value done
+exit 3
+"""
+ALWAYS = "echo run >>always; echo status $CI_JOB_STATUS"
+
+
+def talkative(a_job: Build) -> JobStart:
+    steps = steps_text(
+        {"name": "talk", "script": TALKATIVE},
+        {"name": "never", "script": "echo run >>never"},
+        {"name": "after", "script": ALWAYS, "if": "always()"},
+    )
+    variables = [JobVariable(key="SECRET", value="s3cret-value", masked=True)]
+    return a_job(steps=steps, variables=variables, banner=["banner"])
+
+
+def check_talkative(seen: Seen, work: Path) -> None:
+    assert seen.lines == [
+        *(f"line {number}".encode() for number in range(1, 6)),
+        b"unfinished [MASKED] done",
+        b"status failed",
+    ]
+    assert [line for line in seen.agent_lines if not line.startswith(b"section")] == [
+        b"banner",
+        b"ERROR: Job failed: exit status 3",
+    ]
+    assert sum(line.startswith(b"section_start") for line in seen.agent_lines) == 2
+    assert sum(line.startswith(b"section_end") for line in seen.agent_lines) == 2
+    assert seen.statuses == {"talk": "failure", "never": "skipped", "after": "success"}
+    assert [event["event"] for event in seen.results] == ["started", "finished", "finished", "started", "finished"]
+    assert seen.check().exit_code == 3
+    assert (work / "runs").read_text() == "run\n"
+    assert (work / "always").read_text() == "run\n"
+    assert not (work / "never").exists()
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("agent.")])
+async def test_killed_at_every_kill_point(tmp_path: Path, a_job: Build, point: str) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(kill_point=point)
+        first = agent.pid
+        seen = await through_deaths(agent, talkative(a_job), kill_point=point)
+        assert agent.pid != first
+        check_talkative(seen, tmp_path / "work")
+        stored = next((agent.data / "jobs").glob("*/log")).read_bytes()
+        assert stored == seen.log
+
+
+async def test_killed_again_and_again(tmp_path: Path, a_job: Build) -> None:
+    rng = random.Random(4)
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+
+        async def killer() -> None:
+            for _ in range(8):
+                await agent.ready.wait()
+                await asyncio.sleep(rng.uniform(0.0, 0.15))
+                agent.ready.clear()
+                os.kill(agent.pid, signal.SIGKILL)
+
+        async with asyncio.TaskGroup() as tasks:
+            killing = tasks.create_task(killer())
+            seen = await through_deaths(agent, talkative(a_job))
+            killing.cancel()
+        check_talkative(seen, tmp_path / "work")
+
+
+async def test_many_lines_survive_a_kill_byte_for_byte(agent: AgentProcess, a_job: Build) -> None:
+    job = a_job(script="seq 1 200000")
+    seen = Seen()
+    async with agent.client() as client:
+        await client.start(job)
+        async with client.watch() as watch:
+            await watch.subscribe(job.id)
+            async for event in watch:
+                if isinstance(event, LogChunk):
+                    seen.log += event.data
+                    if len(seen.log) > 500_000:
+                        break
+    await agent.kill()
+    await agent.start()
+    async with agent.client() as client:
+        await follow(client, job.id, seen)
+        whole = await follow(client, job.id)
+    assert whole.log == seen.log
+    assert whole.lines == [str(number).encode() for number in range(1, 200_001)]
+    whole.check()
+
+
+async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    job = a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo went; touch {tmp_path}/done; exit 4")
+    async with agent.client() as client:
+        await client.start(job)
+        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
+    await agent.stop()
+    (tmp_path / "go").touch()
+    await until((tmp_path / "done").exists)
+    await agent.start()
+    async with agent.client() as client:
+        seen = await follow(client, job.id)
+    assert seen.lines == [b"went"]
+    assert seen.check().exit_code == 4
+
+
+async def test_shim_killed_from_outside_is_a_system_failure(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="sleep 60"))
+        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
+        pid_file = next((agent.data / "jobs").glob("*/steps/0/pid"))
+        await until(lambda: pid_file.read_text().endswith("\n"))
+        os.killpg(int(pid_file.read_text().split()[0]), signal.SIGKILL)
+        seen = await follow(client, "1")
+    end = seen.check()
+    assert (end.status, end.reason, end.exit_code) == ("failure", "runner_system_failure", -1)
+    assert "ended without an exit code" in end.message
+    assert seen.agent_lines[-1].startswith(b"ERROR: Job failed (system failure): ")
+    assert seen.results[-1]["fault"] == "runner"
+
+
+async def test_a_reused_process_number_is_not_the_step(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="sleep 60"))
+        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
+    pid_file = next((agent.data / "jobs").glob("*/steps/0/pid"))
+    await until(lambda: pid_file.read_text().endswith("\n"))
+    await agent.kill()
+    os.killpg(int(pid_file.read_text().split()[0]), signal.SIGKILL)
+    pid_file.write_text(f"{os.getpid()} 1\n")
+    await agent.start()
+    async with agent.client() as client:
+        seen = await follow(client, "1")
+    assert seen.check().reason == "runner_system_failure"
+
+
+async def test_agent_survives_its_clients(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    job = a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo went")
+    client = agent.client()
+    await client.start(job)
+    client.close()
+    (tmp_path / "go").touch()
+    async with agent.client() as other:
+        assert (await follow(other, job.id)).lines == [b"went"]
+
+
+async def test_client_learns_that_the_agent_is_gone(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="sleep 60"))
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(until_lost(client, "1"))
+            await agent.kill()
+        assert following.result()
+
+
+async def until_lost(client: AgentClient, job_id: str) -> bool:
+    with pytest.raises(AgentUnavailableError):
+        await follow(client, job_id)
+    return True
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
