@@ -9,12 +9,15 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 from uuid import uuid4
 
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError, TooLargeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _PIECE_BYTES = 1024 * 1024
 """What is written or read at once, in a thread: large enough that the hop does not count."""
@@ -37,22 +40,21 @@ class FolderBlobs:
         incoming = self._incoming / uuid4().hex
         digest = hashlib.sha256()
         size = 0
+        file = await _threaded(lambda: incoming.open("xb", buffering=0))
         try:
-            with incoming.open("xb", buffering=0) as file:
-                waiting = bytearray()
-                async for piece in data:
-                    size += len(piece)
-                    if size > limit_bytes:
-                        raise TooLargeError(f"more than the {limit_bytes} bytes that are allowed")
-                    waiting += piece
-                    if len(waiting) >= _PIECE_BYTES:
-                        await asyncio.to_thread(_write, file, digest, bytes(waiting))
-                        waiting.clear()
-                await asyncio.to_thread(_write, file, digest, bytes(waiting))
-                await asyncio.to_thread(_keep, file, incoming, path)
-        except OSError as error:
-            raise _store_error(error) from error
+            waiting = bytearray()
+            async for piece in data:
+                size += len(piece)
+                if size > limit_bytes:
+                    raise TooLargeError(f"more than the {limit_bytes} bytes that are allowed")
+                waiting += piece
+                if len(waiting) >= _PIECE_BYTES:
+                    await _threaded(_write, file, digest, bytes(waiting))
+                    waiting.clear()
+            await _threaded(_write, file, digest, bytes(waiting))
+            await _threaded(_keep, file, incoming, path)
         finally:
+            file.close()
             incoming.unlink(missing_ok=True)
         return size, digest.hexdigest()
 
@@ -66,13 +68,14 @@ class FolderBlobs:
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         try:
-            with self._path(key).open("rb", buffering=0) as file:
-                while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
-                    yield piece
+            file = self._path(key).open("rb", buffering=0)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"there is no blob {key}") from None
         except OSError as error:
             raise _store_error(error) from error
+        with file:
+            while piece := await _threaded(file.read, _PIECE_BYTES):
+                yield piece
 
     async def remove(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
@@ -83,6 +86,14 @@ class FolderBlobs:
                 f"{key!r} is no key for a blob: names of letters, digits, '.', '_' and '-' with '/' between"
             )
         return self._kept / key
+
+
+async def _threaded(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do our own work on the disk; its errors are the store's, unlike those of whoever sends or reads."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except OSError as error:
+        raise _store_error(error) from error
 
 
 def _write(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:

@@ -1,0 +1,68 @@
+"""The contract of the blobs port."""
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from remuda.cell.errors import NotFoundError, TooLargeError
+from remuda.cell.ports import Blobs
+
+LIMIT = 10_000_000
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for piece in data:
+        yield piece
+
+
+async def read(blobs: Blobs, key: str) -> bytes:
+    return b"".join([piece async for piece in blobs.read(key)])
+
+
+async def test_what_went_in_comes_out(blobs: Blobs) -> None:
+    data = [bytes([number]) * 700_000 for number in range(5)]
+    whole = b"".join(data)
+    size, sha256 = await blobs.put("artifacts/1/archive.zip", pieces(*data), limit_bytes=LIMIT)
+    assert (size, sha256) == (len(whole), hashlib.sha256(whole).hexdigest())
+    assert await blobs.size("artifacts/1/archive.zip") == len(whole)
+    assert await read(blobs, "artifacts/1/archive.zip") == whole
+
+
+async def test_an_empty_blob_is_a_blob(blobs: Blobs) -> None:
+    assert await blobs.put("empty", pieces(), limit_bytes=0) == (0, hashlib.sha256().hexdigest())
+    assert await blobs.size("empty") == 0
+    assert await read(blobs, "empty") == b""
+
+
+async def test_the_limit_is_exact_and_leaves_nothing_behind(blobs: Blobs) -> None:
+    await blobs.put("fits", pieces(b"x" * 5, b"y" * 5), limit_bytes=10)
+    with pytest.raises(TooLargeError, match="10 bytes"):
+        await blobs.put("large", pieces(b"x" * 5, b"y" * 6), limit_bytes=10)
+    assert await blobs.size("large") is None
+
+
+async def test_an_upload_that_breaks_off_leaves_what_was_there(blobs: Blobs) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise ConnectionAbortedError
+
+    await blobs.put("key", pieces(b"whole"), limit_bytes=LIMIT)
+    with pytest.raises(ConnectionAbortedError):
+        await blobs.put("key", broken(), limit_bytes=LIMIT)
+    assert await read(blobs, "key") == b"whole"
+
+
+async def test_what_does_not_exist(blobs: Blobs) -> None:
+    await blobs.put("a", pieces(b"1"), limit_bytes=LIMIT)
+    for key in ("none", "a/b"):
+        assert await blobs.size(key) is None
+        with pytest.raises(NotFoundError):
+            await read(blobs, key)
+    await blobs.remove("none")
+
+
+async def test_a_removed_blob_is_gone(blobs: Blobs) -> None:
+    await blobs.put("a/b", pieces(b"1"), limit_bytes=LIMIT)
+    await blobs.remove("a/b")
+    assert await blobs.size("a/b") is None

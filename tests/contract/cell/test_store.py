@@ -1,0 +1,355 @@
+"""The contract of the store port."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
+from remuda.cell.ports import Changes, Retry, Store
+from remuda.cell.values import (
+    Artifact,
+    Family,
+    Job,
+    Page,
+    Project,
+    ProjectVariable,
+    RunnerManager,
+    StepResult,
+    UserToken,
+)
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import JobSpec
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
+
+
+@pytest.fixture
+async def project(store: Store) -> Project:
+    return await store.add_project(a_project())
+
+
+async def push(store: Store, project: Project, *specs: JobSpec) -> Family:
+    return await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+
+
+class TestKeysAndPeople:
+    async def test_keys_come_back_in_their_order(self, store: Store) -> None:
+        assert await store.signing_keys() == {}
+        await store.add_signing_key("b", b"1")
+        await store.add_signing_key("a", b"2")
+        assert list((await store.signing_keys()).items()) == [("b", b"1"), ("a", b"2")]
+        with pytest.raises(ConflictError):
+            await store.add_signing_key("a", b"3")
+        assert (await store.signing_keys())["a"] == b"2"
+
+    async def test_settings(self, store: Store) -> None:
+        assert await store.setting("x") is None
+        await store.put_setting("x", "1")
+        await store.put_setting("x", "2")
+        assert await store.setting("x") == "2"
+
+    async def test_user_tokens(self, store: Store) -> None:
+        first = UserToken(token_hash="h1", name="root")
+        await store.put_user_token(first)
+        await store.put_user_token(UserToken(token_hash="h2", name="other"))
+        await store.put_user_token(replace(first, name="admin"))
+        assert await store.user_token("h1") == replace(first, name="admin")
+        assert await store.user_token("h3") is None
+        assert [token.name for token in await store.user_tokens()] == ["admin", "other"]
+
+    async def test_it_is_writable(self, store: Store) -> None:
+        await store.writable()
+        await store.writable()
+
+
+class TestProjects:
+    async def test_a_project_gets_an_id_of_the_cell(self, store: Store) -> None:
+        first = await store.add_project(a_project(id=ProjectId(77)))
+        second = await store.add_project(a_project(path="acme/other"))
+        assert (first.id, second.id) == (1, 2)
+        assert await store.project(first.id) == first
+        assert await store.project(ProjectId(77)) is None
+
+    async def test_paths_are_unique_without_regard_to_case(self, store: Store, project: Project) -> None:
+        assert await store.project_by_path("ACME/Shop") == project
+        with pytest.raises(ConflictError, match="Acme/SHOP"):
+            await store.add_project(a_project(path="Acme/SHOP"))
+        assert await store.project_by_path("acme/none") is None
+
+    async def test_lists_are_pages_newest_first(self, store: Store) -> None:
+        for number in range(5):
+            await store.add_project(a_project(path=f"acme/p{number}", name=f"Näme {number}"))
+        found, total = await store.projects(Page(number=2, size=2))
+        assert ([project.path for project in found], total) == (["acme/p2", "acme/p1"], 5)
+        found, total = await store.projects(Page(), search="NÄME 3")
+        assert ([project.path for project in found], total) == (["acme/p3"], 1)
+        assert await store.projects(Page(), search="%") == ([], 0)
+        assert await store.projects(Page(number=9)) == ([], 5)
+
+    async def test_variables(self, store: Store, project: Project) -> None:
+        variable = ProjectVariable(project_id=project.id, key="B", value="1", masked=True)
+        assert not await store.put_variable(variable, replace=True)
+        assert await store.put_variable(variable, replace=False)
+        assert not await store.put_variable(replace(variable, value="2"), replace=False)
+        assert await store.put_variable(replace(variable, value="3"), replace=True)
+        assert await store.put_variable(replace(variable, key="A"), replace=False)
+        assert [(each.key, each.value) for each in await store.variables(project.id)] == [("A", "1"), ("B", "3")]
+        assert await store.remove_variable(project.id, "A")
+        assert not await store.remove_variable(project.id, "A")
+        assert await store.variables(ProjectId(9)) == []
+
+    async def test_seen_refs(self, store: Store, project: Project) -> None:
+        await store.see_refs(project.id, {"refs/heads/a": "1", "refs/heads/b": "2"})
+        await store.see_refs(project.id, {"refs/heads/a": None, "refs/heads/b": "3", "refs/heads/c": None})
+        assert await store.seen_refs(project.id) == {"refs/heads/b": "3"}
+
+
+class TestPipelines:
+    async def test_jobs_whose_turn_has_come_are_pending_at_once(self, store: Store, project: Project) -> None:
+        family = await push(store, project, a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
+        assert [(job.id, job.name, job.state) for job in family.jobs] == [
+            (1, "a", JobState.PENDING),
+            (2, "b", JobState.CREATED),
+        ]
+        assert (family.pipeline.id, family.pipeline.iid, family.pipeline.status) == (1, 1, "pending")
+        assert await store.family(family.pipeline.id) == family
+        assert await store.pipeline(family.pipeline.id) == family.pipeline
+
+    async def test_iids_count_per_project(self, store: Store, project: Project) -> None:
+        other = await store.add_project(a_project(path="acme/other"))
+        iids = [(await push(store, owner)).pipeline.iid for owner in (project, project, other, project)]
+        assert iids == [1, 2, 1, 3]
+
+    async def test_a_pipeline_without_jobs_keeps_its_status(self, store: Store, project: Project) -> None:
+        broken = a_pipeline(project_id=project.id, status="failed", yaml_errors="line 3")
+        family = await store.add_pipeline(broken, [], now=NOW)
+        assert (family.pipeline.status, family.pipeline.yaml_errors, family.jobs) == ("failed", "line 3", ())
+
+    async def test_the_ref_is_seen_with_the_pipeline(self, store: Store, project: Project) -> None:
+        pipeline = a_pipeline(project_id=project.id)
+        await store.add_pipeline(pipeline, new_jobs(a_spec()), now=NOW, sees=("refs/heads/main", "abc"))
+        assert await store.seen_refs(project.id) == {"refs/heads/main": "abc"}
+
+    async def test_a_project_must_exist(self, store: Store) -> None:
+        with pytest.raises(NotFoundError):
+            await push(store, a_project(id=ProjectId(9)), a_spec())
+        assert await store.count_jobs() == {}
+
+    async def test_lists(self, store: Store, project: Project) -> None:
+        for ref, status in (("main", "created"), ("topic", "failed"), ("main", "failed")):
+            await store.add_pipeline(a_pipeline(project_id=project.id, ref=ref, status=status), [], now=NOW)
+
+        async def ids(**wanted: str) -> list[int]:
+            found, total = await store.pipelines(project.id, Page(), **wanted)
+            assert total == len(found)
+            return [pipeline.id for pipeline in found]
+
+        assert await ids() == [3, 2, 1]
+        assert await ids(ref="main") == [3, 1]
+        assert await ids(ref="main", status="failed") == [3]
+        assert await ids(sha="none") == []
+        assert await store.pipelines(ProjectId(9), Page()) == ([], 0)
+
+    async def test_what_does_not_exist(self, store: Store) -> None:
+        assert await store.family(PipelineId(9)) is None
+        assert await store.pipeline(PipelineId(9)) is None
+        with pytest.raises(NotFoundError):
+            await store.change_family(PipelineId(9), lambda family: Changes())
+
+
+class TestJobs:
+    async def test_a_job_has_its_spec_beside_it(self, store: Store, project: Project) -> None:
+        spec = a_spec(script=("make",), variables={"A": "$B"})
+        family = await push(store, project, spec)
+        assert await store.job_spec(family.jobs[0].id) == spec
+        assert await store.job(family.jobs[0].id) == family.jobs[0]
+        assert await store.job(JobId(9)) is None
+        assert await store.job_spec(JobId(9)) is None
+
+    async def test_a_change_may_be_declined(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        assert await store.change_job(job.id, lambda row: None) is None
+        assert await store.change_job(JobId(9), lambda row: row) is None
+        assert await store.job(job.id) == job
+
+    async def test_exactly_one_of_many_claims_wins(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+
+        def claim(number: int) -> Callable[[Job], Job | None]:
+            def decide(row: Job) -> Job | None:
+                if row.state is not JobState.PENDING:
+                    return None
+                return replace(row, state=JobState.LEASED, epoch=row.epoch + 1, system_id=f"s_{number}")
+
+            return decide
+
+        async with asyncio.TaskGroup() as group:
+            claims = [group.create_task(store.change_job(job.id, claim(n))) for n in range(50)]
+        winners = [claimed.result() for claimed in claims if claimed.result()]
+        assert len(winners) == 1
+        assert await store.job(job.id) == winners[0]
+
+    async def test_a_decision_that_raises_changes_nothing_and_disturbs_nobody(
+        self, store: Store, project: Project
+    ) -> None:
+        family = await push(store, project, a_spec("a"), a_spec("b"))
+
+        def refuse(family: Family) -> Changes:
+            raise InvalidError("no")
+
+        async with asyncio.TaskGroup() as group:
+            good = group.create_task(store.change_job(family.jobs[0].id, lambda row: replace(row, epoch=5)))
+            bad = group.create_task(_caught(store.change_family(family.pipeline.id, refuse)))
+            also = group.create_task(store.put_setting("after", "all"))
+        assert isinstance(bad.result(), InvalidError)
+        assert good.result() is not None
+        assert also.done()
+        assert await store.setting("after") == "all"
+        assert (await store.job(family.jobs[0].id) or family.jobs[0]).epoch == 5
+
+    async def test_changes_of_a_family_come_together(self, store: Store, project: Project) -> None:
+        family = await push(store, project, a_spec("a"), a_spec("b"))
+        a, b = family.jobs
+
+        def decide(now: Family) -> Changes:
+            assert now == family
+            return Changes(
+                jobs=(replace(a, state=JobState.FAILED, retried=True), replace(b, state=JobState.SUCCESS)),
+                retries=(Retry(of=a.id, job=replace(a, id=JobId(0), tries=2)),),
+                pipeline=replace(now.pipeline, status="running"),
+            )
+
+        applied = await store.change_family(family.pipeline.id, decide)
+        assert [(job.id, job.state, job.tries) for job in applied.jobs] == [
+            (1, JobState.FAILED, 1),
+            (2, JobState.SUCCESS, 1),
+            (3, JobState.PENDING, 2),
+        ]
+        now = await store.family(family.pipeline.id)
+        assert now is not None
+        assert now.pipeline == applied.pipeline
+        assert sorted(job.id for job in now.jobs) == [2, 3]
+        assert await store.job_spec(JobId(3)) == await store.job_spec(a.id)
+
+    async def test_lists(self, store: Store, project: Project) -> None:
+        first = await push(store, project, a_spec("a"), a_spec("b"))
+        other = await store.add_project(a_project(path="acme/other"))
+        await push(store, other, a_spec("c"))
+        await store.change_job(first.jobs[0].id, lambda row: replace(row, state=JobState.FAILED, retried=True))
+
+        async def names(**wanted: Any) -> list[str]:
+            found, total = await store.jobs(Page(), **wanted)
+            assert total == len(found)
+            return [job.name for job in found]
+
+        assert await names() == ["c", "b"]
+        assert await names(with_retried=True) == ["c", "b", "a"]
+        assert await names(project_id=project.id, with_retried=True) == ["b", "a"]
+        assert await names(pipeline_id=first.pipeline.id) == ["b"]
+        assert await names(states=["failed"], with_retried=True) == ["a"]
+        assert await names(states=["failed", "pending"], with_retried=True) == ["c", "b", "a"]
+        page, total = await store.jobs(Page(number=2, size=1), with_retried=True)
+        assert ([job.name for job in page], total) == (["b"], 3)
+
+    async def test_what_waits_and_what_is_held(self, store: Store, project: Project) -> None:
+        states = (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING, JobState.SUCCESS)
+        family = await push(store, project, *(a_spec(state.value) for state in states))
+        for job, state in zip(family.jobs, states, strict=True):
+            await store.change_job(job.id, partial(replace, state=state))
+        assert [job.name for job in await store.pending_jobs()] == ["pending"]
+        assert [job.name for job in await store.held_jobs()] == ["leased", "running", "canceling"]
+        assert await store.count_jobs() == dict.fromkeys((state.value for state in states), 1)
+
+    async def test_what_a_request_got(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        leased = replace(job, state=JobState.LEASED, runner_id=RunnerId(4), request_id="r1")
+        await store.change_job(job.id, lambda row: leased)
+        assert await store.leased_by_request(RunnerId(4), "r1") == leased
+        assert await store.leased_by_request(RunnerId(5), "r1") is None
+        assert await store.leased_by_request(RunnerId(4), "r2") is None
+        await store.change_job(job.id, lambda row: replace(row, state=JobState.RUNNING))
+        assert await store.leased_by_request(RunnerId(4), "r1") is None
+
+
+class TestRunners:
+    async def test_runners(self, store: Store) -> None:
+        first = await store.add_runner(a_runner(token_hash="a", tags=("x",)))
+        second = await store.add_runner(a_runner(token_hash="b"))
+        with pytest.raises(ConflictError):
+            await store.add_runner(a_runner(token_hash="a"))
+        assert await store.runner(first.id) == first
+        assert await store.runner_by_token("b") == second
+        assert await store.runners(Page()) == ([second, first], 2)
+        await store.put_runner(replace(first, paused=True, token_hash="c"))
+        assert await store.runner_by_token("a") is None
+        assert (await store.runner_by_token("c")) == replace(first, paused=True, token_hash="c")
+        assert await store.remove_runner(second.id)
+        assert not await store.remove_runner(second.id)
+        assert await store.runner(second.id) is None
+        with pytest.raises(NotFoundError):
+            await store.put_runner(second)
+
+    async def test_an_id_is_never_used_twice(self, store: Store) -> None:
+        first = await store.add_runner(a_runner())
+        await store.remove_runner(first.id)
+        assert (await store.add_runner(a_runner())).id == first.id + 1
+
+    async def test_managers(self, store: Store) -> None:
+        runner = await store.add_runner(a_runner())
+        for system_id in ("s_2", "s_1"):
+            await store.put_manager(RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW))
+        later = RunnerManager(runner_id=runner.id, system_id="s_1", contacted_at=NOW + 1, features=("cancelable",))
+        await store.put_manager(later)
+        assert await store.manager(runner.id, "s_1") == later
+        assert [manager.system_id for manager in await store.managers(runner.id)] == ["s_1", "s_2"]
+        assert await store.remove_manager(runner.id, "s_2")
+        assert not await store.remove_manager(runner.id, "s_2")
+        await store.remove_runner(runner.id)
+        assert await store.managers(runner.id) == []
+        with pytest.raises(NotFoundError):
+            await store.put_manager(later)
+
+
+class TestResultsAndArtifacts:
+    async def test_results_have_no_gap(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+
+        def result(seq: int, text: str = "{}") -> StepResult:
+            return StepResult(job_id=job.id, seq=seq, body=Raw(text.encode()))
+
+        assert await store.results(job.id) == []
+        assert await store.add_results(job.id, []) == 1
+        assert await store.add_results(job.id, [result(2)]) == 1
+        assert await store.add_results(job.id, [result(1, '{"a": 1}'), result(2)]) == 3
+        assert await store.add_results(job.id, [result(1, '{"other": 1}'), result(3), result(5)]) == 4
+        stored = await store.results(job.id)
+        assert [each.seq for each in stored] == [1, 2, 3]
+        assert bytes(stored[0].body) == b'{"a": 1}'
+        with pytest.raises(NotFoundError):
+            await store.add_results(JobId(9), [result(1)])
+
+    async def test_an_artifact_is_stored_once(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        archive = Artifact(
+            job_id=job.id, type="archive", format="zip", filename="a.zip", size=3, sha256="x", blob="k", created_at=NOW
+        )
+        assert await store.put_artifact(archive) == archive
+        assert await store.put_artifact(replace(archive, sha256="y", blob="l")) == archive
+        junit = replace(archive, type="junit", blob="m")
+        await store.put_artifact(junit)
+        assert await store.artifacts(job.id) == [archive, junit]
+        assert await store.artifacts(JobId(9)) == []
+        with pytest.raises(NotFoundError):
+            await store.put_artifact(replace(archive, job_id=JobId(9)))
+
+
+async def _caught(call: Awaitable[object]) -> InvalidError | None:
+    try:
+        await call
+    except InvalidError as error:
+        return error
+    return None

@@ -1,0 +1,118 @@
+"""The contract of the traces port."""
+
+import asyncio
+import zlib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remuda.cell.ports import Traces
+from remuda.model.job import JobId
+
+JOB = JobId(1)
+
+
+async def text_of(traces: Traces, job: JobId = JOB, start: int = 0) -> bytes:
+    return b"".join([piece async for piece in traces.read(job, start)])
+
+
+async def test_a_trace_that_nobody_wrote_is_empty(traces: Traces) -> None:
+    assert await traces.size(JOB) == 0
+    assert await text_of(traces) == b""
+    assert await traces.seal(JOB) == (0, "crc32:00000000")
+    assert await traces.seal(JOB) == (0, "crc32:00000000")
+
+
+@pytest.mark.parametrize(
+    ("start", "data", "taken", "whole"),
+    [
+        (5, b" world", True, b"hello world"),
+        (0, b"hello", True, b"hello"),
+        (1, b"ell", True, b"hello"),
+        (3, b"lo world", True, b"hello world"),
+        (0, b"hello world", True, b"hello world"),
+        (5, b"", True, b"hello"),
+        (6, b"gap", False, b"hello"),
+        (6, b"", False, b"hello"),
+        (10**15, b"far", False, b"hello"),
+        (0, b"jello", False, b"hello"),
+        (3, b"la la la", False, b"hello"),
+        (-1, b"hello", False, b"hello"),
+    ],
+)
+async def test_bytes_are_taken_where_they_belong(
+    traces: Traces, start: int, data: bytes, taken: bool, whole: bytes
+) -> None:
+    await traces.append(JOB, 0, b"hello")
+    answer = await traces.append(JOB, start, data)
+    assert (answer.taken, answer.size) == (taken, len(whole))
+    assert await text_of(traces) == whole
+    assert await traces.size(JOB) == len(whole)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(whole=st.binary(max_size=60), cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=20))
+def test_whatever_is_sent_in_whatever_order_the_trace_is_a_beginning_of_the_whole(
+    traces: Traces, whole: bytes, cuts: list[tuple[int, int]]
+) -> None:
+    async def send() -> None:
+        await traces.remove(JOB)
+        for start, length in cuts:
+            before = await traces.size(JOB)
+            answer = await traces.append(JOB, start, whole[start : start + length])
+            assert answer.taken == (start <= before)
+            assert answer.size == await traces.size(JOB) >= before
+            assert whole.startswith(await text_of(traces))
+        size = await traces.size(JOB)
+        await traces.append(JOB, size, whole[size:])
+        assert await text_of(traces) == whole
+
+    asyncio.run(send())
+
+
+async def test_reading_may_begin_anywhere(traces: Traces) -> None:
+    await traces.append(JOB, 0, b"x" * 300_000 + b"end")
+    assert await text_of(traces, start=300_000) == b"end"
+    assert await text_of(traces, start=300_003) == b""
+    assert await text_of(traces, start=999_999) == b""
+
+
+async def test_a_sealed_trace_is_read_like_before_and_does_not_grow(traces: Traces) -> None:
+    await traces.append(JOB, 0, b"hello\xff\x00")
+    sealed = (7, f"crc32:{zlib.crc32(b'hello' + bytes([255, 0])):08x}")
+    assert await traces.seal(JOB) == sealed
+    assert await text_of(traces, start=3) == b"lo\xff\x00"
+    assert (await traces.append(JOB, 0, b"hello")).taken
+    assert (await traces.append(JOB, 7, b"")).taken
+    for start, data in ((7, b"more"), (3, b"lo\xff\x00more"), (0, b"other"), (9, b"gap")):
+        answer = await traces.append(JOB, start, data)
+        assert (answer.taken, answer.size) == (False, 7)
+    assert await traces.seal(JOB) == sealed
+
+
+async def test_sealing_twice_at_once_loses_nothing(traces: Traces) -> None:
+    await traces.append(JOB, 0, b"hello")
+    async with asyncio.TaskGroup() as group:
+        seals = [group.create_task(traces.seal(JOB)) for _ in range(5)]
+    assert {seal.result() for seal in seals} == {(5, "crc32:3610a686")}
+    assert await text_of(traces) == b"hello"
+
+
+async def test_traces_do_not_mix(traces: Traces) -> None:
+    jobs = [JobId(number) for number in range(1, 101)]
+    for turn in range(3):
+        for job in jobs:
+            assert (await traces.append(job, turn * 4, f"{job:03} ".encode())).taken
+    for job in jobs:
+        assert await text_of(traces, job) == f"{job:03} ".encode() * 3
+
+
+async def test_a_removed_trace_is_gone(traces: Traces) -> None:
+    for sealed in (False, True):
+        await traces.append(JOB, 0, b"hello")
+        if sealed:
+            await traces.seal(JOB)
+        await traces.remove(JOB)
+        await traces.remove(JOB)
+        assert (await traces.size(JOB), await text_of(traces)) == (0, b"")
