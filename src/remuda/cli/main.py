@@ -7,6 +7,7 @@ its own module, which is imported only when that command is called.
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from cyclopts import App
@@ -103,15 +104,24 @@ def main() -> None:
         code = call(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit; give it somewhere to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("REMUDA_DEBUG") == "1":
             raise
         message, code = describe(error)
-        print(f"remuda: {message}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"remuda: {message}", file=sys.stderr, flush=True)
+    _let_go_of_output()
     sys.exit(code)
+
+
+def _let_go_of_output() -> None:
+    """Where nobody reads any more, the interpreter's last flush would complain and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remuda.cli.exits import Exit
+from remuda.cli.logtext import without_escapes
 from remuda.cli.view import JobView, RunView, StepView, duration, note_of
 
 VERSION = 1
@@ -102,7 +103,9 @@ def document(view: RunView, *, tails: Mapping[int, list[str]], interrupted: bool
     """The run for programs."""
     return {
         "version": VERSION,
-        "pipeline": {"id": view.pipeline_id, "status": view.status, "duration": round(wall_seconds(view), 3)},
+        "pipeline_id": view.pipeline_id,
+        "status": view.status,
+        "duration": round(wall_seconds(view), 3),
         "interrupted": interrupted,
         "exit_code": int(exit_of(view, interrupted=interrupted)),
         "jobs": [
@@ -116,7 +119,7 @@ def document(view: RunView, *, tails: Mapping[int, list[str]], interrupted: bool
                 "duration": _rounded(job.seconds(view.now)),
                 "failure_reason": job.failure_reason,
                 "exit_code": job.exit_code,
-                "log_tail": tails.get(job.id, []),
+                "log_tail": [without_escapes(line) for line in tails.get(job.id, ())],
                 "steps": [_step(step, view.now) for step in job.steps],
             }
             for job in view.jobs

@@ -1,11 +1,13 @@
 """Where a run is shown: a live tree on a terminal, a line an event elsewhere. Draws what `view` and `report` decided.
 
 A screen is given every look at the pipeline in turn, and at the end the summary. `remuda run` is the caller. Writing
-may fail at any time because the terminal or the reader is gone; the OSError goes to the caller, who then stops the run.
+may fail at any time because the terminal or the reader is gone; `GuardedScreen` turns that into one call of the
+caller's, who then stops the run.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -154,6 +156,47 @@ class LiveScreen:
                 Text(line.note),
             )
         return table
+
+
+class GuardedScreen:
+    """A screen whose loss does not break the run: the first failing write is reported once, the rest is silence."""
+
+    def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
+        self._screen = screen
+        self._on_lost = on_lost
+        self._lost = False
+
+    def __enter__(self) -> Self:
+        with self._guarded():
+            self._screen.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guarded():
+            self._screen.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        with self._guarded():
+            self._screen.say(text)
+
+    def show(self, view: RunView) -> None:
+        with self._guarded():
+            self._screen.show(view)
+
+    def finish(self, view: RunView, tails: Mapping[int, Sequence[str]]) -> None:
+        with self._guarded():
+            self._screen.finish(view, tails)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            if not self._lost:
+                self._lost = True
+                self._on_lost()
 
 
 HEADINGS = ("job", "status", "waited", "ran", "where the time went", "")

@@ -249,7 +249,9 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float) -> list[Row]:
         found.append(Row(depth=1, status=status, name=job.name, seconds=job.seconds(now), note=note_of(job)))
         if job.status in detail.steps:
             found.extend(
-                Row(depth=2, status=step.status, name=step.name, seconds=step.seconds(now)) for step in job.steps
+                Row(depth=2, status=step.status, name=step.name, seconds=step.seconds(now))
+                for step in job.steps
+                if step.status != "skipped"
             )
     if folded:
         counts = ", ".join(f"{count} {status}" for status, count in folded.items())

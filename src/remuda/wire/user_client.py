@@ -5,15 +5,20 @@ is done with the values is the caller's matter. The command line is the only cal
 real cell. One client serves one cell; calls may overlap.
 """
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 PAGE_SIZE = 100
+NAMESPACE = "root"
+"""Where projects go that name no namespace."""
 
 _T = TypeVar("_T")
 
@@ -83,6 +88,13 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: PipelineOfJob
 
 
+class TracePart(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of a log; they are the last ones when the job's state is a final one."""
+
+    data: bytes
+    state: str
+
+
 class UserClient:
     """One cell, seen by one user."""
 
@@ -109,24 +121,35 @@ class UserClient:
         async with self._request(method, path, body, query) as answer:
             return _decoded(self.url, await answer.read())
 
-    async def pages(self, path: str, **query: str | int) -> list[Any]:
-        """All entries of a list, page after page."""
+    async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
+        """The entries of a list, page after page, up to a limit."""
         entries: list[Any] = []
-        page = 1
-        while True:
+        for page in itertools.count(1):
             part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
             entries.extend(part)
-            if len(part) < PAGE_SIZE:
-                return entries
-            page += 1
+            if len(part) < PAGE_SIZE or (limit is not None and len(entries) >= limit):
+                break
+        return entries[:limit]
 
-    async def create_project(self, name: str, *, default_branch: str) -> ProjectInfo:
-        body = {"name": name, "path": name, "default_branch": default_branch}
-        return _convert(await self.call("POST", "/api/v4/projects", body), ProjectInfo)
+    async def ensure_project(self, name: str, *, default_branch: str) -> ProjectInfo:
+        """The project of that name in the user's own namespace; made when it is not there."""
+        try:
+            found = await self.call("GET", f"/api/v4/projects/{quote(f'{NAMESPACE}/{name}', safe='')}")
+        except RefusedError as error:
+            if error.status != 404:
+                raise
+            body = {"name": name, "path": name, "default_branch": default_branch}
+            found = await self.call("POST", "/api/v4/projects", body)
+        return _convert(found, ProjectInfo)
 
-    async def create_instance_runner(self, description: str) -> str:
+    async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
         """A runner for all projects; its token, which the cell tells only once."""
-        body = {"runner_type": "instance_type", "description": description}
+        body = {
+            "runner_type": "instance_type",
+            "description": description,
+            "run_untagged": True,
+            "tag_list": list(tags),
+        }
         return str((await self.call("POST", "/api/v4/user/runners", body))["token"])
 
     async def pipelines(self, project_id: int) -> list[PipelineInfo]:
@@ -150,15 +173,14 @@ class UserClient:
         answer = await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/steps")
         return list(answer["results"] if isinstance(answer, dict) else answer)
 
-    async def trace(self, project_id: int, job_id: int, start: int = 0) -> bytes:
-        """The log's bytes from `start` on; empty when there are none yet."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        path = f"/api/v4/projects/{project_id}/jobs/{job_id}/trace"
-        async with self._request("GET", path, None, {}, headers, accepts=(416,)) as answer:
-            if answer.status == 416:
-                return b""
-            data = await answer.read()
-            return data if answer.status == 206 else data[start:]
+    async def job(self, job_id: int) -> Any:
+        """A job by its number alone, with where its time went."""
+        return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}")
+
+    async def trace(self, job_id: int, offset: int = 0) -> TracePart:
+        """The log's bytes from `offset` on, and how the job stood just before they were read."""
+        async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
+            return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
     async def artifacts(self, project_id: int, job_id: int) -> AsyncIterator[bytes]:
         """The archive of a job, in pieces."""
@@ -173,20 +195,18 @@ class UserClient:
         path: str,
         body: object | None,
         query: dict[str, str | int],
-        headers: dict[str, str] | None = None,
-        accepts: Sequence[int] = (),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer when it is a good one or one the caller accepts; an error that a person understands otherwise."""
+        """The answer when it is a good one; an error that a person understands otherwise."""
         if self._session is None:
             raise RuntimeError("the client is used as an async context manager")
         try:
-            async with self._session.request(
-                method, self.url + path, params=query, json=body, headers=headers
-            ) as answer:
-                if answer.status >= 400 and answer.status not in accepts:
+            # Encoded by hand where it matters (a project's path): the library would decode %2F again.
+            address = URL(self.url + path, encoded=True).extend_query(query)
+            async with self._session.request(method, address, json=body) as answer:
+                if answer.status >= 400:
                     raise _refusal(self.url, method, path, answer.status, await answer.read())
                 yield answer
-        except aiohttp.InvalidURL:
+        except (aiohttp.InvalidURL, ValueError):
             raise UserApiError(f"{self.url} is no address of a cell; it looks like http://127.0.0.1:8929") from None
         except aiohttp.ClientConnectorError as error:
             raise UserApiError(

@@ -68,7 +68,7 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
     )
     document = json.loads(json.dumps(report.document(view, tails={4: ["boom"]})))
     assert document["version"] == 1
-    assert document["pipeline"]["status"] == "failed"
+    assert document["status"] == "failed"
     assert document["exit_code"] == 1
     assert document["jobs"] == [
         {

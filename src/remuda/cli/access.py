@@ -1,0 +1,63 @@
+"""How commands that talk to a cell find it: its address and a token, from options, the environment, or `remuda up`.
+
+`remuda up` stores both in `client.json` in its data folder, readable by its user only. A stored token goes only to the
+stored address: naming another cell does not hand it over.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from remuda.cli.exits import BadInputError
+
+FILE_NAME = "client.json"
+VERSION = 1
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell and a token for it."""
+
+    version: int = VERSION
+    url: str
+    token: str
+
+
+def stored(data: Path, name: str = FILE_NAME) -> Access | None:
+    """What `remuda up` left in its data folder."""
+    file = data / name
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Access)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, OSError) as error:
+        raise BadInputError(f"{file} cannot be read: {error}; give --url and REMUDA_TOKEN instead") from None
+    if found.version > VERSION:
+        raise BadInputError(f"{file} was written by a newer remuda; use that one, or give --url and REMUDA_TOKEN")
+    return found
+
+
+def store(data: Path, access: Access, name: str = FILE_NAME) -> None:
+    """Keep it for later commands; whole or not at all, and for this user only."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = data / f"{name}.new"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(access)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(data / name)
+
+
+def find(*, url: str | None, kept: Access | None, environment: Mapping[str, str]) -> Access:
+    """Which cell to ask, and with what token."""
+    address = (url or environment.get("REMUDA_URL") or (kept.url if kept else "")).rstrip("/")
+    if not address:
+        raise BadInputError(
+            "which cell? Start one with `remuda up`, or give its address with --url or REMUDA_URL "
+            "(and --data when `remuda up` had one)"
+        )
+    token = environment.get("REMUDA_TOKEN") or (kept.token if kept and kept.url == address else "")
+    if not token:
+        raise BadInputError(f"no token for the cell at {address}; put one into REMUDA_TOKEN")
+    return Access(url=address, token=token)

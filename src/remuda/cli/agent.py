@@ -1,0 +1,39 @@
+"""`remuda agent`: hands over to the agent's own program, which runs without the rest of Remuda."""
+
+import os
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Rest = Annotated[str, Parameter(allow_leading_hyphen=True, help="Options of the agent; --help after -- lists them.")]
+
+
+def serve(*options: Rest) -> None:
+    """Serve jobs on a unix socket.
+
+    The runner manager starts an agent by itself where it needs one; by hand this is for looking at one.
+
+    Try:
+
+        remuda agent serve -- --help
+        remuda agent serve --state /tmp/agent
+    """
+    _hand_over("serve", options)
+
+
+def pack(*options: Rest) -> None:
+    """Write the agent as one portable file, remuda-agent.pyz.
+
+    Try:
+
+        remuda agent pack remuda-agent.pyz
+        python3 remuda-agent.pyz serve --help
+    """
+    _hand_over("pack", options)
+
+
+def _hand_over(command: str, options: tuple[str, ...]) -> None:
+    """Become the agent: same process, same signals, its own exit code."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "remuda.steps", command, *options])

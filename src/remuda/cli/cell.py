@@ -1,0 +1,94 @@
+"""`remuda cell serve`: options and environment become the settings of a cell, which then runs until a signal."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.options import Data, data_folder, listen_address
+
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+
+
+def serve(
+    *,
+    data: Data = None,
+    listen: Annotated[str, Parameter(help="HOST:PORT to serve on; port 0 picks a free one.")] = "127.0.0.1:8929",
+    cell_id: Annotated[int, Parameter(help="Number of this cell; never changes for a data folder.")] = 1,
+    database: Annotated[str | None, Parameter(help="Only sqlite:// so far: the file in the data folder.")] = None,
+) -> None:
+    """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
+
+    The first start makes an administrator's token and prints it once; REMUDA_ADMIN_TOKEN gives one of your choice.
+    SIGTERM and Ctrl-C stop it; held polls are answered at once. Every setting of a cell can be given in the
+    environment: REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS, REMUDA_ARTIFACT_LIMIT_BYTES and so on.
+
+    Try:
+
+        remuda cell serve --data /var/lib/remuda --listen 127.0.0.1:8929
+        REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
+    """
+    if database is not None and not database.startswith("sqlite://"):
+        raise BadInputError(
+            f"--database {database.split(':', 1)[0]}: not supported yet; leave it out, or give sqlite://, for the "
+            "embedded store in the data folder"
+        )
+    if database is not None and database != "sqlite://":
+        raise BadInputError(f"--database {database}: the file is always cell.sqlite in --data; give sqlite:// alone")
+    host, port = listen_address(listen)
+    settings = settings_from(os.environ, data=data_folder(data), host=host, port=port, cell_id=cell_id)
+    asyncio.run(_serve(settings))
+
+
+def settings_from(
+    environment: Mapping[str, str], *, data: Path, host: str, port: int, cell_id: int = 1
+) -> "CellSettings":
+    """A cell's settings: what is given, and REMUDA_<NAME> for the rest."""
+    import msgspec
+
+    from remuda.cell.settings import CellSettings
+
+    values: dict[str, object] = {"data": data, "host": host, "port": port, "cell_id": cell_id}
+    for field in msgspec.structs.fields(CellSettings):
+        variable = f"REMUDA_{field.name.upper()}"
+        if field.name in values or not environment.get(variable):
+            continue
+        try:
+            values[field.name] = msgspec.convert(environment[variable], field.type, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadInputError(f"{variable}={environment[variable]}: {str(error).lower()}") from None
+    return msgspec.convert(values, CellSettings)
+
+
+def print_token(token: str) -> None:
+    """Show the administrator's token, which is stored only hashed. On stderr, where it lands in no pipe by accident."""
+    print(
+        f"\nThe administrator's token, shown only this once:\n\n    {token}\n\n"
+        "Send it as PRIVATE-TOKEN, or put it into REMUDA_TOKEN for `remuda job`.\n",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+async def _serve(settings: "CellSettings") -> None:
+    from remuda.cell.service import CellService
+    from remuda.cli.signals import STOPPING, handled
+    from remuda.telemetry import logs
+
+    logs.configure()
+    stop = asyncio.Event()
+    service = CellService(settings)
+
+    def ready(url: str) -> None:
+        if service.admin_token_generated:
+            print_token(service.admin_token_generated)
+        print(f"the cell serves on {url}", file=sys.stderr, flush=True)
+
+    with handled(dict.fromkeys(STOPPING, stop.set)):
+        await service.run(stop, ready=ready)

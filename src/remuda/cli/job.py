@@ -1,0 +1,223 @@
+"""`remuda job`: what a cell tells of its jobs, for people or, with `--output json`, as the cell tells it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.options import Data, Output, Url, data_folder
+
+if TYPE_CHECKING:
+    from remuda.wire.user_client import UserClient
+
+FOLLOW_SECONDS = 0.5
+RETRY_SECONDS = 2.0
+
+_T = TypeVar("_T")
+
+JobNumber = Annotated[int, Parameter(help="The job's number.")]
+
+
+def list_jobs(
+    *,
+    project: Annotated[str | None, Parameter(help="Only jobs of this project, by path or number.")] = None,
+    status: Annotated[str | None, Parameter(help="Only jobs in this status, for example running.")] = None,
+    limit: Annotated[int, Parameter(help="How many at most.")] = 20,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
+    """List jobs, newest first.
+
+    Try:
+
+        remuda job list
+        remuda job list --project root/shop --status failed
+        REMUDA_TOKEN=... remuda job list --url https://ci.example.org --output json
+    """
+    if limit < 1:
+        raise BadInputError(f"--limit {limit}: at least 1")
+    path = f"/api/v4/projects/{quote(project, safe='')}/jobs" if project else "/api/remuda/v1/jobs"
+    query: dict[str, str | int] = {"scope": status} if status else {}
+
+    async def ask(client: "UserClient") -> list[Any]:
+        return await client.pages(path, limit=limit, **query)
+
+    jobs = asyncio.run(_with_client(url, data, ask))
+    if output == "json":
+        _print_json(jobs)
+        return
+    rows: list[tuple[str, ...]] = [("job", "status", "name", "stage", "ref", "pipeline", "waited", "ran", "created")]
+    rows.extend(_list_row(job) for job in jobs)
+    _print_table(rows)
+
+
+def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
+    """Show a job: how it stands, where its time went, and its steps.
+
+    Try:
+
+        remuda job show 7
+        remuda job show 7 --output json
+    """
+
+    async def ask(client: "UserClient") -> dict[str, Any]:
+        return {**await client.job(job), "steps": list(await client.steps(job))}
+
+    found = asyncio.run(_with_client(url, data, ask))
+    if output == "json":
+        _print_json(found)
+        return
+    for line in describe(found):
+        print(line)
+
+
+def log(
+    job: JobNumber,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=("--follow", "-f"), negative=(), help="Go on until the job is over.")
+    ] = False,
+    raw: Annotated[
+        bool, Parameter(negative=(), help="The stored bytes, with line headers and section markers.")
+    ] = False,
+    url: Url = None,
+    data: Data = None,
+) -> None:
+    """Print a job's log.
+
+    Following goes on at the same byte when the connection breaks or the cell restarts.
+
+    Try:
+
+        remuda job log 7
+        remuda job log 7 --follow
+        remuda job log 7 --raw > job.log
+    """
+
+    async def ask(client: "UserClient") -> None:
+        await _copy_log(client, job, follow=follow, raw=raw)
+
+    asyncio.run(_with_client(url, data, ask))
+
+
+async def _with_client(url: str | None, data: Path | None, ask: "Callable[[UserClient], Awaitable[_T]]") -> _T:
+    from remuda.cli.access import find, stored
+    from remuda.wire.user_client import UserClient
+
+    access = find(url=url, kept=stored(data_folder(data)), environment=os.environ)
+    async with UserClient(access.url, access.token) as client:
+        return await ask(client)
+
+
+async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:
+    from remuda.cli.logtext import LogText
+    from remuda.model.job import FINAL
+    from remuda.wire.user_client import RefusedError, UserApiError
+
+    text = LogText()
+    offset = 0
+    lost = False
+    while True:
+        try:
+            part = await client.trace(job, offset)
+        except RefusedError:
+            raise
+        except UserApiError as error:
+            if not follow or not offset:
+                raise
+            if not lost:
+                print(f"remuda: {error}; trying again", file=sys.stderr)
+            lost = True
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        lost = False
+        offset += len(part.data)
+        _write(part.data if raw else text.feed(part.data).encode())
+        if not follow or part.state in FINAL:
+            break
+        if not part.data:
+            await asyncio.sleep(FOLLOW_SECONDS)
+    _write(b"" if raw else text.finish().encode())
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def describe(job: Mapping[str, Any]) -> list[str]:
+    """A job for people, line by line."""
+    from remuda.cli.stepevents import fold
+    from remuda.cli.view import duration
+
+    facts = {
+        "status": job["status"],
+        "stage": job["stage"],
+        "ref": job["ref"],
+        "pipeline": job["pipeline"]["id"],
+        "waited": _seconds(job.get("queued_duration")),
+        "ran": _seconds(job.get("duration")),
+        "created": _local(job.get("created_at")),
+        "started": _local(job.get("started_at")),
+        "finished": _local(job.get("finished_at")),
+        "failure": job.get("failure_reason"),
+        "message": job.get("failure_message"),
+        "exit code": job.get("exit_code"),
+        "runner": (job.get("runner") or {}).get("description"),
+        "tags": ", ".join(job.get("tag_list") or ()),
+        "artifacts": (job.get("artifacts_file") or {}).get("filename"),
+    }
+    lines = [f"job {job['id']}: {job['name']}"]
+    lines.extend(f"  {name:<10} {value}" for name, value in facts.items() if value not in (None, ""))
+    steps = fold(job.get("steps") or ())
+    if steps:
+        width = max(len(step.name) for step in steps)
+        lines.append("  steps")
+        for step in steps:
+            took = step.seconds(step.finished_at or 0.0) if step.finished_at is not None else None
+            lines.append(f"    {step.name:<{width}}  {step.status}{'' if took is None else f'  {duration(took)}'}")
+    return lines
+
+
+def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        str(job["id"]),
+        job["status"],
+        job["name"],
+        job["stage"],
+        job["ref"],
+        str(job["pipeline"]["id"]),
+        _seconds(job.get("queued_duration")),
+        _seconds(job.get("duration")),
+        _local(job.get("created_at")),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    from remuda.cli.view import duration
+
+    return "" if value is None else duration(value)
+
+
+def _local(stamp: str | None) -> str:
+    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp else ""
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

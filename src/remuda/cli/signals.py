@@ -1,0 +1,27 @@
+"""Signals as events of the running loop, for as long as a command runs.
+
+A SIGHUP that the caller has switched off (`nohup`) stays off. SIGINT does not: shells switch it off for whatever a
+script starts in the background, and such a script still means it when it sends one.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite kill, a terminal that is gone: all mean the same to a command in the foreground."""
+
+
+@contextmanager
+def handled(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """Call these in the running loop when the signals come."""
+    loop = asyncio.get_running_loop()
+    wanted = [n for n in handlers if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    for number in wanted:
+        loop.add_signal_handler(number, handlers[number])
+    try:
+        yield
+    finally:
+        for number in wanted:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,117 @@
+"""`remuda up`: the whole platform in this process, on data that stays.
+
+Decided here: what a first start makes (a token, a runner) and what the user is told. Every step may be repeated: a
+start that was cut off is made whole by the next one. What the platform consists of is in `embedded`.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.options import Data, data_folder, listen_address
+
+if TYPE_CHECKING:
+    from remuda.cli.embedded import Cell
+    from remuda.manager.config import ManagerConfig
+
+AGENT_IDLE_SECONDS = 300.0
+FILE_NAME = "client.json"
+RUNNER_FILE = "runner.json"
+"""The platform's own runner, as `remuda.cli.access` stores an address with a token."""
+
+
+def up(
+    *,
+    data: Data = None,
+    listen: Annotated[str, Parameter(help="HOST:PORT of the cell; port 0 picks a free one.")] = "127.0.0.1:8929",
+    concurrent: Annotated[
+        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 2].")
+    ] = None,
+) -> None:
+    """Start the whole platform on this machine: cell, runner manager and agent.
+
+    The first start makes an administrator's token, prints it once, and registers a runner. `remuda job` finds the cell
+    without further options. Ctrl-C stops the platform; jobs that run go on, and the next start finds them.
+
+    Try:
+
+        remuda up
+        remuda up --data ./platform --listen 127.0.0.1:9000 --concurrent 8
+        remuda job list
+    """
+    if concurrent is not None and concurrent < 1:
+        raise BadInputError(f"--concurrent {concurrent}: at least 1")
+    host, port = listen_address(listen)
+    asyncio.run(_up(data_folder(data), host, port, concurrent or max(2, len(os.sched_getaffinity(0)))))
+
+
+async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
+    from remuda.cli.access import Access, store, stored
+    from remuda.cli.cell import print_token, settings_from
+    from remuda.cli.embedded import agent_data, agent_jobs, close_agent, ensure_token, managing, serving_cell
+    from remuda.cli.signals import STOPPING, handled
+    from remuda.telemetry import logs
+
+    logs.configure(level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
+    stop = asyncio.Event()
+    given = os.environ.get("REMUDA_ADMIN_TOKEN")
+    is_new = stored(folder) is None and not given
+    agent = agent_data(folder / "manager")
+    with handled(dict.fromkeys(STOPPING, stop.set)):
+        environment = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, given)}
+        async with serving_cell(settings_from(environment, data=folder / "cell", host=host, port=port)) as cell:
+            store(folder, Access(url=cell.url, token=cell.token))
+            config = await _configured(cell, folder, concurrent)
+            async with managing(config, folder / "manager", agent_idle_seconds=AGENT_IDLE_SECONDS):
+                if is_new:
+                    print_token(cell.token)
+                print(welcome(cell.url, folder, concurrent), flush=True)
+                await stop.wait()
+        left = await agent_jobs(agent)
+        if left:
+            print(f"{len(left)} jobs go on; the next `remuda up` takes them over", file=sys.stderr)
+        else:
+            await close_agent(agent)
+
+
+async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerConfig":
+    """The manager's configuration. The runner is made once, and again where the cell does not know it any more."""
+    from remuda.cli.access import Access, store, stored
+    from remuda.manager.config import ManagerConfig, RunnerConfig
+    from remuda.wire.user_client import RefusedError
+
+    kept = stored(folder, RUNNER_FILE)
+    if kept is not None:
+        try:
+            await cell.client.call("POST", "/api/v4/runners/verify", {"token": kept.token})
+        except RefusedError:
+            kept = None
+    token = kept.token if kept else await cell.client.create_instance_runner("remuda up")
+    store(folder, Access(url=cell.url, token=token), RUNNER_FILE)
+    runner = RunnerConfig(
+        name="remuda up", url=cell.url, token=token, executor="shell", request_concurrency=min(concurrent, 4)
+    )
+    return ManagerConfig(concurrent=concurrent, runners=(runner,))
+
+
+def welcome(url: str, folder: Path, concurrent: int) -> str:
+    """Where the platform is, and what to do with it."""
+    host = url.partition("://")[2]
+    return f"""Remuda is up at {url}, {concurrent} jobs at a time, data in {folder}.
+
+Make a project and push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
+
+    curl --header "PRIVATE-TOKEN: $TOKEN" --data name=shop {url}/api/v4/projects
+    git push http://me:$TOKEN@{host}/root/shop.git HEAD
+
+See what happens:
+
+    remuda job list
+    remuda job log NUMBER --follow
+
+Ctrl-C stops it."""

@@ -1,0 +1,43 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.access import FILE_NAME, Access, find, store, stored
+from remuda.cli.exits import BadInputError
+
+KEPT = Access(url="http://127.0.0.1:8929", token="glpat-kept")
+
+
+def test_what_up_stored_is_found_again_and_private(tmp_path: Path) -> None:
+    store(tmp_path / "new", KEPT)
+    assert stored(tmp_path / "new") == KEPT
+    assert stat.S_IMODE((tmp_path / "new" / FILE_NAME).stat().st_mode) == 0o600
+
+
+def test_nothing_stored_is_no_error(tmp_path: Path) -> None:
+    assert stored(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"url": 1}', '{"version": 2, "url": "u", "token": "t"}'])
+def test_a_damaged_or_newer_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    with pytest.raises(BadInputError, match=FILE_NAME):
+        stored(tmp_path)
+
+
+def test_options_win_over_environment_and_environment_over_the_file() -> None:
+    environment = {"REMUDA_URL": "http://two", "REMUDA_TOKEN": "second"}
+    assert find(url=None, kept=KEPT, environment={}) == KEPT
+    assert find(url=None, kept=KEPT, environment=environment).url == "http://two"
+    assert find(url="http://three/", kept=KEPT, environment=environment) == Access(url="http://three", token="second")
+
+
+def test_a_stored_token_goes_only_to_its_own_cell() -> None:
+    with pytest.raises(BadInputError, match="no token for the cell at http://elsewhere"):
+        find(url="http://elsewhere", kept=KEPT, environment={})
+
+
+def test_without_a_cell_the_fix_is_named() -> None:
+    with pytest.raises(BadInputError, match="remuda up"):
+        find(url=None, kept=None, environment={})
