@@ -1,0 +1,62 @@
+"""Traces and blobs as files: what is on the disk, and what a new process finds."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.errors import InvalidError
+from remuda.model.job import JobId
+
+
+async def test_a_new_process_goes_on_where_the_old_one_stopped(tmp_path: Path) -> None:
+    old = FileTraces(tmp_path)
+    await old.append(JobId(1), 0, b"hello")
+    new = FileTraces(tmp_path)
+    assert (await new.append(JobId(1), 3, b"lo world")).taken
+    assert await new.seal(JobId(1)) == (11, "crc32:0d4a1185")
+    assert (tmp_path / "archive" / "1.log").read_bytes() == b"hello world"
+    assert not (tmp_path / "1.log").exists()
+    assert await FileTraces(tmp_path).size(JobId(1)) == 11
+    old.close()
+
+
+async def test_few_files_stay_open(tmp_path: Path) -> None:
+    traces = FileTraces(tmp_path)
+    for number in range(1, 301):
+        await traces.append(JobId(number), 0, b"x")
+    assert len(traces._open) <= 64
+    traces.close()
+
+
+async def test_a_reader_of_a_live_trace_is_not_disturbed_by_its_seal(tmp_path: Path) -> None:
+    traces = FileTraces(tmp_path)
+    await traces.append(JobId(1), 0, b"x" * 300_000)
+    reader = aiter(traces.read(JobId(1)))
+    first = await anext(reader)
+    await traces.seal(JobId(1))
+    assert len(first) + sum([len(piece) async for piece in reader]) == 300_000
+
+
+async def pieces() -> AsyncIterator[bytes]:
+    yield b"x"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/etc/passwd", "../up", "a/../../b", "a//b", ".hidden", "a/.", "a\0b", "ä", "a" * 600]
+)
+async def test_a_key_is_not_any_path(tmp_path: Path, key: str) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    with pytest.raises(InvalidError):
+        await blobs.put(key, pieces(), limit_bytes=10)
+    with pytest.raises(InvalidError):
+        await blobs.size(key)
+
+
+def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
+    FolderBlobs(tmp_path)
+    (tmp_path / "incoming" / "half").write_bytes(b"x")
+    FolderBlobs(tmp_path)
+    assert list((tmp_path / "incoming").iterdir()) == []

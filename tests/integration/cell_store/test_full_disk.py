@@ -1,0 +1,79 @@
+"""A disk that takes no more, as the kernel shows it: a limit on the size of files, in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIMITED = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.errors import StoreError
+from remuda.model.job import JobId
+folder = Path(sys.argv[1])
+
+async def said(call):
+    try:
+        return await call
+    except StoreError as error:
+        assert "check" in str(error), error
+        return "StoreError"
+"""
+
+TRACES = """
+async def main():
+    traces = FileTraces(folder)
+    assert (await traces.append(JobId(1), 0, b"x" * 60_000)).taken
+    assert await said(traces.append(JobId(1), 60_000, b"y" * 60_000)) == "StoreError"
+    assert await traces.size(JobId(1)) == 60_000
+    assert (await traces.append(JobId(1), 60_000, b"z" * 10)).size == 60_010
+    assert (await traces.seal(JobId(1)))[0] == 60_010
+"""
+
+BLOBS = """
+async def pieces(count):
+    for _ in range(count):
+        yield b"x" * 60_000
+
+async def main():
+    blobs = FolderBlobs(folder)
+    assert await said(blobs.put("a", pieces(30), limit_bytes=10**9)) == "StoreError"
+    assert await blobs.size("a") is None
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert (await blobs.put("a", pieces(1), limit_bytes=10**9))[0] == 60_000
+"""
+
+STORE = """
+async def main():
+    store = SqliteStore.open(folder / "cell.sqlite", 1)
+    stored = 0
+    while await said(store.put_setting(f"s{stored}", "x" * 5000)) != "StoreError":
+        stored += 1
+    assert stored > 3
+    for number in range(stored):
+        assert await store.setting(f"s{number}") == "x" * 5000
+    assert await store.setting(f"s{stored}") is None
+    await store.close()
+"""
+
+
+def run(script: str, limit: int, folder: Path) -> None:
+    whole = LIMITED.replace("LIMIT)", f"{limit})").replace("(LIMIT", f"({limit}") + script + "\nasyncio.run(main())\n"
+    done = subprocess.run([sys.executable, "-c", whole, str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_trace_keeps_its_former_size(tmp_path: Path) -> None:
+    run(TRACES, 100_000, tmp_path)
+
+
+def test_a_blob_leaves_nothing_behind(tmp_path: Path) -> None:
+    run(BLOBS, 1_000_000, tmp_path)
+
+
+def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
+    run(STORE, 400_000, tmp_path)

@@ -1,0 +1,181 @@
+"""What only a real file can show: it survives kill -9, tells whose it is, and a full disk leaves it whole."""
+
+import asyncio
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.errors import DataFolderError, StoreError
+from remuda.cell.values import Page
+from remuda.lib.ids import range_of_cell
+from remuda.model.job import JobState
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+
+async def worker(store, project, number):
+    while True:
+        jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
+        family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        print(family.pipeline.id, flush=True)
+
+async def main():
+    store = SqliteStore.open(Path(sys.argv[1]), 1)
+    project = await store.add_project(a_project())
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(worker(store, project, number))
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_reported_is_there_after_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
+    reported = {int(await child.stdout.readline()) for _ in range(100)}
+    child.kill()
+    reported |= {int(line) for line in (await child.stdout.read()).splitlines() if line}
+    await child.wait()
+    store = SqliteStore.open(path, 1)
+    try:
+        found, total = await store.pipelines((await store.projects(Page()))[0][0].id, Page(size=100_000))
+        assert reported <= {pipeline.id for pipeline in found}
+        assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
+        for pipeline in found:
+            family = await store.family(pipeline.id)
+            assert family is not None
+            assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
+    finally:
+        await store.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    db.close()
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    store = SqliteStore.open(path, 3)
+    project = await store.add_project(a_project())
+    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+    await store.close()
+    store = SqliteStore.open(path, 3)
+    assert await store.family(family.pipeline.id) == family
+    assert project.id == range_of_cell(3).first
+    assert (await store.add_project(a_project(path="acme/other"))).id == project.id + 1
+    await store.close()
+
+
+async def test_a_store_belongs_to_its_cell(tmp_path: Path) -> None:
+    await SqliteStore.open(tmp_path / "cell.sqlite", 1).close()
+    with pytest.raises(DataFolderError, match=r"belongs to cell 1, not to cell 2.*--cell-id 1"):
+        SqliteStore.open(tmp_path / "cell.sqlite", 2)
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    await SqliteStore.open(path, 1).close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE schema_version SET version = 99")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(DataFolderError, match=r"schema version 99.*newer release"):
+        SqliteStore.open(path, 1)
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database, but long enough to look like one\n" * 100)
+    with pytest.raises(DataFolderError, match="cannot open"):
+        SqliteStore.open(text, 1)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE notes (text)")
+    db.close()
+    with pytest.raises(DataFolderError, match="something else"):
+        SqliteStore.open(other, 1)
+    with pytest.raises(DataFolderError, match="cannot open"):
+        SqliteStore.open(tmp_path / "missing" / "cell.sqlite", 1)
+
+
+async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    project = await store.add_project(a_project())
+    pages = await store._writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+    await store._writer.run(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone())
+    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(50)))
+    stored = 0
+
+    async def fill() -> None:
+        nonlocal stored
+        while True:
+            await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+            stored += 1
+
+    with pytest.raises(StoreError, match=r"full.*free some space"):
+        await fill()
+    assert (await store.jobs(Page()))[1] == stored * 50
+    await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchone())
+    await store.writable()
+    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+    assert family.pipeline.iid == stored + 1
+    await store.close()
+
+
+async def test_one_operation_that_cannot_be_stored_does_not_fail_those_beside_it(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+
+    def broken(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO settings VALUES ('half', 'written')")
+        db.execute("INSERT INTO nowhere VALUES (1)")
+
+    async with asyncio.TaskGroup() as group:
+        good = [group.create_task(store.put_setting(f"s{number}", "x")) for number in range(20)]
+        with pytest.raises(StoreError, match="nowhere"):
+            await store._writer.run(broken)
+        good += [group.create_task(store.put_setting(f"t{number}", "x")) for number in range(20)]
+    assert await store.setting("half") is None
+    assert await store.setting("s19") == await store.setting("t19") == "x"
+    await store.close()
+
+
+async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    project = await store.add_project(a_project())
+    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(100)))
+    family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+
+    async def change(number: int) -> None:
+        job = family.jobs[number]
+        for epoch in range(1, 6):
+            await store.change_job(job.id, lambda row: replace(row, epoch=epoch))  # noqa: B023
+            seen = await store.job(job.id)
+            assert seen is not None
+            assert seen.epoch == epoch
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(change(number))
+    await store.close()
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.put_setting("a", "b")
+    with pytest.raises(StoreError):
+        await store.setting("a")
+    await store.close()
