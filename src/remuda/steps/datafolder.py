@@ -58,6 +58,7 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
         yield path
     finally:
         path.unlink(missing_ok=True)
+        (data / "socket").unlink(missing_ok=True)
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -89,6 +90,6 @@ def _remove_temporary(note: Path) -> None:
     """An agent that was killed could not clear away its temporary folder."""
     if note.exists():
         folder = Path(os.fsdecode(note.read_bytes().rstrip(b"\n"))).parent
-        if folder.name.startswith(_TEMPORARY) and not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+        if folder.name.startswith(_TEMPORARY) and not folder.is_symlink():
             shutil.rmtree(folder, ignore_errors=True)
         note.unlink()

@@ -85,6 +85,8 @@ class Execution:
     async def run(self, work_dir: Path, env: Environment) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
         claim = shim.claimed(self._folder)
+        if claim is None and self._has_cause() and shim.forbid(self._folder):
+            return  # stopped between the decision to start and the start
         process = self._adopt(claim) if claim else self._spawn(work_dir, env)
         raw = self._folder / "raw"
         watch = self._around.changes.watch(raw, self._wake.set)
@@ -144,21 +146,27 @@ class Execution:
             self._tell()
         return size
 
-    def _end_if_due(self, process: StepProcess) -> bool:
-        """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
-        now = self._around.clock.now()
-        if not process.exited.is_set() and self._index not in self._journal.causes:
+    def _has_cause(self) -> bool:
+        """Whether there is a reason to end the step; the first one is written down before anything follows from it."""
+        if self._index not in self._journal.causes:
             cause = plan.reason_to_end(
                 self._step,
-                now=now,
+                now=self._around.clock.now(),
                 started_at=self._started_at,
                 job_deadline=self._job_deadline,
                 stop=self._journal.stop,
             )
             if cause is not None:
                 self._journal.record_cause(self._index, cause)
-        if self._index not in self._journal.causes:
+        return self._index in self._journal.causes
+
+    def _end_if_due(self, process: StepProcess) -> bool:
+        """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
+        if process.exited.is_set() and self._index not in self._journal.causes:
             return True
+        if not self._has_cause():
+            return True
+        now = self._around.clock.now()
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)

@@ -12,6 +12,8 @@ from pathlib import Path
 OWN = ("remuda.lib", "remuda.wire.proto", "remuda.steps", "remuda.stdsteps")
 FOREIGN = ("grpclib", "h2", "hpack", "hyperframe", "multidict", "google.protobuf", "yaml")
 LEFT_OUT = (
+    "grpclib/_typing",
+    "grpclib/testing",
     "grpclib/channelz/",
     "grpclib/health/",
     "grpclib/plugin/",
@@ -20,6 +22,10 @@ LEFT_OUT = (
     "google/protobuf/pyext/",
     "google/protobuf/testdata/",
     "google/protobuf/util/",
+    "google/protobuf/internal/json_format_benchmark",
+    "google/protobuf/internal/message_benchmark",
+    "google/protobuf/internal/testing_refleaks",
+    "yaml/cyaml",
 )
 """Parts nobody here imports, some of which need modules that are not packed."""
 

@@ -97,10 +97,12 @@ class End:
 
 
 def next_action(
-    definition: Definition, finished: Sequence[Finished], *, stop: Stop, timed_out: bool
+    definition: Definition, finished: Sequence[Finished], *, is_started: bool, stop: Stop, timed_out: bool
 ) -> StartStep | SkipStep | End:
-    """What follows on the steps that are finished."""
+    """What follows on the steps that are finished. One that has started is carried to its end, whatever came since."""
     index = len(finished)
+    if is_started:
+        return StartStep(index)
     if index == len(definition.steps):
         return End(_outcome(definition, finished, stop=stop, timed_out=timed_out))
     if stop is Stop.KILL:

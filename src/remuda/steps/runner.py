@@ -94,7 +94,11 @@ class Job:
         while True:
             self._tell()
             match plan.next_action(
-                definition, self.journal.finished, stop=self.journal.stop, timed_out=self.journal.timed_out
+                definition,
+                self.journal.finished,
+                is_started=self.journal.started is not None,
+                stop=self.journal.stop,
+                timed_out=self.journal.timed_out,
             ):
                 case StartStep(index) if self._is_too_late(definition.steps[index]):
                     self.journal.record_cause(index, plan.Cause.JOB_TIMEOUT)

@@ -22,6 +22,7 @@ LOST_CLAIM = 111
 """Exit code of a shim that found the step already started."""
 
 # Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
+# Only the subshell writes to the raw file, or the shell's remark about a killed command would stand there too.
 _TEXT = r"""
 trap : TERM INT HUP
 _remuda_dir=$1
@@ -33,8 +34,8 @@ read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
 set -C
 { echo "$$ ${_remuda_stat:-0}" >"$_remuda_dir/pid"; } 2>/dev/null || exit 111
 set +C
-exec </dev/null >>"$_remuda_dir/raw" 2>&1
-cd "$_remuda_work" && "$@"
+exec </dev/null >/dev/null 2>&1
+(exec >>"$_remuda_dir/raw" 2>&1; cd "$_remuda_work" && exec "$@")
 echo "$?" >"$_remuda_dir/exit"
 """
 _RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)

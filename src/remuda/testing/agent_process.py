@@ -9,7 +9,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,14 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
         else:
             seen.check()
             return seen
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something that only shows on the disk or in a process."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:

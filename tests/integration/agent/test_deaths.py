@@ -4,14 +4,13 @@ import asyncio
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from remuda.lib.killpoints import POINTS
-from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths
+from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths, until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart, JobVariable, LogChunk
 
 Build = Callable[..., JobStart]
@@ -177,10 +176,3 @@ async def until_lost(client: AgentClient, job_id: str) -> bool:
     with pytest.raises(AgentUnavailableError):
         await follow(client, job_id)
     return True
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)

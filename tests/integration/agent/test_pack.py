@@ -1,0 +1,89 @@
+"""The packed agent runs where nothing is installed, and imports nothing that is not packed."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.pack import FOREIGN, OWN, pack
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.wire.agent_client import JobStart
+
+Build = Callable[..., JobStart]
+IMPORT_ALL = """
+import importlib, json, sys
+sys.path.insert(0, sys.argv[1])
+for name in json.loads(sys.argv[2]):
+    importlib.import_module(name)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("pack") / "remuda-agent.pyz"
+    pack(output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with nothing but the standard library."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return str(folder / "bin/python3")
+
+
+def modules_in(packed: Path) -> list[str]:
+    with zipfile.ZipFile(packed) as archive:
+        names = [name for name in archive.namelist() if name != "__main__.py"]
+    return [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
+
+
+def test_every_packed_module_imports_only_what_is_packed(packed: Path, bare_python: str) -> None:
+    modules = modules_in(packed)
+    assert {"remuda.steps.service", "remuda.stdsteps.checkout", "google.protobuf.message"} <= set(modules)
+    done = subprocess.run(
+        [bare_python, "-W", "error", "-c", IMPORT_ALL, packed, json.dumps(modules)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    tops = {name.partition(".")[0] for name in (*OWN, *FOREIGN)}
+    foreign = set(json.loads(done.stdout)) - set(sys.stdlib_module_names) - tops - {"__mp_main__", "sitecustomize"}
+    assert not {name for name in foreign if not name.startswith("_")}
+    assert "msgspec" not in done.stdout
+
+
+def test_the_pack_is_the_same_every_time(packed: Path, tmp_path: Path) -> None:
+    pack(tmp_path / "again.pyz")
+    assert (tmp_path / "again.pyz").read_bytes() == packed.read_bytes()
+    assert packed.stat().st_mode & 0o111
+
+
+async def test_packed_agent_runs_jobs_and_standard_steps(
+    packed: Path, bare_python: str, tmp_path: Path, a_job: Build
+) -> None:
+    async with AgentProcess(tmp_path / "data", program=(bare_python, str(packed))) as agent:
+        await agent.start()
+        steps = steps_text(
+            {"name": "hello", "script": "echo hello"},
+            {"name": "sources", "step": "builtin://checkout", "inputs": {"strategy": "none"}},
+        )
+        seen = await run_job(agent, a_job(steps=steps))
+        assert seen.lines == [b"hello", b"Skipping Git repository setup"]
+        await agent.kill()
+        await agent.start()
+        async with agent.client() as client:
+            assert (await follow(client, "1")).log == seen.log
+
+
+def test_yaml_is_packed(packed: Path, bare_python: str) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.steps.definition import parse_definition as p;"
+    code += "print(p('---\\n---\\nrun:\\n- name: a\\n  script: x').steps[0].name)"
+    done = subprocess.run([bare_python, "-c", code, packed], check=True, capture_output=True, text=True)
+    assert done.stdout == "a\n"

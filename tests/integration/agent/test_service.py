@@ -1,0 +1,299 @@
+"""The agent as a server: both services, many jobs, places to resume from, sockets and folders."""
+
+import asyncio
+import os
+import resource
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from grpclib import GRPCError
+from grpclib.client import Channel
+from grpclib.const import Status
+
+from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.wire.agent_client import JobEnded, JobStart, LogChunk, StepResultEvent, UnknownJob, socket_of
+from remuda.wire.proto import step_runner_pb2 as pb
+from remuda.wire.proto.step_runner_grpc import StepRunnerStub
+
+Build = Callable[..., JobStart]
+STEPS = steps_text({"name": "hello", "script": "echo hello; exit 5"}, extended=False)
+
+
+@asynccontextmanager
+async def step_runner(agent: AgentProcess) -> AsyncIterator[StepRunnerStub]:
+    """The service as GitLab's own client sees it."""
+    async with Channel(path=str(socket_of(agent.data))) as channel:
+        yield StepRunnerStub(channel)
+
+
+async def log_from(stub: StepRunnerStub, job_id: str, offset: int) -> bytes:
+    async with stub.FollowLogs.open() as stream:
+        await stream.send_message(pb.FollowLogsRequest(id=job_id, offset=offset), end=True)
+        return b"".join([answer.data async for answer in stream])
+
+
+async def test_step_runner_service(agent: AgentProcess, tmp_path: Path) -> None:
+    request = pb.RunRequest(
+        id="7",
+        work_dir=str(tmp_path / "elsewhere"),
+        job=pb.Job(build_dir=str(tmp_path / "build"), variables=[pb.Variable(key="T", value="glcbt-x", masked=True)]),
+        steps=steps_text({"name": "hello", "script": "pwd; echo $T glpat-abc; exit 5"}, extended=False),
+    )
+    async with step_runner(agent) as stub:
+        await stub.Run(request)
+        await stub.Run(pb.RunRequest(id="7", steps="not even parsed"))
+        log = await log_from(stub, "7", 0)
+        seen = Seen(log=log)
+        assert seen.lines == [str(tmp_path / "build").encode(), b"[MASKED] glpat-[MASKED]"]
+        (status,) = (await stub.Status(pb.StatusRequest(id="7"))).jobs
+        assert (status.status, status.message) == (pb.StepResult.failure, 'step "hello": exit status 5')
+        assert status.start_time.seconds <= status.end_time.seconds
+        assert len((await stub.Status(pb.StatusRequest())).jobs) == 1
+        await stub.Close(pb.CloseRequest(id="7"))
+        await stub.Close(pb.CloseRequest(id="7"))
+        assert len((await stub.Status(pb.StatusRequest())).jobs) == 0
+
+
+async def test_follow_logs_from_every_offset(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script="seq 1 5"))
+    async with step_runner(agent) as stub:
+        for offset in range(len(seen.log) + 2):
+            assert await log_from(stub, "1", offset) == seen.log[offset:]
+
+
+async def test_step_runner_cancel(agent: AgentProcess, tmp_path: Path) -> None:
+    steps = steps_text({"name": "slow", "script": "touch up; sleep 60"}, extended=False)
+    async with step_runner(agent) as stub:
+        await stub.Run(pb.RunRequest(id="7", work_dir=str(tmp_path), steps=steps))
+        await until((tmp_path / "up").exists)
+        assert (await stub.Status(pb.StatusRequest(id="7"))).jobs[0].status == pb.StepResult.running
+        await stub.Cancel(pb.CancelRequest(id="7"))
+        await log_from(stub, "7", 0)
+        assert (await stub.Status(pb.StatusRequest(id="7"))).jobs[0].status == pb.StepResult.cancelled
+
+
+async def test_step_runner_errors_have_codes_and_hold_no_secrets(agent: AgentProcess) -> None:
+    async with step_runner(agent) as stub:
+        for call in (
+            stub.Status(pb.StatusRequest(id="x")),
+            stub.Cancel(pb.CancelRequest(id="x")),
+            log_from(stub, "x", 0),
+        ):
+            with pytest.raises(GRPCError) as caught:
+                await call
+            assert (caught.value.status, caught.value.message) == (Status.NOT_FOUND, 'no job with id "x"')
+        secret = pb.Job(variables=[pb.Variable(key="S", value="s3cret", masked=True)])
+        with pytest.raises(GRPCError) as caught:
+            await stub.Run(pb.RunRequest(id="y", job=secret, steps="{}\n---\ns3cret: 1"))
+        assert caught.value.status is Status.INVALID_ARGUMENT
+        assert (caught.value.message or "").startswith("loading step: reading steps: ")
+        assert "s3cret" not in (caught.value.message or "")
+        with pytest.raises(GRPCError) as caught:
+            await stub.Status(pb.StatusRequest(id="y"))
+        assert caught.value.status is Status.NOT_FOUND
+        await stub.Run(pb.RunRequest(id="z", steps=STEPS))
+        with pytest.raises(GRPCError) as caught:
+            await log_from(stub, "z", -1)
+        assert caught.value.status is Status.INVALID_ARGUMENT
+
+
+async def test_resume_at_any_byte_and_result(agent: AgentProcess, a_job: Build) -> None:
+    whole = await run_job(agent, a_job(script="seq 1 20"))
+    async with agent.client() as client, client.watch() as watch:
+        events = aiter(watch)
+        for offset in range(0, len(whole.log) + 1, 7):
+            for seq in (1, 2, 3):
+                await watch.subscribe("1", log_offset=offset, result_seq=seq)
+                log, results = b"", []
+                while not isinstance(event := await anext(events), JobEnded):
+                    if isinstance(event, LogChunk):
+                        assert event.offset == offset + len(log)
+                        log += event.data
+                    elif isinstance(event, StepResultEvent):
+                        results.append(event.seq)
+                assert log == whole.log[offset:]
+                assert results == list(range(seq, 3))
+
+
+async def test_watch_unsubscribe_confirm_and_unknown(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client, client.watch() as watch:
+        events = aiter(watch)
+        await watch.subscribe("nobody")
+        assert await anext(events) == UnknownJob(job_id="nobody")
+        await client.start(a_job(script="sleep 60"))
+        await watch.subscribe("1")
+        assert isinstance(await anext(events), StepResultEvent)
+        await watch.confirm("1", log_offset=0, result_seq=2)
+        await watch.unsubscribe("1")
+        await client.close_job("1")
+        await watch.subscribe("1")
+        while not isinstance(event := await anext(events), UnknownJob):
+            pass
+        assert event.job_id == "1"
+
+
+async def test_watcher_of_a_closed_job_is_told(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="sleep 60"))
+        async with client.watch() as watch:
+            await watch.subscribe("1")
+            await client.close_job("1")
+            async for event in watch:
+                if isinstance(event, UnknownJob):
+                    break
+
+
+async def test_a_chatty_job_does_not_hide_a_quiet_one(agent: AgentProcess, a_job: Build) -> None:
+    loud = a_job("loud", script="head -c 20000000 /dev/zero | tr '\\0' x | fold -w 1000")
+    await run_job(agent, loud)
+    await run_job(agent, a_job("quiet", script="echo hush"))
+    async with agent.client() as client, client.watch() as watch:
+        await watch.subscribe("loud")
+        await watch.subscribe("quiet")
+        received = 0
+        async for event in watch:
+            if isinstance(event, LogChunk) and event.job_id == "loud":
+                received += len(event.data)
+                assert len(event.data) <= 65536
+            if isinstance(event, JobEnded) and event.job_id == "quiet":
+                break
+        assert received < 5_000_000
+
+
+async def test_concurrent_starts_of_one_id_execute_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    async with agent.client() as client:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(20):
+                tasks.create_task(client.start(a_job(script="echo run >>runs")))
+        await follow(client, "1")
+    assert (tmp_path / "work/runs").read_text() == "run\n"
+
+
+async def test_200_jobs_at_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    script = f"echo run >>runs-$NUMBER; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; seq 1 50; echo $NUMBER"
+    ids = [f"job-{number}" for number in range(200)]
+    async with agent.client() as client, client.watch() as watch:
+        seen = {job_id: Seen() for job_id in ids}
+        for job_id in ids:
+            await client.start(a_job(job_id, script=script, env={"NUMBER": job_id}))
+            await watch.subscribe(job_id)
+        work = tmp_path / "work"
+        await until(lambda: len(list(work.glob("runs-*"))) == 200, seconds=60)
+        (tmp_path / "go").touch()
+        left = set(ids)
+        async for event in watch:
+            if isinstance(event, LogChunk):
+                assert event.offset == len(seen[event.job_id].log)
+                seen[event.job_id].log += event.data
+            elif isinstance(event, JobEnded):
+                seen[event.job_id].end = event
+                left.remove(event.job_id)
+                if not left:
+                    break
+    for job_id in ids:
+        assert seen[job_id].lines == [*(str(n).encode() for n in range(1, 51)), job_id.encode()]
+        end = seen[job_id].end
+        assert end is not None
+        assert end.status == "success"
+        assert (work / f"runs-{job_id}").read_text() == "run\n"
+
+
+@pytest.mark.parametrize("job_id", ["../../../etc", "/etc/passwd", "..", "a/b", "\n\t", "\x00", "é" * 200, "-rf *"])
+async def test_hostile_ids_stay_in_the_folder(agent: AgentProcess, a_job: Build, tmp_path: Path, job_id: str) -> None:
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    seen = await run_job(agent, a_job(job_id, script="echo ok"))
+    assert seen.lines == [b"ok"]
+    (folder,) = (agent.data / "jobs").iterdir()
+    assert folder.name.isalnum()
+    async with agent.client() as client:
+        await client.close_job(job_id)
+    assert not list((agent.data / "jobs").iterdir())
+    assert keep.exists()
+
+
+async def test_request_above_4_mib(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script=[f": {'x' * 6_000_000}", "echo ok"]))
+    assert seen.lines[-1] == b"ok"
+
+
+async def test_folder_and_socket_are_private(agent: AgentProcess) -> None:
+    socket = socket_of(agent.data)
+    assert socket == agent.data / "agent.sock"
+    assert stat.S_IMODE(agent.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+
+
+async def test_stale_socket_is_replaced(agent: AgentProcess) -> None:
+    await agent.kill()
+    assert (agent.data / "agent.sock").exists()
+    await agent.start()
+    async with agent.client() as client:
+        assert (await client.hello()).pid == agent.pid
+
+
+async def test_second_agent_is_refused(agent: AgentProcess) -> None:
+    second = await asyncio.create_subprocess_exec(
+        *PROGRAM, "serve", "--data", str(agent.data), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await second.communicate()
+    assert second.returncode == 75
+    assert f"another agent (process {agent.pid}) serves".encode() in said
+
+
+async def test_long_socket_path_falls_back(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / ("d" * 120)) as agent:
+        await agent.start()
+        socket = socket_of(agent.data)
+        assert socket is not None
+        assert len(os.fsencode(socket)) <= 100
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+        await agent.kill()
+        await agent.start()
+        assert not socket.parent.exists()
+        assert (await run_job(agent, a_job(script="echo ok"))).lines == [b"ok"]
+        last = socket_of(agent.data)
+        await agent.stop()
+        assert last is not None
+        assert not last.parent.exists()
+        assert socket_of(agent.data) is None
+
+
+async def test_idle_agent_exits_and_a_busy_one_does_not(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start("--idle-exit", "0.5")
+        async with agent.client() as client:
+            await client.start(a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"))
+        assert not await ended_within(agent, 1.2)
+        (tmp_path / "go").touch()
+        assert await agent.wait() == 0
+
+
+async def ended_within(agent: AgentProcess, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await agent.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_newer_or_foreign_folder_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "format").write_text("2\n")
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "serve", "--data", str(data), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    assert process.returncode == 1
+    assert b"has format 2, this agent knows 1" in said
+    assert b"Traceback" not in said
+
+
+async def test_limit_of_descriptors_is_raised_for_the_agent(agent: AgentProcess) -> None:
+    soft, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
