@@ -6,7 +6,7 @@ Every stored value carries the version of its meaning. Times are seconds since t
 import msgspec
 
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.model.progress import Node, When
+from remuda.model.progress import When
 from remuda.model.runner import CapabilityKey, Fingerprint, RunnerType
 from remuda.pipeline import JobSpec
 
@@ -23,7 +23,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
 
-class Project(Value):
+class Project(Value, frozen=True, kw_only=True):
     """A project and its git repository (`repo_path` is relative to the repositories' folder)."""
 
     id: ProjectId
@@ -37,7 +37,7 @@ class Project(Value):
     timeout_seconds: int = 3600
 
 
-class ProjectVariable(Value):
+class ProjectVariable(Value, frozen=True, kw_only=True):
     """A variable that every job of the project gets."""
 
     project_id: ProjectId
@@ -50,7 +50,7 @@ class ProjectVariable(Value):
     description: str | None = None
 
 
-class UserToken(Value):
+class UserToken(Value, frozen=True, kw_only=True):
     """A person's token; only its SHA-256 is kept."""
 
     token_hash: str
@@ -59,7 +59,7 @@ class UserToken(Value):
     created_at: float = 0
 
 
-class Pipeline(Value):
+class Pipeline(Value, frozen=True, kw_only=True):
     """One run of a project's pipeline file."""
 
     id: PipelineId
@@ -84,7 +84,7 @@ class Pipeline(Value):
     """Its ref is protected: its jobs get protected variables and may run on runners that take only such jobs."""
 
 
-class Job(Value):
+class Job(Value, frozen=True, kw_only=True):
     """A job's changing part. Its unchanging part, the spec, is kept beside it and read only when it is handed out."""
 
     id: JobId
@@ -102,7 +102,10 @@ class Job(Value):
     allow_failure: bool = False
     protected: bool = False
     tags: tuple[str, ...] = ()
+    by_stage: bool = False
+    """It waits for all jobs of earlier stages."""
     waits_for: tuple[str, ...] = ()
+    """Names of the jobs it needs, where it does not wait by stage."""
     artifacts_from: tuple[str, ...] = ()
     """Names of the jobs whose artifacts it gets."""
     timeout_seconds: int | None = None
@@ -134,16 +137,6 @@ class Job(Value):
     trace_checksum: str | None = None
     erased: bool = False
 
-    def node(self) -> Node:
-        """The job as its pipeline sees it."""
-        return Node(
-            name=self.name,
-            state=self.state,
-            when=self.when,
-            allow_failure=self.allow_failure,
-            waits_for=self.waits_for,
-        )
-
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
         return CapabilityKey(tags=frozenset(self.tags), protected=self.protected, project_id=self.project_id)
@@ -153,7 +146,7 @@ class Job(Value):
         return JobState.RUNNING.value if self.state is JobState.LEASED else self.state.value
 
 
-class Runner(Value):
+class Runner(Value, frozen=True, kw_only=True):
     """A runner: one token, any number of managers."""
 
     id: RunnerId
@@ -183,7 +176,7 @@ class Runner(Value):
         )
 
 
-class RunnerManager(Value):
+class RunnerManager(Value, frozen=True, kw_only=True):
     """A process that polls with a runner's token."""
 
     runner_id: RunnerId
@@ -199,7 +192,7 @@ class RunnerManager(Value):
     ip_address: str = ""
 
 
-class Artifact(Value):
+class Artifact(Value, frozen=True, kw_only=True):
     """An uploaded file of a job; `blob` is its key in the blob store."""
 
     job_id: JobId
@@ -213,7 +206,7 @@ class Artifact(Value):
     expire_in: str | None = None
 
 
-class StepResult(Value):
+class StepResult(Value, frozen=True, kw_only=True):
     """One event of a step as the agent made it."""
 
     job_id: JobId
@@ -221,7 +214,7 @@ class StepResult(Value):
     body: msgspec.Raw
 
 
-class NewJob(Value):
+class NewJob(Value, frozen=True, kw_only=True):
     """A job to be stored: id, pipeline id and state come from the store's transaction; the rest is here."""
 
     spec: JobSpec

@@ -4,11 +4,11 @@ Pure: it sees the jobs as `Node`s (the newest try of each name) and returns even
 the same transaction that stored the change which caused them, so a crash leaves either both or neither.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from remuda.model.job import FINAL, JobEvent, JobState, after
+from remuda.model.job import FINAL, FailureReason, JobEvent, JobState, after
 
 
 class When(StrEnum):
@@ -40,6 +40,16 @@ class Move:
     event: JobEvent
 
 
+_WIDER_REASONS = {
+    FailureReason.NO_UPDATES_RUNNING.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
+    FailureReason.NO_UPDATES_CANCELING.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
+}
+"""Reasons that a rule names by a wider word."""
+
+_NEVER_RETRIED = frozenset({FailureReason.MISSING_DEPENDENCY_FAILURE.value})
+"""Reasons that a further try would only meet again."""
+
+
 def _passed(node: Node) -> bool:
     """Whether jobs that wait for success may go on behind this one."""
     if node.state in (JobState.SUCCESS, JobState.SKIPPED):
@@ -54,18 +64,15 @@ def _over(node: Node) -> bool:
     return node.state in FINAL or (node.state is JobState.MANUAL and node.allow_failure)
 
 
-def _turn(node: Node, waited: Sequence[Node]) -> JobEvent | None:
-    """What happens to a created job, given those it waits for; None while it has to wait."""
-    if not all(_over(other) for other in waited):
-        return None
-    failed = [other for other in waited if not _passed(other)]
-    match node.when:
+def _turn(when: When, *, passed: bool) -> JobEvent:
+    """What happens to a created job once nobody holds it up, given whether all it waited for passed."""
+    match when:
         case When.ON_SUCCESS:
-            return JobEvent.SKIP if failed else JobEvent.ENQUEUE
+            return JobEvent.ENQUEUE if passed else JobEvent.SKIP
         case When.MANUAL:
-            return JobEvent.SKIP if failed else JobEvent.ASK
+            return JobEvent.ASK if passed else JobEvent.SKIP
         case When.ON_FAILURE:
-            return JobEvent.ENQUEUE if failed else JobEvent.SKIP
+            return JobEvent.SKIP if passed else JobEvent.ENQUEUE
         case When.ALWAYS:
             return JobEvent.ENQUEUE
 
@@ -74,25 +81,28 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
     """All moves that follow now, those included that follow from one another (a skip may skip the next)."""
     by_name = {node.name: node for node in nodes}
     moves: list[Move] = []
-    changed = True
-    while changed:
-        changed = False
-        for node in list(by_name.values()):
-            if node.state is not JobState.CREATED:
-                continue
-            event = _turn(node, [by_name[name] for name in node.waits_for if name in by_name])
-            if event is None:
-                continue
-            moves.append(Move(node.name, event))
-            by_name[node.name] = Node(
-                name=node.name,
-                state=after(node.state, event),
-                when=node.when,
-                allow_failure=node.allow_failure,
-                waits_for=node.waits_for,
-            )
-            changed = True
-    return moves
+    while True:
+        found = list(_moves_at_once(by_name))
+        if not found:
+            return moves
+        for move in found:
+            node = by_name[move.name]
+            by_name[move.name] = replace(node, state=after(node.state, move.event))
+        moves += found
+
+
+def _moves_at_once(by_name: Mapping[str, Node]) -> Iterator[Move]:
+    # Jobs of a stage share one tuple of those they wait for; looking through it once keeps wide pipelines cheap.
+    known: dict[int, bool | None] = {}
+    for node in by_name.values():
+        if node.state is not JobState.CREATED:
+            continue
+        if id(node.waits_for) not in known:
+            waited = [by_name[name] for name in node.waits_for if name in by_name]
+            known[id(node.waits_for)] = all(map(_passed, waited)) if all(map(_over, waited)) else None
+        passed = known[id(node.waits_for)]
+        if passed is not None:
+            yield Move(node.name, _turn(node.when, passed=passed))
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:
@@ -125,7 +135,8 @@ def pipeline_state(nodes: Iterable[Node]) -> str:
 
 def retries_left(*, tries: int, retry_max: int, retry_when: Sequence[str], reason: str) -> bool:
     """Whether a failed job is tried again by its own rules; `tries` counts this one."""
-    return tries <= retry_max and any(when in ("always", reason) for when in retry_when)
+    words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
+    return tries <= retry_max and reason not in _NEVER_RETRIED and not words.isdisjoint(retry_when)
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:

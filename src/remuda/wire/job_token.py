@@ -82,7 +82,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
     """Check form, signature, audience and age; TokenError says what is wrong."""
-    if not token.startswith(PREFIX) or len(token) > 4096:
+    if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     text = token.removeprefix(PREFIX)
     try:

@@ -86,6 +86,8 @@ def decode(token: str) -> Routable:
     """Take a token apart; TokenError when it is none."""
     if len(token) > _MAX_PREFIX + _MAX_BASE64 + 13:
         raise TokenError("too long for a routable token")
+    if not token.isascii():
+        raise TokenError("a routable token has ASCII characters only")
     tail = token.rsplit(".", 2)
     if len(tail) != 3 or len(tail[2]) != 9:
         raise TokenError("not of the form payload.version.check")

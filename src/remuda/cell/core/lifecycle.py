@@ -8,7 +8,8 @@ Invariant: a job that is over is never changed back; a further try is a new job,
 ran, is revived.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import groupby
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes, Retry
 from remuda.cell.values import Family, Job, NewJob, Pipeline
 from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState, after
-from remuda.model.progress import When, next_moves, pipeline_state, retries_left
+from remuda.model.progress import Node, When, next_moves, pipeline_state, retries_left
 
 _TRIED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED})
 _OVER = frozenset({"success", "failed", "canceled", "skipped"})
@@ -65,7 +66,8 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         allow_failure=spec.allow_failure,
         protected=pipeline.protected,
         tags=spec.tags,
-        waits_for=new.waits_for,
+        by_stage=spec.needs is None,
+        waits_for=() if spec.needs is None else new.waits_for,
         artifacts_from=new.artifacts_from,
         timeout_seconds=spec.timeout_seconds,
         retry_max=spec.retry_max,
@@ -207,6 +209,7 @@ def _fresh(job: Job, tries: int, now: float) -> Job:
         allow_failure=job.allow_failure,
         protected=job.protected,
         tags=job.tags,
+        by_stage=job.by_stage,
         waits_for=job.waits_for,
         artifacts_from=job.artifacts_from,
         timeout_seconds=job.timeout_seconds,
@@ -214,6 +217,29 @@ def _fresh(job: Job, tries: int, now: float) -> Job:
         retry_when=job.retry_when,
         tries=tries,
     )
+
+
+def _nodes(jobs: Collection[Job]) -> list[Node]:
+    """The jobs as their pipeline sees them. Those of a stage share the list of all that came before."""
+    earlier: dict[int, tuple[str, ...]] = {}
+    names: tuple[str, ...] = ()
+    for index, stage in groupby(sorted(jobs, key=_stage_index), key=_stage_index):
+        earlier[index] = names
+        names += tuple(job.name for job in stage)
+    return [
+        Node(
+            name=job.name,
+            state=job.state,
+            when=job.when,
+            allow_failure=job.allow_failure,
+            waits_for=earlier[job.stage_index] if job.by_stage else job.waits_for,
+        )
+        for job in jobs
+    ]
+
+
+def _stage_index(job: Job) -> int:
+    return job.stage_index
 
 
 class _Plan:
@@ -259,15 +285,15 @@ class _Plan:
         grown = True
         while grown:
             grown = False
-            for job in list(self._newest.values()):
-                if job.name not in behind and not behind.isdisjoint(job.waits_for):
-                    behind.add(job.name)
+            for node in _nodes(self._newest.values()):
+                if node.name not in behind and not behind.isdisjoint(node.waits_for):
+                    behind.add(node.name)
                     grown = True
-                    if job.state is JobState.SKIPPED:
-                        self.put(_moved(job, JobEvent.REVIVE, self._now))
+                    if node.state is JobState.SKIPPED:
+                        self.put(_moved(self._newest[node.name], JobEvent.REVIVE, self._now))
 
     def changes(self) -> Changes:
-        for move in next_moves(job.node() for job in self._newest.values()):
+        for move in next_moves(_nodes(self._newest.values())):
             self.put(_moved(self._newest[move.name], move.event, self._now))
         pipeline = self._pipeline()
         return Changes(
@@ -278,7 +304,7 @@ class _Plan:
 
     def _pipeline(self) -> Pipeline:
         old = self._family.pipeline
-        status = pipeline_state(job.node() for job in self._newest.values())
+        status = pipeline_state(_nodes(self._newest.values()))
         started = old.started_at
         if started is None and any(job.started_at is not None for job in self._newest.values()):
             started = self._now

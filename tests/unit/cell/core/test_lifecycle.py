@@ -45,6 +45,7 @@ def test_a_new_job_has_what_its_spec_says() -> None:
         tags=("prod",),
         when=When.MANUAL,
         allow_failure=True,
+        by_stage=True,
         timeout_seconds=9,
         retry_max=2,
         protected=True,
@@ -99,6 +100,8 @@ def families(draw: st.DrawFn) -> Family:
                 id=JobId(number),
                 when=draw(st.sampled_from(When)),
                 allow_failure=draw(st.booleans()),
+                stage_index=number // 3,
+                by_stage=draw(st.booleans()),
                 waits_for=tuple(draw(st.lists(st.sampled_from(names), unique=True))) if names else (),
                 retry_max=draw(st.integers(0, 2)),
             )
