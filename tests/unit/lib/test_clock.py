@@ -1,0 +1,66 @@
+import asyncio
+import time
+
+import pytest
+
+from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle
+
+
+async def test_virtual_time_stands_still_until_it_is_moved() -> None:
+    clock = VirtualClock(start=100)
+    async with asyncio.TaskGroup() as group:
+        sleeper = group.create_task(clock.sleep(5))
+        await clock.advance(4.9)
+        assert not sleeper.done()
+        assert clock.now() == clock.monotonic() == pytest.approx(104.9)
+        await clock.advance(0.2)
+        assert sleeper.done()
+    assert clock.now() == pytest.approx(105.1)
+
+
+async def test_sleepers_wake_in_the_order_of_their_deadlines_each_at_its_moment() -> None:
+    clock = VirtualClock(start=0)
+    woken: list[tuple[str, float]] = []
+
+    async def sleep(name: str, *seconds: float) -> None:
+        for each in seconds:
+            await clock.sleep(each)
+            woken.append((name, clock.now()))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(sleep("late", 3))
+        group.create_task(sleep("twice", 1, 1))
+        group.create_task(sleep("same", 3))
+        await clock.advance(10)
+    assert woken == [("twice", 1), ("twice", 2), ("late", 3), ("same", 3)]
+    assert clock.now() == 10
+
+
+async def test_a_cancelled_sleeper_does_not_disturb_the_others() -> None:
+    clock = VirtualClock()
+    async with asyncio.TaskGroup() as group:
+        cancelled = group.create_task(clock.sleep(1))
+        other = group.create_task(clock.sleep(1))
+        await settle()
+        cancelled.cancel()
+        await clock.advance(1)
+        assert other.done()
+
+
+async def test_no_sleep_gives_others_a_turn() -> None:
+    clock = VirtualClock()
+    await clock.sleep(0)
+    await clock.sleep(-1)
+
+
+async def test_the_machines_clock() -> None:
+    clock = SystemClock()
+    assert abs(clock.now() - time.time()) < 5
+    before = clock.monotonic()
+    await clock.sleep(-1)
+    assert clock.monotonic() >= before
+
+
+def test_times_on_the_wire() -> None:
+    assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
+    assert rfc3339(1_750_000_000.1239) == "2025-06-15T15:06:40.123Z"
