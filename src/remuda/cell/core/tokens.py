@@ -18,6 +18,10 @@ RANDOM_BYTES = 16
 MINIMUM_LIFE_SECONDS = 3600
 """A job token is good for at least this long, plus the leeway."""
 
+REMEMBERED_TOKENS = 10_000
+"""How many tokens are not verified again: a job sends the same one every few seconds, and a signature costs more than
+all the rest of such a call."""
+
 _TYPE_NUMBERS = {RunnerType.INSTANCE: 1, RunnerType.GROUP: 2, RunnerType.PROJECT: 3}
 
 token_hash = fingerprint
@@ -52,6 +56,7 @@ class JobTokens:
         self._newest = keys[-1]
         self._cell_id = cell_id
         self._issuer = issuer
+        self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float) -> str:
         """The token of a hand-out: it outlives the job's timeout, so that the end can still be sent."""
@@ -68,7 +73,14 @@ class JobTokens:
 
     def read(self, token: str, *, now: float) -> JobClaims:
         """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
-        claims = job_token.verify(token, self._keys, now=now)
-        if claims.cell_id != self._cell_id:
-            raise TokenError(f"the job token belongs to cell {claims.cell_id}")
+        claims = self._verified.get(token)
+        if claims is None:
+            claims = job_token.verify(token, self._keys, now=now)
+            if claims.cell_id != self._cell_id:
+                raise TokenError(f"the job token belongs to cell {claims.cell_id}")
+            if len(self._verified) >= REMEMBERED_TOKENS:
+                del self._verified[next(iter(self._verified))]
+            self._verified[token] = claims
+        if claims.expires_at <= now:
+            raise TokenError("the job token has expired")
         return claims

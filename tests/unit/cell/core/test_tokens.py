@@ -35,8 +35,21 @@ def test_job_tokens_outlive_the_timeout() -> None:
     token = tokens.issue(job, timeout_seconds=7200, now=NOW)
     claims = tokens.read(token, now=NOW + 7200 + 299)
     assert (claims.cell_id, claims.job_id, claims.project_id, claims.epoch) == (3, 10, 4, 6)
-    with pytest.raises(TokenError, match="expired"):
-        tokens.read(token, now=NOW + 7200 + 301)
+    for _ in range(2):
+        with pytest.raises(TokenError, match="expired"):
+            tokens.read(token, now=NOW + 7200 + 301)
+    for end in range(len(token)):
+        with pytest.raises(TokenError):
+            tokens.read(token[:end], now=NOW)
+
+
+def test_many_tokens_are_read_and_few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cell.core.tokens.REMEMBERED_TOKENS", 3)
+    tokens = JobTokens([new_key("a")], cell_id=3, issuer="https://ci.example")
+    for number in [*range(1, 9), *range(1, 9)]:
+        token = tokens.issue(a_job(id=JobId(number)), timeout_seconds=1, now=NOW)
+        assert tokens.read(token, now=NOW).job_id == tokens.read(token, now=NOW).job_id == number
+    assert len(tokens._verified) == 3
 
 
 def test_old_keys_are_read_and_the_newest_signs() -> None:

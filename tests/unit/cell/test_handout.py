@@ -1,0 +1,76 @@
+import pytest
+
+from remuda.cell.dispatch import Handout, NoJob
+from remuda.cell.handout import load_job_tokens
+from remuda.cell.values import Artifact, ProjectVariable
+from remuda.model.job import JobId, JobState
+from remuda.pipeline import Artifacts
+from remuda.testing.builders import NOW, a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+def an_artifact(job_id: JobId, type_: str = "archive") -> Artifact:
+    return Artifact(
+        job_id=job_id,
+        type=type_,
+        format="zip",
+        filename="artifacts.zip",
+        size=3,
+        sha256="",
+        blob=f"b{job_id}",
+        created_at=NOW,
+    )
+
+
+async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> None:
+    makes = Artifacts(paths=("dist/",))
+    await cell.push(
+        a_spec("maker", artifacts=makes, retry_max=1),
+        a_spec("empty-handed", artifacts=makes),
+        a_spec("taker", stage="deploy", stage_index=2),
+    )
+    first, token = await cell.start()
+    await cell.store.put_artifact(an_artifact(first.id))
+    await cell.put(token, "failed", reason="script_failure")
+    for _ in range(2):
+        job, token = await cell.start()
+        if job.name == "maker":
+            await cell.store.put_artifact(an_artifact(job.id))
+            await cell.store.put_artifact(an_artifact(job.id, "junit"))
+            newest = job.id
+        await cell.put(token, "success")
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    assert handout.payload.dependencies is not None
+    assert [(each.id, each.name, each.token) for each in handout.payload.dependencies] == [
+        (newest, "maker", handout.payload.token)
+    ]
+
+
+async def test_a_job_gets_its_projects_variables(cell: MemoryCell) -> None:
+    await cell.store.put_variable(ProjectVariable(project_id=cell.project.id, key="WHO", value="me"), replace=False)
+    await cell.push(a_spec())
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    assert "me" in {variable.value for variable in handout.payload.variables if variable.key == "WHO"}
+    assert handout.payload.git_info.repo_url.endswith("@ci.example:8443/root/acme/shop.git")
+
+
+async def test_a_job_that_lost_its_spec_fails(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = await cell.push(a_spec())
+
+    async def none(_: JobId) -> None:
+        return None
+
+    monkeypatch.setattr(cell.store, "job_spec", none)
+    assert isinstance(await cell.poll(), NoJob)
+    job = await cell.job(family.jobs[0].id)
+    assert (job.state, job.failure_reason) == (JobState.FAILED, "data_integrity_failure")
+    assert "lacks its spec" in (job.failure_message or "")
+
+
+async def test_the_first_start_makes_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:
+    before = dict(await cell.store.signing_keys())
+    await load_job_tokens(cell.store, cell_id=1, issuer="i", now=NOW)
+    assert dict(await cell.store.signing_keys()) == before
+    assert len(before) == 1
