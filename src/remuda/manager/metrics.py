@@ -6,16 +6,19 @@ it happens. Names and labels stand only here.
 
 import platform
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from remuda import __version__
-from remuda.manager.config import ManagerConfig
-from remuda.telemetry.metrics import new_registry
+from remuda.manager.config import ManagerConfig, listen_address
+from remuda.manager.errors import ManagerError
+from remuda.telemetry.metrics import CONTENT_TYPE, new_registry, render
 from remuda.wire.runner_client import Measured
 
 MODE = "traditional"
@@ -162,7 +165,8 @@ class _JobsCollector(Collector):
         self._sample = sample
 
     def describe(self) -> list[Metric]:
-        return [self._family()]
+        """Nothing: the library takes this gauge and the counter gitlab_runner_jobs_total for two of one name."""
+        return []
 
     def collect(self) -> list[Metric]:
         family = self._family()
@@ -174,3 +178,27 @@ class _JobsCollector(Collector):
     def _family(self) -> GaugeMetricFamily:
         labels = [*_RUNNER, "state", "stage", "executor_stage"]
         return GaugeMetricFamily("gitlab_runner_jobs", "Jobs the manager has now.", labels=labels)
+
+
+@asynccontextmanager
+async def serve_metrics(address: str, registry: CollectorRegistry) -> AsyncIterator[None]:
+    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=render(registry), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        host, port = listen_address(address)
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ManagerError(
+                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop who uses it."
+            ) from error
+        yield
+    finally:
+        await runner.cleanup()

@@ -9,8 +9,9 @@ EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can n
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from remuda.wire.agent_client import AgentClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +50,12 @@ class Environment(Protocol):
         """Make the job's working directory; what an earlier job of the project left there stays for the checkout."""
         ...
 
-    async def connect(self) -> Path:
-        """A unix socket behind which the agent answers; starts the agent where none runs."""
+    async def connect(self) -> AgentClient:
+        """A new connection to the agent, which has answered on it; starts the agent where none runs."""
         ...
 
     async def recover(self) -> bool:
-        """Whether an agent's state is there in which jobs of an earlier process can be found."""
+        """Whether there is anything in which jobs of an earlier process can be found."""
         ...
 
     async def usage(self) -> Usage:

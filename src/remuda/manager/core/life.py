@@ -12,7 +12,7 @@ its final state or does not want it any more; every wait has an end.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from remuda.lib.backoff import Backoff
@@ -38,6 +38,7 @@ from remuda.model.job import FailureReason
 from remuda.wire.runner_client import JobReply
 
 DEFAULT_INTERVAL_SECONDS = 3.0
+_FRUITLESS_READINGS = 3
 _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
 
 
@@ -94,6 +95,7 @@ class Life:
         self._cancel_wanted = False
         self._cancel_told = record.cancel_told
         self._subscribed_at: tuple[int, int] | None = None
+        self._fruitless = 0
         if self.outcome is not None and self.outcome.note:
             self._put_note(self.outcome)
 
@@ -206,10 +208,11 @@ class Life:
         """The job ended; everything of it was sent to us, if it all joined on."""
         if self.phase is Phase.STARTED:
             self.phase, self.outcome, self._since = Phase.ENDED, outcome, now
-        stuck = self._subscribed_at == self.position
+        # An end may be older than the last subscription; only one that stays fruitless means that there is no more.
+        self._fruitless = self._fruitless + 1 if self._subscribed_at == self.position else 0
         self._subscribed_at = None
-        if stuck and self._wants_more():
-            self._agent_forgot = True  # its log is shorter than it says: go on with what there is
+        if self._fruitless > _FRUITLESS_READINGS and self._wants_more():
+            self._agent_forgot = True
 
     def unknown(self, now: float) -> None:
         """The agent does not know the job."""
@@ -326,7 +329,7 @@ class Life:
             case SendTrace(), 416:
                 # Once is a correction; a server that repeats itself is asked again with growing waits.
                 self._rewind_trace(reply.size or 0)
-                return self._server_failures == 0 and self.trace.confirmed != call.start
+                return self._server_failures == 0 and reply.size != call.start
             case SendTrace(), 404 if self.phase is Phase.ENDED:
                 self._agent_forgot = True
                 self.trace.server_has(self.trace.received)
@@ -356,6 +359,15 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
+        """The server has `size` bytes: of the agent's log, which can be read again, or of our own line behind it."""
+        outcome = self.outcome
+        if outcome is not None and outcome.note:
+            note = outcome.note.encode()
+            if size != outcome.log_bytes and not self.trace.confirmed <= size <= outcome.log_bytes - len(note):
+                self.outcome = replace(outcome, log_bytes=size + len(note))
+                self.trace = TraceRelay(confirmed=size, crc=None)
+                self.trace.add(size, note)
+                return
         before = self.trace.received
         self.trace.server_has(size)
         if self.trace.received < before:

@@ -1,0 +1,44 @@
+"""`python -m remuda.manager --config FILE --data FOLDER`: the manager alone. The `remuda` command offers the same."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from remuda.manager.config import LOG_FORMATS, LOG_LEVELS, load
+from remuda.manager.errors import ManagerError
+from remuda.manager.service import ManagerService
+from remuda.telemetry.logs import configure
+
+
+async def serve(config: Path, data: Path, *, agent_idle_exit_seconds: float = 300.0) -> None:
+    """Run until SIGTERM or SIGINT (at once), or SIGQUIT (when the running jobs are over)."""
+    stop, drain = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGQUIT, drain.set)
+    service = ManagerService(config, data, agent_idle_exit_seconds=agent_idle_exit_seconds)
+    await service.run(stop, drain=drain)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 2 for what the operator can correct."""
+    parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Takes jobs and runs them.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--agent-idle-exit", type=float, default=300.0, metavar="SECONDS")
+    options = parser.parse_args(arguments)
+    try:
+        settings = load(options.config).config
+        configure(level=LOG_LEVELS[settings.log_level], log_format=LOG_FORMATS[settings.log_format])
+        asyncio.run(serve(options.config, options.data, agent_idle_exit_seconds=options.agent_idle_exit))
+    except ManagerError as error:
+        sys.stderr.write(f"remuda: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

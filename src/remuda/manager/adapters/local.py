@@ -1,0 +1,140 @@
+"""The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
+
+The agent is a process of its own session: it outlives the manager, finds its jobs again when it died itself, and ends
+some time after nobody needs it any more. It is found by the socket in its data folder; its lock makes sure that there
+is never a second one. Which job runs where is the manager's decision; this only makes folders and keeps the agent up.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
+
+START_SECONDS = 20.0
+"""How long a new agent may take until it answers; many adopted jobs make it slower."""
+_LOOK_SECONDS = 0.02
+_LOG_LIMIT_BYTES = 1 << 20
+
+
+class LocalEnvironment:
+    """This machine. `data` is the manager's data folder."""
+
+    def __init__(self, data: Path, *, clock: Clock, idle_exit_seconds: float = 300.0) -> None:
+        self._data = data.absolute()
+        self._agent = self._data / "agent"
+        self._log = self._data / "agent.log"
+        self._clock = clock
+        self._idle_exit_seconds = idle_exit_seconds
+        self._pid: int | None = None
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        builds, work = self._folders(place)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
+
+    async def connect(self) -> AgentClient:
+        client = await self._reach()
+        if client is not None:
+            return client
+        if not self._is_starting():
+            self._spawn()
+        deadline = self._clock.monotonic() + START_SECONDS
+        while self._clock.monotonic() < deadline:
+            running = self._is_starting()
+            client = await self._reach()
+            if client is not None:
+                return client
+            if not running:
+                break
+            await self._clock.sleep(_LOOK_SECONDS)
+        raise EnvironmentTemporaryError(f"the agent does not answer; its last words: {self._last_words()}")
+
+    async def recover(self) -> bool:
+        return self._agent.is_dir()
+
+    async def usage(self) -> Usage:
+        return Usage(disk_free_bytes=shutil.disk_usage(self._data).free)
+
+    async def clean_up(self, place: JobPlace) -> None:
+        """The checkout stays for the next job of the project; what was only for this job goes."""
+        _, work = self._folders(place)
+        shutil.rmtree(work.with_name(f"{work.name}.tmp"), ignore_errors=True)
+
+    def _folders(self, place: JobPlace) -> tuple[Path, Path]:
+        builds = self._data / (place.builds_dir or "builds")
+        return builds, builds / place.runner / str(place.slot) / place.project
+
+    async def _reach(self) -> AgentClient | None:
+        """The agent, if one answers."""
+        socket = socket_of(self._agent)
+        if socket is None:
+            return None
+        client = AgentClient(unix_channel(socket))
+        try:
+            await client.hello()
+        except (AgentUnavailableError, AgentRefusedError):
+            client.close()
+            return None
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _spawn(self) -> None:
+        """Start an agent that owes nothing to this process: own session, own log, no inherited descriptors."""
+        try:
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT_BYTES:
+                self._log.replace(self._log.with_suffix(".log.1"))
+            arguments = [sys.executable, "-m", "remuda.steps", "serve"]
+            arguments += ["--data", str(self._agent), "--idle-exit", str(self._idle_exit_seconds)]
+            self._pid = os.posix_spawn(
+                sys.executable,
+                arguments,
+                agent_environment(os.environ),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, str(self._log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                ],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT],
+                setsigmask=[],
+            )
+        except OSError as error:
+            raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
+
+    def _is_starting(self) -> bool:
+        """Whether the agent that this process started is alive; reaps it when it is not."""
+        if self._pid is None:
+            return False
+        try:
+            gone, _ = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            gone = self._pid
+        if gone:
+            self._pid = None
+        return self._pid is not None
+
+    def _last_words(self) -> str:
+        try:
+            lines = self._log.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else f"none in {self._log}"
+
+
+def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The manager's environment without Remuda's own settings: some of them are secrets. Kill points stay."""
+    kept = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK")
+    return {key: value for key, value in environ.items() if not key.startswith("REMUDA_") or key in kept}

@@ -1,0 +1,342 @@
+"""One job: performs what its `Life` decides, and stores what must survive before the next decision.
+
+The loop is the same for a job that just came and for one out of the journal. Everything here may happen twice: calls
+to server and agent are repeatable, and the kill points mark where a process may die between the two sides.
+"""
+
+import asyncio
+import hashlib
+import sqlite3
+import zlib
+from dataclasses import dataclass
+
+import msgspec
+
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.manager.compile import CompileError, Setting, compile_job, project_path
+from remuda.manager.config import RunnerConfig
+from remuda.manager.core.actions import (
+    Acknowledge,
+    Action,
+    Call,
+    CancelSteps,
+    Close,
+    Forget,
+    KeepAlive,
+    SendFinal,
+    SendResults,
+    SendTrace,
+    Start,
+    Subscribe,
+    Wait,
+)
+from remuda.manager.core.life import Life
+from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.core.relay import CHUNK_BYTES
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.journal import JobRow, Journal
+from remuda.manager.link import AgentLink
+from remuda.manager.metrics import RunnerLabels
+from remuda.manager.ports import Environment, JobPlace
+from remuda.model.job import FailureReason
+from remuda.telemetry.logs import logger
+from remuda.wire.agent_client import (
+    JobEnded,
+    JobStart,
+    JobVariable,
+    LogChunk,
+    StepResultEvent,
+    UnknownJob,
+    WatchedEvent,
+)
+from remuda.wire.runner_api import JobPayload, TraceOutput
+from remuda.wire.runner_client import JobReply, RunnerApiTemporaryError, RunnerClient, read_payload
+
+_JOURNAL_SECONDS = 1.0
+"""How long to wait before writing again when the journal could not be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all jobs of a manager share."""
+
+    environment: Environment
+    link: AgentLink
+    journal: Journal
+    clock: Clock
+    system_id: str
+
+
+class _StepEvent(msgspec.Struct):
+    """The little that the manager wants to know of a step's result."""
+
+    name: str = ""
+
+
+def job_key(job_id: int, token: str) -> str:
+    """The agent's id for a job: a new hand-out of the same job has another token, so it is another job there."""
+    return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+
+
+class ManagedJob:
+    """A job the manager has."""
+
+    def __init__(
+        self, row: JobRow, record: Record, *, runner: RunnerConfig, client: RunnerClient, around: Surroundings
+    ) -> None:
+        payload = read_payload(row.payload)
+        self.key = row.key
+        self.job_id = row.job_id
+        self.slot = row.slot
+        self.runner = row.runner
+        self.labels = RunnerLabels(runner=row.runner, runner_name=row.runner_name, system_id=around.system_id)
+        self.stage = "prepare_executor"
+        self.received_at = row.received_at
+        self._token = payload.token
+        self._config = runner
+        self._client = client
+        self._around = around
+        self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
+        self._place = JobPlace(
+            runner=row.runner,
+            slot=row.slot,
+            project=project_path(payload.git_info.repo_url),
+            builds_dir=runner.builds_dir,
+        )
+        self._saved = record
+        self._wake = asyncio.Event()
+        self._log = logger("manager").bind(job=row.job_id, runner=row.runner)
+        now = around.clock.monotonic()
+        self.life = Life(
+            record,
+            now=now,
+            epoch=around.clock.now() - now,
+            sends_results=row.sends_results,
+            accepted_reasons=(payload.features.failure_reasons or ()) if payload.features else (),
+            jitter=zlib.crc32(row.key.encode()) % 1000 / 1000,
+        )
+        if record.phase not in (Phase.RECEIVED, Phase.ACKNOWLEDGED):
+            self._payload = None
+
+    @property
+    def state(self) -> str:
+        """In the words of gitlab-runner's metrics."""
+        match self.life.phase:
+            case Phase.RECEIVED | Phase.ACKNOWLEDGED:
+                return "pending"
+            case Phase.STARTED:
+                return "running"
+            case Phase.ENDED | Phase.OVER:
+                return "finished"
+
+    async def run(self) -> None:
+        """Carry the job to its end; returns when nothing of it is left here."""
+        self._around.link.listen(self.key, self)
+        try:
+            while True:
+                if not await self._save():
+                    continue
+                self._wake.clear()
+                action = self.life.next(self._around.clock.monotonic())
+                if isinstance(action, Forget):
+                    await self._around.journal.remove(self.key)
+                    return
+                await self._perform(action)
+        finally:
+            self._around.link.forget(self.key)
+
+    async def _save(self) -> bool:
+        """Store what changed; only then may the next step be taken and the agent drop what it kept for us."""
+        record = self.life.record
+        if record == self._saved:
+            return True
+        try:
+            await self._around.journal.save(self.key, record)
+        except sqlite3.Error as error:
+            self._log.error("the journal cannot be written; the job waits", cause=str(error))
+            await self._around.clock.sleep(_JOURNAL_SECONDS)
+            return False
+        self._saved = record
+        self._around.link.confirm(self.key, log_offset=record.log_offset, result_seq=record.result_seq)
+        return True
+
+    async def _perform(self, action: Action) -> None:
+        try:
+            match action:
+                case Acknowledge() | SendTrace() | SendResults() | KeepAlive() | SendFinal():
+                    await self._call(action)
+                case Start():
+                    await self._start()
+                case Subscribe():
+                    self.life.subscribed()
+                    self._around.link.subscribe(self.key)
+                case CancelSteps():
+                    self._log.info("canceling the job")
+                    await self._around.link.cancel(self.key)
+                    self.life.cancel_told()
+                case Close():
+                    await self._close()
+                case Wait():
+                    await self._wait(action.until)
+                case Forget():
+                    pass
+        except EnvironmentTemporaryError as error:
+            self.agent_failed(str(error))
+        except EnvironmentLostError as error:
+            self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
+
+    async def _call(self, call: Call) -> None:
+        before = self.life.phase
+        try:
+            reply = await self._ask_server(call)
+        except RunnerApiTemporaryError as error:
+            self._log.debug("the server cannot be reached", cause=str(error))
+            self.life.unreachable(self._around.clock.monotonic(), str(error))
+            return
+        match call, reply.status:
+            case Acknowledge(), 200:
+                reach("manager.acknowledged")
+            case SendTrace(), 200 | 201 | 202 | 204:
+                reach("manager.trace_sent")
+            case SendResults(), 200 | 201 | 202 | 204:
+                reach("manager.result_sent")
+            case SendFinal(), 200:
+                reach("manager.finished")
+        self.life.replied(call, reply, self._around.clock.monotonic())
+        if self.life.phase is Phase.OVER and before is not Phase.OVER and self.life.problem:
+            self._log.warning("the job is dropped", cause=self.life.problem)
+
+    async def _ask_server(self, call: Call) -> JobReply:
+        job_id, token, client = self.job_id, self._token, self._client
+        match call:
+            case Acknowledge():
+                return await client.update_job(job_id, token, state="running")
+            case KeepAlive():
+                output = TraceOutput(checksum=call.checksum, bytesize=call.bytesize)
+                return await client.update_job(job_id, token, state="running", output=output)
+            case SendTrace():
+                return await client.patch_trace(job_id, token, call.start, call.data)
+            case SendResults():
+                return await client.send_results(job_id, token, call.results)
+            case SendFinal():
+                return await client.update_job(
+                    job_id,
+                    token,
+                    state=call.state,
+                    failure_reason=call.failure_reason,
+                    exit_code=call.exit_code,
+                    output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
+                )
+
+    async def _start(self) -> None:
+        payload = self._payload
+        assert payload is not None, "a job is started once"
+        place = await self._around.environment.prepare(self._place)
+        setting = Setting(
+            runner=self._config,
+            system_id=self._around.system_id,
+            slot=self.slot,
+            work_dir=place.work_dir,
+            builds_dir=place.builds_dir,
+        )
+        try:
+            compiled = compile_job(payload, setting)
+        except CompileError as error:
+            self._fail(FailureReason.RUNNER_CONFIGURATION_ERROR, str(error))
+            return
+        await self._around.link.start(
+            JobStart(
+                id=self.key,
+                work_dir=place.work_dir,
+                steps=compiled.steps,
+                variables=[
+                    JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
+                    for variable in compiled.variables
+                ],
+                masks=compiled.masks,
+                mask_prefixes=compiled.mask_prefixes,
+                timeout_seconds=compiled.timeout_seconds,
+                log_limit_bytes=compiled.log_limit_bytes,
+                banner=compiled.banner,
+            )
+        )
+        reach("manager.started")
+        self._payload = None
+        self.life.started()
+        self._log.info("the job runs", work_dir=place.work_dir)
+
+    async def _close(self) -> None:
+        self._around.link.unsubscribe(self.key)
+        await self._around.link.close_job(self.key)
+        reach("manager.closed")
+        await self._around.environment.clean_up(self._place)
+        self.life.closed()
+
+    async def _wait(self, until: float) -> None:
+        async def ring() -> None:
+            await self._around.clock.sleep(until - self._around.clock.monotonic())
+            self._wake.set()
+
+        async with asyncio.TaskGroup() as group:
+            alarm = group.create_task(ring(), name=f"alarm of job {self.key}")
+            await self._wake.wait()
+            alarm.cancel()
+
+    def _fail(self, reason: FailureReason, cause: str) -> None:
+        self._log.warning("the job cannot run", cause=cause)
+        self.life.fail(reason, cause, self._around.clock.monotonic())
+
+    # What the link tells.
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.life.position
+
+    def hear(self, event: WatchedEvent) -> None:
+        match event:
+            case LogChunk():
+                before = self.life.trace.waiting
+                self.life.log(event.offset, event.data)
+                if before and before < CHUNK_BYTES and self.life.trace.waiting < CHUNK_BYTES:
+                    return  # it changes nothing about when to send
+            case StepResultEvent():
+                self.life.result(event.seq, event.json)
+                self.stage = _step_name(event.json) or self.stage
+            case JobEnded():
+                self.life.ended(_outcome(event), self._around.clock.monotonic())
+            case UnknownJob():
+                self.life.unknown(self._around.clock.monotonic())
+        if self.life.is_overfull:
+            self._around.link.unsubscribe(self.key)
+            self.life.unsubscribed()
+        self._wake.set()
+
+    def agent_is_back(self) -> None:
+        self.life.agent_is_back()
+        self._wake.set()
+
+    def agent_failed(self, cause: str) -> None:
+        self.life.agent_failed(cause, self._around.clock.monotonic())
+        self._wake.set()
+
+
+def _step_name(document: bytes) -> str:
+    try:
+        return msgspec.json.decode(document, type=_StepEvent).name
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _outcome(event: JobEnded) -> Outcome:
+    succeeded = event.status == "success"
+    fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
+    return Outcome(
+        state="success" if succeeded else "failed",
+        reason="" if succeeded else event.reason or fallback,
+        exit_code=max(event.exit_code, 0),
+        message=event.message,
+        log_bytes=event.log_bytes,
+        results=event.results,
+        checksum=event.log_checksum,
+    )

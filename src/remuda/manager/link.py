@@ -1,0 +1,192 @@
+"""The link to one agent: one connection and one watch stream for all its jobs, kept up for ever.
+
+When the connection breaks it is made again with growing waits, and every job that listens is asked where it stands and
+subscribed anew from there; so a job notices a dead agent only as a pause. Nothing about a job is decided here.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.ports import Environment
+from remuda.telemetry.logs import logger
+from remuda.wire.agent_client import (
+    AgentClient,
+    AgentRefusedError,
+    AgentUnavailableError,
+    JobEnded,
+    JobStart,
+    UnknownJob,
+    Watch,
+    WatchedEvent,
+)
+
+CALL_SECONDS = 30.0
+_BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
+
+
+class Listener(Protocol):
+    """A job that wants to hear of its agent."""
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The next log byte and the next result it wants."""
+        ...
+
+    def hear(self, event: WatchedEvent) -> None:
+        """Something about the job."""
+        ...
+
+    def agent_is_back(self) -> None:
+        """The agent can be reached (again)."""
+        ...
+
+    def agent_failed(self, cause: str) -> None:
+        """The agent cannot be reached."""
+        ...
+
+
+class AgentLink:
+    """Calls and events of one agent."""
+
+    def __init__(self, environment: Environment, clock: Clock) -> None:
+        self._environment = environment
+        self._clock = clock
+        self._client: AgentClient | None = None
+        self._listeners: dict[str, Listener] = {}
+        self._subscribed: set[str] = set()
+        self._outbox: dict[tuple[str, str], Callable[[Watch], Awaitable[None]]] = {}
+        self._filled = asyncio.Event()
+        self._log = logger("manager")
+        self.connected = asyncio.Event()
+        """Set while the agent can be reached; no job is asked for otherwise."""
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        failures = 0
+        while True:
+            try:
+                client = await self._environment.connect()
+                async with client, client.watch() as watch:
+                    failures = 0
+                    await self._serve(client, watch)
+            except* (
+                EnvironmentTemporaryError,
+                EnvironmentLostError,
+                AgentUnavailableError,
+                AgentRefusedError,
+            ) as group:
+                cause = str(_first(group))
+                failures += 1
+                if failures > 1:
+                    self._log.warning("the agent cannot be reached", cause=cause, failures=failures)
+                for listener in list(self._listeners.values()):
+                    listener.agent_failed(cause)
+            finally:
+                self._client = None
+                self.connected.clear()
+            await self._clock.sleep(_BACKOFF.delay(max(failures, 1), jitter=random.random()))
+
+    async def _serve(self, client: AgentClient, watch: Watch) -> None:
+        self._outbox.clear()
+        for job_id in self._subscribed:
+            self._post(job_id, "place", self._subscribing(job_id))
+        self._client = client
+        self.connected.set()
+        for listener in list(self._listeners.values()):
+            listener.agent_is_back()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send(watch), name="link sender")
+            async for event in watch:
+                if isinstance(event, JobEnded | UnknownJob):
+                    self._subscribed.discard(event.job_id)
+                hearer = self._listeners.get(event.job_id)
+                if hearer is not None:
+                    hearer.hear(event)
+
+    async def _send(self, watch: Watch) -> None:
+        while True:
+            while self._outbox:
+                key = next(iter(self._outbox))
+                await self._outbox.pop(key)(watch)
+            self._filled.clear()
+            await self._filled.wait()
+
+    def _post(self, job_id: str, kind: str, send: Callable[[Watch], Awaitable[None]]) -> None:
+        """Only the newest message of a kind counts."""
+        self._outbox.pop((job_id, kind), None)
+        self._outbox[job_id, kind] = send
+        self._filled.set()
+
+    def _subscribing(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
+        async def send(watch: Watch) -> None:
+            listener = self._listeners.get(job_id)
+            if listener is not None:
+                log_offset, result_seq = listener.position
+                await watch.subscribe(job_id, log_offset=log_offset, result_seq=result_seq)
+
+        return send
+
+    def listen(self, job_id: str, listener: Listener) -> None:
+        """From now on the job hears of its agent; events only once it subscribed."""
+        self._listeners[job_id] = listener
+
+    def forget(self, job_id: str) -> None:
+        """The job wants to hear nothing more."""
+        self.unsubscribe(job_id)
+        self._listeners.pop(job_id, None)
+
+    def subscribe(self, job_id: str) -> None:
+        """Send the job's events from its position on."""
+        self._subscribed.add(job_id)
+        self._post(job_id, "place", self._subscribing(job_id))
+
+    def unsubscribe(self, job_id: str) -> None:
+        """Send no more events of the job."""
+        if job_id in self._subscribed:
+            self._subscribed.discard(job_id)
+            self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
+
+    def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
+        """What is before these positions is safe with the server and in the journal."""
+        if job_id in self._subscribed:
+            self._post(
+                job_id,
+                "confirm",
+                lambda watch: watch.confirm(job_id, log_offset=log_offset, result_seq=result_seq),
+            )
+
+    async def start(self, job: JobStart) -> None:
+        """Give a job to the agent; the same one again changes nothing."""
+        await self._call(lambda client: client.start(job))
+
+    async def cancel(self, job_id: str) -> None:
+        """End the job's running step."""
+        await self._call(lambda client: client.cancel(job_id))
+
+    async def close_job(self, job_id: str) -> None:
+        """Have the agent forget the job."""
+        await self._call(lambda client: client.close_job(job_id))
+
+    async def _call(self, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+        if self._client is None:
+            raise EnvironmentTemporaryError("there is no connection to the agent")
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await call(self._client)
+        except AgentUnavailableError as error:
+            raise EnvironmentTemporaryError(str(error)) from error
+        except TimeoutError:
+            raise EnvironmentTemporaryError(f"the agent did not answer within {CALL_SECONDS:.0f} s") from None
+        except AgentRefusedError as error:
+            raise EnvironmentLostError(f"the agent refuses the job: {error}") from error
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,228 @@
+"""An environment in this process: an agent that runs nothing and says what a test tells it to say.
+
+It speaks the agent's real protocol over a real socket and passes the environment contract suite. A test plays the job:
+`agent.write`, `agent.add_result`, `agent.end`. `die()` cuts every connection as a killed agent would; the jobs stay, as
+they do under their shims, until `forget()`.
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpclib.server import Server, Stream
+
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.wire.agent_client import AgentClient, AgentUnavailableError, unix_channel
+from remuda.wire.proto import agent_pb2 as pb
+from remuda.wire.proto.agent_grpc import AgentBase
+
+_CHUNK_BYTES = 64 * 1024
+
+
+@dataclass
+class FakeJob:
+    """What the agent keeps of a job."""
+
+    request: pb.StartRequest
+    log: bytearray = field(default_factory=bytearray)
+    results: list[bytes] = field(default_factory=list)
+    end: pb.JobEnd | None = None
+    cancels: int = 0
+
+
+class FakeAgent(AgentBase):
+    """An agent whose jobs a test plays."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, FakeJob] = {}
+        self.closed: list[str] = []
+        self.confirmed: dict[str, tuple[int, int]] = {}
+        self.changed = asyncio.Condition()
+
+    async def job(self) -> str:
+        """Wait until there is a job; the id of the newest."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.jobs)
+        return list(self.jobs)[-1]
+
+    async def until_closed(self, job_id: str) -> None:
+        """Wait until the manager had the job forgotten."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: job_id in self.closed)
+
+    async def write(self, job_id: str, data: bytes) -> None:
+        """The job's log grows."""
+        self.jobs[job_id].log += data
+        await self._tell()
+
+    async def add_result(self, job_id: str, **values: object) -> None:
+        """A step event."""
+        results = self.jobs[job_id].results
+        results.append(json.dumps({"version": 1, "seq": len(results) + 1} | values).encode())
+        await self._tell()
+
+    async def end(self, job_id: str, status: str = "success", reason: str = "", exit_code: int = 0) -> None:
+        """The job ends."""
+        job = self.jobs[job_id]
+        job.end = pb.JobEnd(
+            status=status,
+            reason=reason,
+            exit_code=exit_code,
+            log_bytes=len(job.log),
+            results=len(job.results),
+            log_checksum=f"crc32:{zlib.crc32(job.log):08x}",
+        )
+        await self._tell()
+
+    async def forget(self) -> None:
+        """The jobs' files are gone."""
+        self.jobs.clear()
+        await self._tell()
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def Hello(self, stream: Stream[pb.HelloRequest, pb.HelloResponse]) -> None:  # noqa: N802
+        await stream.recv_message()
+        await stream.send_message(pb.HelloResponse(protocol=1, version="fake", jobs=self.jobs, pid=os.getpid()))
+
+    async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        self.jobs.setdefault(request.id, FakeJob(request))
+        await self._tell()
+        await stream.send_message(pb.StartResponse())
+
+    async def Cancel(self, stream: Stream[pb.CancelRequest, pb.CancelResponse]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        if request.id in self.jobs:
+            self.jobs[request.id].cancels += 1
+        await self._tell()
+        await stream.send_message(pb.CancelResponse())
+
+    async def Close(self, stream: Stream[pb.CloseRequest, pb.CloseResponse]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        self.jobs.pop(request.id, None)
+        self.closed.append(request.id)
+        await self._tell()
+        await stream.send_message(pb.CloseResponse())
+
+    async def Watch(self, stream: Stream[pb.WatchRequest, pb.WatchEvent]) -> None:  # noqa: N802
+        await stream.send_initial_metadata()
+        places: dict[str, tuple[int, int]] = {}
+        async with asyncio.TaskGroup() as group:
+            sender = group.create_task(self._send_all(stream, places), name="fake watch")
+            async for request in stream:
+                match request.WhichOneof("request"):
+                    case "subscribe":
+                        places[request.subscribe.id] = (request.subscribe.log_offset, request.subscribe.result_seq)
+                    case "unsubscribe":
+                        places.pop(request.unsubscribe.id, None)
+                    case "confirm":
+                        confirm = request.confirm
+                        self.confirmed[confirm.id] = (confirm.log_offset, confirm.result_seq)
+                await self._tell()
+            sender.cancel()
+
+    async def _send_all(
+        self, stream: Stream[pb.WatchRequest, pb.WatchEvent], places: dict[str, tuple[int, int]]
+    ) -> None:
+        while True:
+            for job_id in list(places):
+                event = self._next(job_id, places)
+                if event is not None:
+                    await stream.send_message(event)
+            async with self.changed:
+                await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
+
+    def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
+        """The next event of a job; moves its place on."""
+        offset, seq = places[job_id]
+        job = self.jobs.get(job_id)
+        if job is None:
+            del places[job_id]
+            return pb.WatchEvent(id=job_id, unknown=pb.Unknown())
+        if seq <= len(job.results):
+            places[job_id] = (offset, seq + 1)
+            return pb.WatchEvent(id=job_id, result=pb.ResultEvent(seq=seq, json=job.results[seq - 1]))
+        if data := bytes(job.log[offset : offset + _CHUNK_BYTES]):
+            places[job_id] = (offset + len(data), seq)
+            return pb.WatchEvent(id=job_id, log=pb.LogChunk(offset=offset, data=data))
+        if job.end is not None:
+            del places[job_id]
+            return pb.WatchEvent(id=job_id, end=job.end)
+        return None
+
+
+class FakeEnvironment:
+    """Fulfils `remuda.manager.ports.Environment` without starting anything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.agent = FakeAgent()
+        self.is_broken = False
+        """While set, no agent can be started."""
+        self.disk_free_bytes = 1 << 40
+        self._folder = folder
+        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
+        self._server: Server | None = None
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        builds, work = self._folders(place)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
+
+    async def connect(self) -> AgentClient:
+        if self.is_broken:
+            raise EnvironmentTemporaryError("the fake agent is told not to start")
+        socket = Path(self._sockets.name) / "agent.sock"
+        if self._server is None:
+            self._server = Server([self.agent])
+            await self._server.start(path=str(socket))
+        client = AgentClient(unix_channel(socket))
+        try:
+            await client.hello()
+        except AgentUnavailableError as error:
+            client.close()
+            raise EnvironmentTemporaryError(str(error)) from error
+        return client
+
+    async def recover(self) -> bool:
+        return bool(self.agent.jobs)
+
+    async def usage(self) -> Usage:
+        return Usage(disk_free_bytes=self.disk_free_bytes)
+
+    async def clean_up(self, place: JobPlace) -> None:
+        _, work = self._folders(place)
+        temporary = work.with_name(f"{work.name}.tmp")
+        if temporary.is_dir():
+            for file in temporary.iterdir():
+                file.unlink()
+            temporary.rmdir()
+
+    async def die(self) -> None:
+        """The agent dies; its jobs stay."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    async def close(self) -> None:
+        """End the agent and remove its socket."""
+        await self.die()
+        self._sockets.cleanup()
+
+    def _folders(self, place: JobPlace) -> tuple[Path, Path]:
+        builds = self._folder / (place.builds_dir or "builds")
+        return builds, builds / place.runner / str(place.slot) / place.project

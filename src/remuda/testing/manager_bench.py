@@ -1,0 +1,106 @@
+"""A manager on the bench: a data folder, a configuration that points at a `Coordinator`, ways to start and break it."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.manager.journal import Journal
+from remuda.manager.ports import Environment
+from remuda.manager.service import ManagerService
+from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerEvents:
+    """How to end a manager."""
+
+    stop: asyncio.Event
+    drain: asyncio.Event
+
+
+@dataclass
+class ManagerBench:
+    """Where a manager lives."""
+
+    folder: Path
+    coordinator: Coordinator
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    def write_config(self, *, concurrent: int = 4, top: str = "", extra: str = "") -> None:
+        """`top` goes to the global keys, `extra` to those of the runner."""
+        self.config.write_text(
+            f'concurrent = {concurrent}\ncheck_interval = 0.2\nlog_level = "debug"\n{top}\n'
+            f'[[runners]]\nname = "bench"\nurl = "{self.coordinator.url}"\ntoken = "{RUNNER_TOKEN}"\n'
+            f'executor = "shell"\nrequest_concurrency = 2\noutput_limit = 102400\n{extra}\n'
+        )
+
+    @asynccontextmanager
+    async def manager(self, environment: Environment | None = None) -> AsyncIterator[ManagerEvents]:
+        """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
+        if not self.config.exists():
+            self.write_config()
+        events = ManagerEvents(asyncio.Event(), asyncio.Event())
+        ready = asyncio.Event()
+        service = ManagerService(self.config, self.data, environment=environment, agent_idle_exit_seconds=5)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(service.run(events.stop, drain=events.drain, ready=ready.set), name="manager")
+            waiting = group.create_task(ready.wait(), name="ready")
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            try:
+                yield events
+            except BaseException:
+                events.stop.set()
+                raise
+            events.drain.set()
+
+    async def spawn(self, kill_point: str = "") -> asyncio.subprocess.Process:
+        """A manager as a process of its own."""
+        if not self.config.exists():
+            self.write_config()
+        marks = {"REMUDA_KILL_POINT": kill_point, "REMUDA_KILL_MARK": str(self.folder / "killed")}
+        command = ["--config", str(self.config), "--data", str(self.data), "--agent-idle-exit", "5"]
+        with (self.folder / "manager.out").open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "remuda.manager",
+                *command,
+                env=os.environ | marks,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def agent_pid(self) -> int:
+        return int((self.data / "agent" / "agent.lock").read_text())
+
+    def kill_agent(self) -> None:
+        """kill -9; its jobs go on."""
+        os.kill(self.agent_pid, signal.SIGKILL)
+
+    def rows(self) -> int:
+        """How many jobs the journal holds; only while no manager runs."""
+        journal = Journal(self.data / "journal.sqlite")
+        try:
+            return len(journal.jobs())
+        finally:
+            journal.close()
+
+    def close(self) -> None:
+        """Leave no agent behind."""
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            self.kill_agent()

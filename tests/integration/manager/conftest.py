@@ -1,0 +1,25 @@
+"""A strict server and a manager to point at it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.manager_bench import ManagerBench
+
+
+@pytest.fixture
+async def coordinator() -> AsyncIterator[Coordinator]:
+    server = Coordinator()
+    await server.start()
+    yield server
+    await server.stop()
+    assert server.violations == []
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
+    bench = ManagerBench(tmp_path, coordinator)
+    yield bench
+    bench.close()

@@ -1,0 +1,168 @@
+"""One job against a strict server and the real agent."""
+
+import asyncio
+
+from remuda.manager.core.record import Phase
+from remuda.manager.journal import Journal
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.manager_bench import ManagerBench
+
+
+async def test_a_job_succeeds_with_an_exact_trace(bench: ManagerBench, coordinator: Coordinator) -> None:
+    async with bench.manager():
+        job = await coordinator.enqueue("echo hello", "for n in $(seq 1 5000); do echo line $n; done")
+        await coordinator.until_over(job)
+    assert job.status == "success"
+    lines = job.output.decode().splitlines()
+    assert [line for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(1, 5001)]
+    first, second, *_ = bytes(job.trace).decode().splitlines()
+    assert first[32:].startswith("Running with remuda ")
+    assert second[32:].startswith("  on bench abcdefghi, system ID: ")
+    assert [result["event"] for result in job.results] == ["started", "finished"]
+    assert job.updates[0]["state"] == "running"
+    assert "output" not in job.updates[0]
+    assert bench.rows() == 0
+
+
+async def test_a_failed_job_tells_exit_code_and_reason(bench: ManagerBench, coordinator: Coordinator) -> None:
+    async with bench.manager():
+        job = await coordinator.enqueue("echo before", "exit 7")
+        await coordinator.until_over(job)
+    assert job.status == "failed"
+    assert job.updates[-1]["failure_reason"] == "script_failure"
+    assert job.updates[-1]["exit_code"] == 7
+    assert b"before\n" in job.output
+
+
+async def test_variables_masks_and_after_script_reach_the_job(bench: ManagerBench, coordinator: Coordinator) -> None:
+    variables = [
+        {"key": "GIT_STRATEGY", "value": "none"},
+        {"key": "NAME", "value": "world"},
+        {"key": "GREETING", "value": "hello $NAME"},
+        {"key": "RAW", "value": "$NAME", "raw": True},
+        {"key": "SECRET", "value": "very-secret-value", "masked": True},
+    ]
+    steps = [
+        {"name": "script", "script": ['echo "$GREETING and $RAW and $SECRET in $CI_PROJECT_DIR"', "pwd", "false"]},
+        {"name": "after_script", "script": ['echo "after $CI_JOB_STATUS"'], "when": "always", "allow_failure": True},
+    ]
+    async with bench.manager():
+        job = await coordinator.enqueue(variables=variables, steps=steps)
+        await coordinator.until_over(job)
+    work_dir = bench.data / "builds" / "abcdefghi" / "0" / "group" / "project"
+    assert f"hello world and $NAME and [MASKED] in {work_dir}\n".encode() in job.output
+    assert f"{work_dir}\n".encode() in job.output
+    assert b"after failed\n" in job.output
+    assert job.status == "failed"
+
+
+async def test_a_server_that_is_no_remuda_cell_gets_no_results(bench: ManagerBench, coordinator: Coordinator) -> None:
+    coordinator.is_remuda = False
+    async with bench.manager():
+        job = await coordinator.enqueue("true")
+        await coordinator.until_over(job)
+    assert job.status == "success"
+    assert job.results == []
+
+
+async def test_a_canceled_job_runs_its_after_script_and_ends(bench: ManagerBench, coordinator: Coordinator) -> None:
+    steps = [
+        {"name": "script", "script": ["echo started", "while :; do echo tick; sleep 0.1; done"]},
+        {"name": "after_script", "script": ["echo after $CI_JOB_STATUS"], "when": "always", "allow_failure": True},
+    ]
+    async with bench.manager():
+        job = await coordinator.enqueue(steps=steps)
+        await coordinator.until(lambda: b"started" in job.output)
+        job.status = "canceling"
+        await coordinator.until_over(job)
+    assert job.status == "canceled"
+    assert job.updates[-1]["failure_reason"] == "job_canceled"
+    assert b"after canceled" in job.output
+
+
+async def test_an_aborted_job_is_killed_and_forgotten(bench: ManagerBench, coordinator: Coordinator) -> None:
+    mark = bench.folder / "alive"
+    async with bench.manager():
+        job = await coordinator.enqueue("echo started", f"while :; do date +%N >> {mark}; echo tick; sleep 0.1; done")
+        await coordinator.until(lambda: b"tick" in job.output)
+        job.status = "canceled"
+        await coordinator.changed()
+    assert bench.rows() == 0
+    size = mark.stat().st_size
+    await asyncio.sleep(0.5)
+    assert mark.stat().st_size == size
+
+
+async def test_an_unusable_working_directory_fails_the_job_with_the_cause(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    (bench.folder / "occupied").write_text("a file")
+    bench.write_config(extra=f'builds_dir = "{bench.folder}/occupied"')
+    async with bench.manager():
+        job = await coordinator.enqueue("true")
+        await coordinator.until_over(job)
+    assert job.updates[-1]["failure_reason"] == "runner_system_failure"
+    assert b"ERROR: Job failed (system failure): the working directory" in bytes(job.trace)
+
+
+async def test_a_wrong_git_strategy_fails_the_job_with_the_cause(bench: ManagerBench, coordinator: Coordinator) -> None:
+    async with bench.manager():
+        job = await coordinator.enqueue("true", variables=[{"key": "GIT_STRATEGY", "value": "carrier pigeon"}])
+        await coordinator.until_over(job)
+    assert job.updates[-1]["failure_reason"] == "script_failure"
+    assert b"ERROR: Job failed: GIT_STRATEGY: 'carrier pigeon' is not supported" in bytes(job.trace)
+
+
+async def test_a_job_that_cannot_be_read_is_failed_at_once(bench: ManagerBench, coordinator: Coordinator) -> None:
+    async with bench.manager():
+        job = await coordinator.enqueue(steps="not a list")
+        await coordinator.until_over(job)
+    assert job.updates[-1]["failure_reason"] == "runner_system_failure"
+
+
+async def test_stopping_leaves_the_job_to_the_agent_and_a_new_start_goes_on(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    go = bench.folder / "go"
+    async with bench.manager() as events:
+        job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done", "echo second")
+        await coordinator.until(lambda: b"first\n" in job.output)
+        events.stop.set()
+    journal = Journal(bench.data / "journal.sqlite")
+    [(_, record)] = journal.jobs()
+    journal.close()
+    assert record.phase is Phase.STARTED
+    go.touch()
+    async with bench.manager():
+        await coordinator.until_over(job)
+    assert job.status == "success"
+    assert job.output.count(b"first\n") == 1
+    assert job.output.endswith(b"second\n")
+
+
+async def test_draining_takes_no_new_job_and_waits_for_the_running_one(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    go = bench.folder / "go"
+    async with bench.manager() as events:
+        job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done")
+        await coordinator.until(lambda: b"first" in job.output)
+        await coordinator.until(lambda: coordinator.held == 2)
+        events.drain.set()
+        await coordinator.until(lambda: coordinator.held == 0)
+        late = await coordinator.enqueue("true")
+        go.touch()
+        await coordinator.until_over(job)
+    assert job.status == "success"
+    assert late.status == "pending"
+    assert bench.rows() == 0
+
+
+async def test_draining_ends_after_its_time_and_leaves_the_job(bench: ManagerBench, coordinator: Coordinator) -> None:
+    bench.write_config(top="shutdown_timeout = 1")
+    async with bench.manager() as events:
+        job = await coordinator.enqueue("echo first", "sleep 60")
+        await coordinator.until(lambda: b"first" in job.output)
+        events.drain.set()
+    assert job.status == "running"
+    assert bench.rows() == 1

@@ -1,0 +1,168 @@
+"""Every odd thing a server may answer, and what the manager makes of it."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from remuda.testing.coordinator import Coordinator, Fault
+from remuda.testing.environment import FakeEnvironment
+from remuda.testing.manager_bench import ManagerBench
+
+
+def answer(status: int, **headers: str) -> web.Response:
+    return web.Response(status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.mark.parametrize("endpoint", ["POST /api/v4/jobs/request", "PUT /api", "PATCH", "POST /api/remuda"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda _: answer(503, Retry_After="0"),
+        lambda _: answer(429, Retry_After="0"),
+        lambda _: answer(500),
+        lambda _: answer(418),
+        lambda _: None,
+    ],
+    ids=["503", "429", "500", "418", "cut"],
+)
+async def test_a_call_that_fails_once_costs_nothing(
+    bench: ManagerBench, coordinator: Coordinator, endpoint: str, fault: Fault
+) -> None:
+    environment = FakeEnvironment(bench.folder)
+    coordinator.fail_once(endpoint, fault)
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.write(key, b"some bytes\n")
+        await environment.agent.add_result(key, event="started", name="step_script")
+        await coordinator.until(lambda: job.trace and job.results)
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    await environment.close()
+    assert coordinator.faults == []
+    assert (job.status, bytes(job.trace), job.epoch) == ("success", b"some bytes\n", 1)
+    assert environment.agent.closed == [key]
+    assert bench.rows() == 0
+
+
+async def test_retries_of_one_call_carry_the_same_request_id(bench: ManagerBench, coordinator: Coordinator) -> None:
+    environment = FakeEnvironment(bench.folder)
+    for _ in range(4):
+        coordinator.fail_once("PUT", lambda _: answer(502))
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    await environment.close()
+    ids = [headers["x-request-id"] for name, headers in coordinator.requests if name.startswith("PUT")]
+    assert len(set(ids[:5])) == 1
+    assert ids[5] != ids[0]
+
+
+async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    environment = FakeEnvironment(bench.folder)
+    bench.write_config(concurrent=1)
+    coordinator.lease_seconds = 3600
+    job = await coordinator.enqueue("true")
+
+    def hand_out_and_cut(request: web.Request) -> None:
+        job.status, job.epoch, job.request_id = "leased", 1, request.headers["X-Request-Id"]
+        job.leased_at = asyncio.get_running_loop().time()
+
+    coordinator.fail_once("POST /api/v4/jobs/request", hand_out_and_cut)
+    async with bench.manager(environment):
+        key = await environment.agent.job()
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    await environment.close()
+    assert (job.status, job.epoch) == ("success", 1)
+
+
+async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    environment = FakeEnvironment(bench.folder)
+    async with bench.manager(environment):
+        coordinator.fail_once("PUT", lambda _: answer(403))
+        refused = await coordinator.enqueue("true")
+        await coordinator.until(lambda: any(name.startswith("PUT") for name, _ in coordinator.requests))
+        refused.status = "canceled"
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        assert key.startswith(f"{job.id}-")
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    await environment.close()
+    assert list(environment.agent.jobs) == []
+    assert refused.trace == b""
+
+
+async def test_the_final_state_waits_while_the_server_stores_the_trace(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    environment = FakeEnvironment(bench.folder)
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.write(key, b"0123456789")
+        await coordinator.until(lambda: job.trace)
+        coordinator.fail_once("PUT", lambda _: answer(202, X_GitLab_Trace_Update_Interval="1"))
+        coordinator.fail_once("PUT", lambda _: answer(412, X_GitLab_Trace_Update_Interval="1"))
+        await environment.agent.end(key)
+        await coordinator.until(lambda: not coordinator.faults)
+        job.trace.clear()  # that is why it asked for everything again
+        await coordinator.until_over(job)
+    await environment.close()
+    assert bytes(job.trace) == b"0123456789"
+    assert job.offsets == [0, 0]
+
+
+async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    environment = FakeEnvironment(bench.folder)
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.write(key, b"0123456789")
+        await coordinator.until(lambda: len(job.trace) == 10)
+        del job.trace[4:]
+        await environment.agent.write(key, b"abc")
+        await coordinator.until(lambda: len(job.trace) == 13)
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    await environment.close()
+    assert bytes(job.trace) == b"0123456789abc"
+    assert job.offsets == [0, 10, 4]
+
+
+async def test_a_server_that_is_down_for_a_while_misses_nothing(bench: ManagerBench, coordinator: Coordinator) -> None:
+    go = bench.folder / "go"
+    async with bench.manager():
+        job = await coordinator.enqueue(
+            "echo first", f"until [ -e {go} ]; do sleep 0.05; done", "for n in $(seq 1 2000); do echo line $n; done"
+        )
+        await coordinator.until(lambda: b"first\n" in job.output)
+        await coordinator.stop()
+        go.touch()
+        await asyncio.sleep(1)
+        await coordinator.start()
+        await coordinator.until_over(job)
+    assert job.status == "success"
+    lines = job.output.decode().splitlines()
+    assert [line for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(1, 2001)]
+
+
+async def test_a_runner_that_is_refused_asks_again_soon(bench: ManagerBench, coordinator: Coordinator) -> None:
+    environment = FakeEnvironment(bench.folder)
+    for _ in range(2):
+        coordinator.fail_once("POST /api/v4/jobs/request", lambda _: answer(403))
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        await environment.agent.end(await environment.agent.job())
+        await coordinator.until_over(job)
+    await environment.close()

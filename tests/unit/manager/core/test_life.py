@@ -1,0 +1,515 @@
+"""The life of a job as playbooks: what happened on the left, what the manager does next on the right."""
+
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.manager.core.actions import (
+    Acknowledge,
+    Action,
+    Call,
+    CancelSteps,
+    Close,
+    Forget,
+    KeepAlive,
+    SendFinal,
+    SendResults,
+    SendTrace,
+    Start,
+    Subscribe,
+    Wait,
+)
+from remuda.manager.core.life import Life, Limits
+from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.core.relay import CHUNK_BYTES, HIGH_BYTES
+from remuda.model.job import FailureReason
+from remuda.wire.runner_client import JobReply
+
+LOG = b"first line\nsecond line\n"
+CRC = f"crc32:{zlib.crc32(LOG):08x}"
+
+
+class Book:
+    """A life and a clock beside it."""
+
+    def __init__(self, record: Record | None = None, **options: Any) -> None:
+        self.now = 1000.0
+        self.life = Life(record or Record(), now=self.now, **options)
+
+    def does(self, expected: Action) -> None:
+        assert self.life.next(self.now) == expected
+
+    def waits(self, seconds: float) -> None:
+        assert self.life.next(self.now) == Wait(pytest.approx(self.now + seconds))  # type: ignore[arg-type]
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    def hears(self, status: int, job_status: str = "running", **more: Any) -> None:
+        """The server's answer to what the life wants to do now."""
+        action = self.life.next(self.now)
+        assert isinstance(action, Call), action
+        self.life.replied(action, JobReply(status=status, job_status=job_status, **more), self.now)
+
+    def hears_nothing(self) -> None:
+        self.life.unreachable(self.now, "connection refused")
+
+
+def started(**options: Any) -> Book:
+    """A job that the agent has and that is being watched."""
+    book = Book(Record(phase=Phase.STARTED), **options)
+    book.does(Subscribe())
+    book.life.subscribed()
+    return book
+
+
+def success(**changes: Any) -> Outcome:
+    values: dict[str, Any] = {"state": "success", "log_bytes": len(LOG), "results": 1, "checksum": CRC}
+    return Outcome(**values | changes)
+
+
+def final(**changes: Any) -> SendFinal:
+    values: dict[str, Any] = {
+        "state": "success",
+        "failure_reason": None,
+        "exit_code": 0,
+        "bytesize": len(LOG),
+        "checksum": CRC,
+    }
+    return SendFinal(**values | changes)
+
+
+def test_a_job_from_its_receipt_to_its_end() -> None:
+    book = Book()
+    book.does(Acknowledge())
+    book.hears(200)
+    assert book.life.record == Record(phase=Phase.ACKNOWLEDGED)
+    book.does(Start())
+    book.life.started()
+    assert book.life.record == Record(phase=Phase.STARTED)
+    book.does(Subscribe())
+    book.life.subscribed()
+    book.life.log(0, LOG)
+    book.life.result(1, b'{"seq":1}')
+    book.does(SendResults(1, (b'{"seq":1}',)))
+    book.hears(200, next_seq=2)
+    book.does(SendTrace(0, LOG))
+    book.hears(202)
+    assert book.life.record == Record(phase=Phase.STARTED, log_offset=len(LOG), log_crc=zlib.crc32(LOG), result_seq=2)
+    book.life.ended(success(), book.now)
+    book.does(final())
+    book.hears(200, "success")
+    book.does(Close())
+    book.life.closed()
+    book.does(Forget())
+    assert book.life.problem == ""
+
+
+def test_only_an_explicit_confirmation_lets_a_job_start() -> None:
+    book = Book()
+    for silence in (book.hears_nothing, lambda: book.hears(400), lambda: book.hears(409), lambda: book.hears(502)):
+        silence()
+        assert isinstance(book.life.next(book.now), Wait)
+        book.passes(60)
+        book.does(Acknowledge())
+    book.hears(200)
+    book.does(Start())
+
+
+@pytest.mark.parametrize(("status", "job_status"), [(403, ""), (404, ""), (200, "canceled"), (200, "failed")])
+def test_a_job_that_the_server_does_not_want_is_forgotten_at_once(status: int, job_status: str) -> None:
+    book = Book()
+    book.hears(status, job_status)
+    book.does(Forget())
+
+
+def test_an_acknowledgement_that_never_comes_is_given_up() -> None:
+    book = Book(limits=Limits(acknowledge=100))
+    book.hears_nothing()
+    book.passes(101)
+    book.hears_nothing()
+    book.does(Forget())
+    assert "given up" in book.life.problem
+
+
+def test_a_job_that_is_canceling_before_it_started_never_starts() -> None:
+    book = Book()
+    book.hears(200, "canceling")
+    action = book.life.next(book.now)
+    assert isinstance(action, SendTrace)
+    assert action.data.endswith(b" 00O ERROR: Job failed: canceled before it started\n")
+    book.hears(202, "canceling")
+    action = book.life.next(book.now)
+    assert isinstance(action, SendFinal)
+    assert (action.state, action.failure_reason) == ("failed", "unknown_failure")
+    book.hears(200, "canceled")
+    book.does(Forget())
+
+
+def test_the_first_bytes_go_at_once_the_next_ones_at_the_servers_interval() -> None:
+    book = started()
+    book.life.log(0, b"one")
+    book.does(SendTrace(0, b"one"))
+    book.hears(202, interval_seconds=5.0)
+    book.life.log(3, b"two")
+    book.waits(5)
+    book.passes(5)
+    book.does(SendTrace(3, b"two"))
+
+
+def test_a_full_chunk_and_the_last_bytes_do_not_wait() -> None:
+    book = started()
+    book.life.log(0, b"one")
+    book.hears(202, interval_seconds=60.0)
+    book.life.log(3, b"x" * CHUNK_BYTES)
+    book.does(SendTrace(3, b"x" * CHUNK_BYTES))
+    book.hears(202)
+    end = 3 + CHUNK_BYTES
+    book.life.log(end, b"last")
+    book.life.ended(success(log_bytes=end + 4, results=0), book.now)
+    book.does(SendTrace(end, b"last"))
+
+
+def test_too_much_waiting_asks_the_agent_to_pause_and_goes_on_when_there_is_room() -> None:
+    book = started()
+    book.life.log(0, b"x" * (HIGH_BYTES + 1))
+    assert book.life.is_overfull
+    book.life.unsubscribed()
+    for _ in range(2):
+        assert isinstance(book.life.next(book.now), SendTrace)
+        book.hears(202)
+    book.does(Subscribe())
+    assert book.life.position == (HIGH_BYTES + 1, 1)
+
+
+def test_a_server_that_stands_elsewhere_is_believed() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(416, size=6)
+    book.does(SendTrace(6, LOG[6:]))
+
+
+def test_a_server_that_lost_bytes_gets_them_from_the_agent_again() -> None:
+    book = Book(Record(phase=Phase.STARTED, log_offset=6, log_crc=zlib.crc32(LOG[:6])))
+    book.life.subscribed()
+    book.life.log(6, LOG[6:])
+    book.hears(416, size=None)
+    book.does(Subscribe())
+    assert book.life.position == (0, 1)
+
+
+def test_a_server_that_repeats_itself_is_asked_with_growing_waits() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(416, size=0)
+    assert isinstance(book.life.next(book.now), Wait)
+
+
+def test_silence_is_broken_with_size_and_checksum() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(202)
+    book.waits(30)
+    book.passes(30)
+    book.does(KeepAlive(len(LOG), CRC))
+    book.hears(200)
+    book.waits(30)
+
+
+def test_while_the_server_is_away_waits_grow_and_nothing_is_lost() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    waits = []
+    for _ in range(12):
+        book.hears_nothing()
+        action = book.life.next(book.now)
+        assert isinstance(action, Wait)
+        waits.append(action.until - book.now)
+        book.now = action.until
+    assert waits == sorted(waits)
+    assert waits[-1] == 30
+    book.does(SendTrace(0, LOG))
+
+
+def test_canceling_tells_the_agent_once_even_across_processes() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(202, "canceling")
+    book.does(CancelSteps())
+    book.life.cancel_told()
+    book.waits(30)
+    again = Book(book.life.record)
+    again.life.subscribed()
+    again.passes(30)
+    again.hears(200, "canceling")
+    again.waits(30)
+
+
+@pytest.mark.parametrize(("status", "job_status"), [(403, ""), (202, "canceled"), (202, "failed")])
+def test_an_aborted_job_is_closed_at_once(status: int, job_status: str) -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(status, job_status)
+    book.does(Close())
+    assert book.life.record.phase is Phase.OVER
+
+
+def test_the_final_state_is_offered_until_the_server_takes_it() -> None:
+    book = Book(Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
+    book.does(final())
+    book.hears(202, interval_seconds=7.0)
+    book.waits(7)
+    book.passes(7)
+    book.hears(500)
+    book.passes(60)
+    book.hears(400)
+    book.passes(60)
+    book.does(final())
+    book.hears(200, "success")
+    book.does(Close())
+
+
+def test_a_bad_checksum_sends_the_whole_log_again() -> None:
+    book = Book(Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
+    book.hears(412)
+    book.does(Subscribe())
+    assert book.life.position == (0, 2)
+    book.life.subscribed()
+    book.life.log(0, LOG)
+    book.life.ended(success(), book.now)
+    book.passes(3)
+    book.does(SendTrace(0, LOG))
+    book.hears(202)
+    book.does(final())
+
+
+def test_the_final_state_is_given_up_after_its_limit() -> None:
+    book = Book(
+        Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()), limits=Limits(ending=100)
+    )
+    book.hears_nothing()
+    book.passes(100)
+    book.hears_nothing()
+    book.does(Close())
+    assert "given up" in book.life.problem
+
+
+def test_a_failed_job_says_why_in_words_the_server_accepts() -> None:
+    outcome = success(state="failed", reason="job_canceled", exit_code=3, results=0)
+    record = Record(phase=Phase.ENDED, log_offset=len(LOG), outcome=outcome)
+    Book(record).does(final(state="failed", failure_reason="unknown_failure", exit_code=3))
+    Book(record, accepted_reasons=["job_canceled"]).does(
+        final(state="failed", failure_reason="job_canceled", exit_code=3)
+    )
+
+
+def test_a_job_that_the_agent_lost_fails_with_the_cause_behind_its_log() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.life.unknown(book.now)
+    action = book.life.next(book.now)
+    assert isinstance(action, SendTrace)
+    assert action.data.startswith(LOG)
+    assert b"ERROR: Job failed (system failure): the agent lost the job" in action.data
+    book.hears(202)
+    action = book.life.next(book.now)
+    assert isinstance(action, SendFinal)
+    assert (action.state, action.failure_reason) == ("failed", "runner_system_failure")
+
+
+def test_the_managers_own_line_is_sent_once_across_processes() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.life.unknown(book.now)
+    before = Book(book.life.record)
+    first = before.life.next(before.now)
+    assert isinstance(first, SendTrace)
+    assert first.start == 0  # what had not been sent is gone with the process; the line still is
+    assert b"the agent lost the job" in first.data
+    book.hears(202)
+    after = Book(book.life.record)
+    assert isinstance(after.life.next(after.now), SendFinal)
+
+
+def test_the_managers_own_line_never_overwrites_what_the_server_has() -> None:
+    """The process died after bytes were sent and before it knew; then the agent lost the job."""
+    book = Book(Record(phase=Phase.STARTED))
+    book.life.unknown(book.now)
+    first = book.life.next(book.now)
+    assert isinstance(first, SendTrace)
+    book.hears(416, size=11)
+    book.does(SendTrace(11, first.data))
+    again = Book(book.life.record)
+    again.does(SendTrace(11, first.data))
+    again.hears(416, size=11 + len(first.data))  # it had arrived
+    assert isinstance(again.life.next(again.now), SendFinal)
+
+
+def test_an_agent_that_stays_away_loses_its_jobs_after_the_limit() -> None:
+    book = started(limits=Limits(agent=100))
+    book.life.agent_failed("no such file", book.now)
+    book.passes(99)
+    book.life.agent_failed("no such file", book.now)
+    assert book.life.phase is Phase.STARTED
+    book.passes(2)
+    book.life.agent_failed("no such file", book.now)
+    assert book.life.outcome is not None
+    assert "no such file" in book.life.outcome.message
+
+
+def test_an_agent_that_comes_back_loses_nothing() -> None:
+    book = started(limits=Limits(agent=100))
+    book.life.agent_failed("refused", book.now)
+    book.passes(99)
+    book.life.agent_is_back()
+    book.passes(99)
+    book.life.agent_failed("refused", book.now)
+    assert book.life.phase is Phase.STARTED
+
+
+def test_a_start_that_failed_is_tried_again_and_the_server_hears_of_us_meanwhile() -> None:
+    book = Book(Record(phase=Phase.ACKNOWLEDGED))
+    for _ in range(9):
+        book.life.agent_failed("refused", book.now)
+    book.passes(30)
+    book.life.agent_failed("refused", book.now)
+    book.does(KeepAlive(0, "crc32:00000000"))
+    book.hears(200)
+    book.waits(30)
+    book.passes(30)
+    book.does(Start())
+
+
+def test_a_server_without_results_endpoint_gets_none() -> None:
+    book = started()
+    book.life.result(1, b"{}")
+    book.hears(404, "")
+    book.waits(30)
+    book.life.ended(success(log_bytes=0, checksum="crc32:00000000"), book.now)
+    assert isinstance(book.life.next(book.now), SendFinal)
+
+
+def test_results_follow_the_servers_next_number() -> None:
+    book = started()
+    for seq in (1, 2, 3):
+        book.life.result(seq, b"%d" % seq)
+    book.hears(409, next_seq=3)
+    book.does(SendResults(3, (b"3",)))
+    book.hears(409, next_seq=2)
+    book.does(Subscribe())
+    assert book.life.position == (0, 2)
+
+
+def test_an_end_that_came_with_bytes_missing_is_read_again_and_then_believed() -> None:
+    book = started()
+    book.life.log(0, LOG[:4])
+    book.life.ended(success(results=0), book.now)
+    for _ in range(4):
+        book.does(Subscribe())
+        book.life.subscribed()
+        book.life.ended(success(results=0), book.now)
+    book.does(SendTrace(0, LOG[:4]))
+    book.hears(202)
+    book.does(final())
+
+
+def test_an_end_that_is_older_than_the_subscription_loses_nothing() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.hears(202)
+    book.life.log(len(LOG), b"more")
+    book.passes(3)
+    book.hears(416, size=6)
+    book.does(Subscribe())
+    book.life.subscribed()
+    book.life.ended(success(log_bytes=len(LOG) + 4, results=0), book.now)
+    book.does(Subscribe())
+    book.life.subscribed()
+    book.life.log(6, LOG[6:] + b"more")
+    book.does(SendTrace(6, LOG[6:] + b"more"))
+
+
+def test_a_trace_that_is_not_found_at_the_end_does_not_keep_the_job() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.life.ended(success(results=0), book.now)
+    book.hears(404, "")
+    book.does(final())
+
+
+def test_closing_an_agent_that_stays_away_is_given_up() -> None:
+    book = Book(Record(phase=Phase.OVER), limits=Limits(agent=100))
+    book.does(Close())
+    book.life.agent_failed("refused", book.now)
+    book.passes(100)
+    book.life.agent_failed("refused", book.now)
+    book.does(Forget())
+
+
+def test_a_job_of_a_dead_process_goes_on_from_its_record() -> None:
+    Book(Record(phase=Phase.RECEIVED)).does(Acknowledge())
+    Book(Record(phase=Phase.ACKNOWLEDGED)).does(Start())
+    book = Book(Record(phase=Phase.STARTED, log_offset=6, result_seq=4))
+    book.does(Subscribe())
+    assert book.life.position == (6, 4)
+    unsent = Book(Record(phase=Phase.ENDED, log_offset=6, result_seq=2, outcome=success()))
+    unsent.does(Subscribe())
+    unsent.life.unknown(unsent.now)
+    unsent.does(final())
+    Book(Record(phase=Phase.OVER)).does(Close())
+
+
+def test_failing_twice_keeps_the_first_cause() -> None:
+    book = started()
+    book.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "first", book.now)
+    book.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "second", book.now)
+    assert book.life.outcome is not None
+    assert book.life.outcome.message == "first"
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_every_life_ends_once_server_and_agent_answer(data: st.DataObject) -> None:
+    """From any mess of answers and events, good answers lead to the end, and nothing starts unconfirmed."""
+    book = Book(limits=Limits(agent=1e9, ending=1e9, acknowledge=1e9))
+    confirmed = False
+    for step in range(200):
+        calm = step > 60
+        action = book.life.next(book.now)
+        match action:
+            case Forget():
+                return
+            case Wait():
+                assert action.until > book.now
+                book.now = action.until
+            case Start():
+                assert confirmed
+                if calm or data.draw(st.booleans()):
+                    book.life.started()
+                else:
+                    book.life.agent_failed("away", book.now)
+            case Subscribe():
+                book.life.subscribed()
+                offset, seq = book.life.position
+                book.life.log(offset, LOG[offset:])
+                if seq == 1:
+                    book.life.result(1, b"{}")
+                if calm or data.draw(st.booleans()):
+                    book.life.ended(success(), book.now)
+            case CancelSteps():
+                book.life.cancel_told()
+            case Close():
+                book.life.closed()
+            case Acknowledge() | SendTrace() | SendResults() | KeepAlive() | SendFinal():
+                good = 202 if isinstance(action, SendTrace) else 200
+                status = good if calm else data.draw(st.sampled_from([good, 202, 400, 404, 409, 412, 416, 500]))
+                word = "running" if calm else data.draw(st.sampled_from(["running", "", "canceling"]))
+                confirmed = confirmed or (isinstance(action, Acknowledge) and status == 200)
+                size = None if calm else data.draw(st.none() | st.integers(0, len(LOG)))
+                book.life.replied(action, JobReply(status=status, job_status=word, size=size), book.now)
+        if calm and book.life.phase is Phase.STARTED and isinstance(action, Wait):
+            book.life.ended(success(), book.now)
+    raise AssertionError("the job never ended")

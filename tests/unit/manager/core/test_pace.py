@@ -1,0 +1,43 @@
+"""How soon to ask again."""
+
+from remuda.manager.core.pace import Pace
+
+
+def test_after_a_job_the_next_is_asked_for_at_once_unless_the_interval_is_strict() -> None:
+    assert Pace(check_interval_seconds=3).after(201, took_seconds=0.1)[1] == 0
+    assert Pace(check_interval_seconds=3, strict=True).after(201, took_seconds=1)[1] == 2
+
+
+def test_a_held_answer_is_followed_at_once() -> None:
+    assert Pace(check_interval_seconds=3).after(204, took_seconds=50)[1] == 0
+
+
+def test_the_first_quick_answer_only_brings_the_cursor_the_next_ones_wait() -> None:
+    pace, wait = Pace(check_interval_seconds=3).after(204, took_seconds=0.01)
+    assert wait == 0
+    pace, wait = pace.after(204, took_seconds=0.5)
+    assert wait == 2.5
+    pace, wait = pace.after(204, took_seconds=50)
+    assert (wait, pace.quick) == (0, 0)
+
+
+def test_a_request_that_may_not_be_held_leaves_room_for_others() -> None:
+    assert Pace(check_interval_seconds=3).after(204, took_seconds=0, may_hold=False)[1] == 3
+
+
+def test_refusals_wait_shortly_and_ever_longer_up_to_a_minute() -> None:
+    pace, waits = Pace(check_interval_seconds=3), []
+    for _ in range(10):
+        pace, wait = pace.after(403, took_seconds=0)
+        waits.append(wait)
+    assert waits[:3] == [1, 2, 4]
+    assert waits[-1] == 60
+    pace, _ = pace.after(204, took_seconds=50)
+    assert pace.refusals == 0
+
+
+def test_troubles_wait_too() -> None:
+    pace, first = Pace(check_interval_seconds=3).after(None, took_seconds=0)
+    pace, second = pace.after(503, took_seconds=0)
+    assert 0 < first < second
+    assert pace.after(409, took_seconds=1)[1] == 2

@@ -1,0 +1,49 @@
+"""Slots are counted per runner and in all, and numbers are never shared."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.manager.core.slots import Slot, Slots
+
+
+def test_the_lowest_free_number_is_taken() -> None:
+    slots = Slots(concurrent=10, limits={})
+    assert [slots.reserve("a"), slots.reserve("a"), slots.reserve("b")] == [Slot("a", 0), Slot("a", 1), Slot("b", 0)]
+    slots.release(Slot("a", 0))
+    slots.release(Slot("a", 0))
+    assert slots.reserve("a") == Slot("a", 0)
+
+
+def test_there_is_no_room_beyond_concurrent_and_limit() -> None:
+    slots = Slots(concurrent=3, limits={"a": 1})
+    assert slots.reserve("a")
+    assert slots.reserve("a") is None
+    assert slots.reserve("b")
+    assert slots.reserve("b")
+    assert slots.reserve("b") is None
+    assert slots.free == 0
+
+
+def test_jobs_of_an_earlier_process_keep_their_slots_even_beyond_a_lowered_limit() -> None:
+    slots = Slots(concurrent=1, limits={})
+    slots.adopt(Slot("a", 0))
+    slots.adopt(Slot("a", 2))
+    assert slots.free == 0
+    assert slots.reserve("a") is None
+
+
+@given(st.lists(st.sampled_from(["reserve a", "reserve b", "release"])), st.integers(1, 4), st.integers(0, 3))
+def test_no_two_hold_the_same_slot(moves: list[str], concurrent: int, limit: int) -> None:
+    slots = Slots(concurrent=concurrent, limits={"a": limit})
+    held: list[Slot] = []
+    for move in moves:
+        if move == "release":
+            if held:
+                slots.release(held.pop(0))
+            continue
+        slot = slots.reserve(move[-1])
+        if slot is not None:
+            assert slot not in held
+            held.append(slot)
+        assert len(held) == concurrent - slots.free <= concurrent
+        assert not limit or sum(one.runner == "a" for one in held) <= limit
