@@ -213,7 +213,8 @@ class Projects:
     async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str) -> None:
         new = self._new_pipeline(project, ref, sha, source="push", before_sha=before_sha)
         commit = await self.repos.commit(project.repo_path, sha)
-        skip = self.repos.wants_no_pipeline(project.repo_path, sha) or _SKIP.search(commit.message if commit else "")
+        said = commit.message if commit else ""
+        skip = self.repos.wants_no_pipeline(project.repo_path, ref, sha) or _SKIP.search(said)
         jobs: Sequence[NewJob] = ()
         try:
             found = await self._jobs(project, sha)
@@ -228,6 +229,7 @@ class Projects:
             else:
                 jobs = found
         await self._add(project, new, jobs, sees=(ref, sha))
+        self.repos.forget_wish(project.repo_path, ref, sha)
 
     async def create_pipeline(self, project: Project, ref: str, variables: Mapping[str, str]) -> Pipeline:
         """Start a pipeline for a branch or tag because somebody asks; InvalidError when there is nothing to run."""

@@ -9,8 +9,10 @@ stands behind `--end-of-options`.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +41,7 @@ _SETTINGS = {
     "gc.auto": "0",
 }
 
-# Leaves a file named after each pushed commit, so that the wish survives the death of the cell.
+# Leaves a folder named after each pushed commit and ref, so that the wish survives the death of the cell.
 _PRE_RECEIVE = """#!/bin/sh
 skip=
 i=0
@@ -50,7 +52,7 @@ while [ "$i" -lt "${GIT_PUSH_OPTION_COUNT:-0}" ]; do
 done
 while read -r old new ref; do
   if [ "$skip" ]; then
-    mkdir -p "$GIT_DIR/ci-skip" && : >"$GIT_DIR/ci-skip/$new" || exit 1
+    mkdir -p "$GIT_DIR/ci-skip/$new/$ref" || exit 1
   fi
 done
 """
@@ -131,7 +133,8 @@ class GitRepos:
         kinds = "%(refname)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
         out = await self._git("for-each-ref", f"--format={kinds}", "refs/heads", "refs/tags", repo=repo)
         found = {}
-        for line in out.decode(errors="replace").splitlines():
+        # Not splitlines: a ref's name may hold what else counts as the end of a line in Unicode.
+        for line in out.decode(errors="replace").split("\n")[:-1]:
             ref, kind, sha, inner_kind, inner_sha = line.split("\0")
             if kind == "commit":
                 found[ref] = sha
@@ -179,12 +182,19 @@ class GitRepos:
         """Let a ref lead to a commit."""
         await self._git("update-ref", ref, sha, repo=repo)
 
-    def wants_no_pipeline(self, repo: str, sha: str) -> bool:
-        """Whether the push that brought this commit said so."""
-        return (self.path(repo) / "ci-skip" / sha).exists()
+    def wants_no_pipeline(self, repo: str, ref: str, sha: str) -> bool:
+        """Whether the push that brought this commit to this ref said so."""
+        return (self.path(repo) / "ci-skip" / sha / ref).is_dir()
+
+    def forget_wish(self, repo: str, ref: str, sha: str) -> None:
+        """The wish was met; the same commit pushed there again is looked at anew."""
+        with contextlib.suppress(OSError):
+            os.removedirs(self.path(repo) / "ci-skip" / sha / ref)
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
+        if "\0" in path:
+            return None
         process = await self._start("cat-file", "blob", f"{sha}:{path}", repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -196,7 +206,7 @@ class GitRepos:
                         raise TooLargeError(f"{path} is larger than {limit_bytes} bytes")
                 code = await process.wait()
         finally:
-            await _end(process)
+            await end_git(process)
         return bytes(content) if code == 0 else None
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
@@ -266,7 +276,7 @@ class GitRepos:
         except TimeoutError:
             raise GitError(f"git {args[0]} took longer than {DEADLINE_SECONDS} s") from None
         finally:
-            await _end(process)
+            await end_git(process)
 
     async def _start(self, *args: str, repo: str | None = None, with_input: bool = False) -> asyncio.subprocess.Process:
         where = ("--git-dir", str(self.path(repo))) if repo else ("-C", str(self.root))
@@ -283,15 +293,27 @@ async def spawn_git(*args: str, environment: Mapping[str, str], with_input: bool
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            # A group of its own: git starts helpers, and they end with it.
+            start_new_session=True,
         )
     except OSError as error:
         raise StoreError(f"cannot start git: {error}") from error
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
+async def end_git(process: asyncio.subprocess.Process) -> None:
+    """Leave nothing of it behind; one that has ended by itself is left alone."""
+    if process.returncode is not None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    kill_git(process)
+    await process.wait()
+
+
+def kill_git(process: asyncio.subprocess.Process) -> None:
+    """End it and its helpers now."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure(command: str, err: bytes) -> CellError:

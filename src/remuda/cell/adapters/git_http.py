@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from remuda.cell.adapters.git import GitRepos, spawn_git
+from remuda.cell.adapters.git import GitRepos, end_git, kill_git, spawn_git
 from remuda.cell.errors import StoreError
 
 DEADLINE_SECONDS = 3600
@@ -89,9 +89,7 @@ async def serve(
             feeding.cancel()
         return said.result()
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_git(process)
 
 
 async def _feed(
@@ -112,7 +110,7 @@ async def _feed(
     process.stdin.close()
     if abandoned is not None:
         await abandoned()
-        process.kill()
+        kill_git(process)
 
 
 async def _tail(stream: asyncio.StreamReader) -> str:

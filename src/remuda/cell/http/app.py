@@ -35,7 +35,7 @@ from remuda.cell.http import (
     variables,
 )
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal
+from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
 from remuda.telemetry.logs import logger
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
@@ -78,10 +78,8 @@ class CellApp:
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
         try:
             await self._serve(scope, receive, exchange, shown_id)
-        except ClientGoneError:
-            exchange.status = _CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - the last place where an error can be turned into an answer
-            await self._refuse(error, scope, receive, exchange)
+            await self._refuse(unwrapped(error), scope, receive, exchange)
         finally:
             route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
             seconds = self._edge.clock.monotonic() - began
@@ -112,6 +110,9 @@ class CellApp:
             await self._router(scope, receive, exchange.send)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        if isinstance(error, ClientGoneError):
+            exchange.status = _CLIENT_GONE
+            return
         answer = refusal(error)
         if isinstance(error, HTTPException):
             answer = ApiError(error.status_code, {"error": f"{error.status_code} {error.detail}"})

@@ -84,10 +84,15 @@ def unavailable(reason: str) -> ApiError:
     return ApiError(503, {"message": message}, Retry_After=str(RETRY_AFTER_SECONDS))
 
 
-def refusal(error: BaseException) -> ApiError | None:
-    """The answer to an error; None when it is nothing the caller did or could wait for."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+def unwrapped(error: Exception) -> Exception:
+    """The one error that a group of tasks ended with; the group itself when there are several."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
+    return error
+
+
+def refusal(error: Exception) -> ApiError | None:
+    """The answer to an error; None when it is nothing the caller did or could wait for."""
     match error:
         case ApiError():
             return error

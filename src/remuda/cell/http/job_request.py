@@ -17,7 +17,7 @@ from remuda.cell.dispatch import Handout, NoJob
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body, decode
 from remuda.cell.http.edge import Edge
-from remuda.cell.http.errors import json_answer, no_content
+from remuda.cell.http.errors import ClientGoneError, json_answer, no_content
 from remuda.model.runner import RunnerType
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import RequestJob
@@ -39,26 +39,24 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")
         outcome = await edge.dispatch.request_job(runner, message, request_id=shown_id, ip=ip, gone=gone)
-        if isinstance(outcome, Handout):
-            await edge.projects.ensure_commit(outcome.job)
         watching.cancel()
     match outcome:
         case NoJob():
             await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
         case Handout():
-            if gone.is_set():
-                await edge.dispatch.release(outcome.job)
-                return
-            edge.metrics.queue_seconds.labels(str(runner.type is RunnerType.INSTANCE).lower()).observe(
-                max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
-            )
-            headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
             try:
+                await edge.projects.ensure_commit(outcome.job)
+                if gone.is_set():
+                    raise ClientGoneError
+                headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
                 await json_answer(outcome.payload, 201, headers)(scope, receive, send)
             except Exception:
                 _log.warning("a job could not be delivered", job=outcome.job.id)
                 await edge.dispatch.release(outcome.job)
                 raise
+            edge.metrics.queue_seconds.labels(str(runner.type is RunnerType.INSTANCE).lower()).observe(
+                max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
+            )
 
 
 def _decoded(scope: Scope, raw: bytes) -> RequestJob:

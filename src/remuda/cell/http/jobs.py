@@ -84,7 +84,7 @@ async def _page(
         pipeline_id=pipeline.id if pipeline else None,
         states=scope_of(request),
         # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
-        with_retried=pipeline is None or request.query_params.get("include_retried") == "true",
+        with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
     )
     return page_answer(request, await describe(edge, found), total, page)
 

@@ -30,7 +30,7 @@ class FilePart:
         self.filename = ""
         self._limit_bytes = limit_bytes
         self._found: list[bytes] = []
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
         self._in_file = self._ended = False
         self._files = 0
@@ -82,11 +82,11 @@ class FilePart:
         self._value += data[start:end]
 
     def _on_header_end(self) -> None:
-        self._headers[self._field.decode("latin-1").lower()] = self._value.decode("utf-8", "replace")
+        self._headers[self._field.lower()] = self._value
         self._field = self._value = b""
 
     def _on_headers_finished(self) -> None:
-        _, options = parse_options_header(self._headers.get("content-disposition", ""))
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._in_file = options.get(b"name") == b"file"
         if self._in_file:
             self._files += 1

@@ -5,6 +5,7 @@ may send anything again; one that comes too early is answered with the number th
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -45,18 +46,25 @@ async def show(edge: Edge, request: Request) -> Response:
 
 
 def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
-    """How long each step took, from the results that say that a step has ended."""
-    times = []
-    for result in results:
-        if not isinstance(result, dict) or "status" not in result:
-            continue
-        began, ended = result.get("started_at"), result.get("ended_at")
-        seconds = result.get("seconds")
-        if isinstance(began, int | float) and isinstance(ended, int | float):
-            seconds = round(ended - began, 6)
-        name = result.get("name") or result.get("step")
-        times.append({"name": name, "status": result["status"], "seconds": seconds})
-    return times
+    """How long each step took, from the events that say that one has finished."""
+    return [
+        {
+            "name": result.get("name"),
+            "status": result.get("status"),
+            "seconds": _seconds(result.get("started_at"), result.get("finished_at")),
+        }
+        for result in results
+        if isinstance(result, dict) and result.get("event") == "finished"
+    ]
+
+
+def _seconds(began: object, ended: object) -> float | None:
+    """The time between two stamps; None when the agent did not send two that can be read."""
+    try:
+        took = datetime.fromisoformat(str(ended)) - datetime.fromisoformat(str(began))
+    except (ValueError, TypeError):
+        return None
+    return max(round(took.total_seconds(), 6), 0.0)
 
 
 ENDPOINTS = (

@@ -1,0 +1,197 @@
+"""A real cell on loopback, in a thread of the test's process, and a runner of a few lines that works against it.
+
+For tests of the cell's edge: sockets, git and the stores are real, only the process is shared. Tests that kill
+processes use `remuda.testing.lab`.
+"""
+
+import asyncio
+import http.client
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from remuda.cell.service import CellService
+from remuda.cell.settings import CellSettings
+
+ADMIN_TOKEN = "glpat-served-cell-administrator"
+_START_SECONDS = 20
+_STOP_SECONDS = 20
+
+
+class Answer:
+    """What came back."""
+
+    def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.body[:300]!r}>"
+
+
+class ServedCell:
+    """A cell that serves while the `with` block runs."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 5}
+        self.settings = CellSettings(**(defaults | settings))
+        self.service = CellService(self.settings)
+        self.url = ""
+        self.token = self.settings.admin_token or ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._served = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="served-cell", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._served.wait(_START_SECONDS), "the cell did not start"
+        if self._failure is not None:
+            raise self._failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ask it to stop and wait until it has."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_STOP_SECONDS)
+        assert not self._thread.is_alive(), "the cell did not stop"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - raised again in the test's thread
+            self._failure = error
+        finally:
+            self._served.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def ready(url: str) -> None:
+            self.url = url
+            self.token = self.token or self.service.admin_token_generated or ""
+            self._served.set()
+
+        await self.service.run(self._stop, ready=ready)
+
+    def connect(self, seconds: float = 30) -> http.client.HTTPConnection:
+        """A plain connection."""
+        address = urlsplit(self.url)
+        assert address.hostname
+        return http.client.HTTPConnection(address.hostname, address.port, timeout=seconds)
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request as it is; a value becomes JSON. Header names are written with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
+            body = json.dumps(body).encode()
+            named.setdefault("Content-Type", "application/json")
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, named, encode_chunked=hasattr(body, "__next__"))
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def api(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request of the administrator's below /api/v4."""
+        return self.send(method, f"/api/v4{path}", body, **({"PRIVATE_TOKEN": self.token} | headers))
+
+    def new_project(self, name: str, pipeline_file: str = "", **files: str) -> int:
+        """A project with one commit, if there is something to commit."""
+        made = self.api("POST", "/projects", {"name": name})
+        assert made.status == 201, made
+        project_id = int(made.json()["id"])
+        if pipeline_file:
+            files[".gitlab-ci.yml"] = pipeline_file
+        if files:
+            actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
+            body = {"branch": "main", "commit_message": "First commit", "actions": actions}
+            committed = self.api("POST", f"/projects/{project_id}/repository/commits", body)
+            assert committed.status == 201, committed
+        return project_id
+
+    def new_runner(self, **settings: Any) -> "ScriptedRunner":
+        """A runner for all projects."""
+        made = self.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
+        assert made.status == 201, made
+        return ScriptedRunner(self, made.json()["token"])
+
+
+class ScriptedRunner:
+    """Speaks the Runner API as the contract says; every answer is the test's to judge."""
+
+    def __init__(self, cell: ServedCell, token: str) -> None:
+        self.cell = cell
+        self.token = token
+        self.cursor: str | None = None
+
+    def ask(self, *, request_id: str = "", hold: bool = False, **more: Any) -> Answer:
+        """POST /jobs/request."""
+        body = {"token": self.token, "system_id": "s_0123456789ab", **more}
+        if hold:
+            body["last_update"] = self.cursor or "0"
+        headers = {"RUNNER_TOKEN": self.token, "X_Request_Id": request_id or secrets.token_hex(16)}
+        answer = self.cell.send("POST", "/api/v4/jobs/request", body, **headers)
+        self.cursor = answer.headers.get("X-GitLab-Last-Update") or self.cursor
+        return answer
+
+    def take(self, **more: Any) -> dict[str, Any]:
+        """A job that must be there."""
+        answer = self.ask(**more)
+        assert answer.status == 201, answer
+        job: dict[str, Any] = answer.json()
+        return job
+
+    def put(self, job: Mapping[str, Any], state: str, **more: Any) -> Answer:
+        """PUT /jobs/:id."""
+        body = {"token": job["token"], "state": state, **more}
+        return self.cell.send("PUT", f"/api/v4/jobs/{job['id']}", body, JOB_TOKEN=job["token"])
+
+    def patch(self, job: Mapping[str, Any], start: int, data: bytes) -> Answer:
+        """PATCH /jobs/:id/trace."""
+        return self.cell.send(
+            "PATCH",
+            f"/api/v4/jobs/{job['id']}/trace?debug_trace=false",
+            data,
+            JOB_TOKEN=job["token"],
+            Content_Range=f"{start}-{start + len(data) - 1}",
+            Content_Type="text/plain",
+        )
+
+    def upload(
+        self, job: Mapping[str, Any], content: bytes, *, filename: str = "artifacts.zip", query: str = ""
+    ) -> Answer:
+        """POST /jobs/:id/artifacts, chunked and in pieces as a runner does it."""
+        boundary = "1234567890boundary"
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        ).encode()
+        whole = head + content + f"\r\n--{boundary}--\r\n".encode()
+        pieces = (whole[at : at + 50_000] for at in range(0, len(whole), 50_000))
+        return self.cell.send(
+            "POST",
+            f"/api/v4/jobs/{job['id']}/artifacts{query}",
+            pieces,
+            JOB_TOKEN=job["token"],
+            Content_Type=f"multipart/form-data; boundary={boundary}",
+        )
+
+    def download(self, job: Mapping[str, Any], of: int) -> Answer:
+        """GET /jobs/:id/artifacts with a job's token."""
+        return self.cell.send("GET", f"/api/v4/jobs/{of}/artifacts?direct_download=true", JOB_TOKEN=job["token"])

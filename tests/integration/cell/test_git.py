@@ -1,0 +1,265 @@
+"""git itself clones, fetches and pushes; what it pushes starts pipelines."""
+
+import os
+import socket
+import subprocess
+import time
+import zlib
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+PIPELINE = "only:\n  script: [echo hello]\n"
+
+
+class Clone:
+    """A working copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, *args: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_AUTHOR_NAME": "A. Person",
+            "GIT_AUTHOR_EMAIL": "person@example.com",
+            "GIT_COMMITTER_NAME": "A. Person",
+            "GIT_COMMITTER_EMAIL": "person@example.com",
+        }
+        done = subprocess.run(
+            ["git", *args], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode == 0) is ok, done.stderr
+        return done
+
+    def commit(self, message: str = "Change", **files: str) -> str:
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+        self.run("add", "-A")
+        self.run("commit", "--quiet", "--allow-empty", "-m", message)
+        return self.run("rev-parse", "HEAD").stdout.strip()
+
+
+def address(cell: ServedCell, project: str, password: str, user: str = "oauth2") -> str:
+    return f"{cell.url.replace('://', f'://{user}:{password}@')}/{project}.git"
+
+
+@pytest.fixture
+def clone(cell: ServedCell, tmp_path: Path) -> Clone:
+    """An empty working copy whose origin is an empty project `root/app`."""
+    cell.new_project("app")
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    clone.run("remote", "add", "origin", address(cell, "root/app", cell.token))
+    return clone
+
+
+def pipelines(cell: ServedCell, project: str = "root%2Fapp") -> list[dict[str, object]]:
+    found: list[dict[str, object]] = cell.api("GET", f"/projects/{project}/pipelines").json()
+    return found
+
+
+def test_a_push_starts_a_pipeline_for_each_ref(cell: ServedCell, clone: Clone) -> None:
+    first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    [pipeline] = pipelines(cell)
+    assert (pipeline["sha"], pipeline["ref"], pipeline["source"]) == (first, "main", "push")
+    clone.run("tag", "-a", "v1", "-m", "one")
+    clone.run("push", "--quiet", "origin", "v1", "main:feature")
+    assert sorted(str(one["ref"]) for one in pipelines(cell)) == ["feature", "main", "v1"]
+    assert all(one["sha"] == first for one in pipelines(cell))
+    clone.run("push", "--quiet", "origin", "main")
+    clone.run("push", "--quiet", "origin", ":feature")
+    assert len(pipelines(cell)) == 3
+    clone.run("push", "--quiet", "origin", "main:feature")
+    assert len(pipelines(cell)) == 4, "a branch that was deleted is new again"
+
+
+def test_before_and_force(cell: ServedCell, clone: Clone) -> None:
+    first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    clone.run("commit", "--quiet", "--amend", "-m", "Another")
+    clone.run("push", "--quiet", "--force", "origin", "main")
+    newest = cell.api("GET", f"/projects/root%2Fapp/pipelines/{pipelines(cell)[0]['id']}").json()
+    assert newest["before_sha"] == first
+    assert newest["sha"] != first
+
+
+def test_pushes_that_start_nothing(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(README="nothing")
+    clone.run("push", "--quiet", "origin", "main")
+    assert pipelines(cell) == []
+    clone.commit("No thanks [ci skip]", **{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    assert [one["status"] for one in pipelines(cell)] == ["skipped"]
+    clone.commit()
+    clone.run("push", "--quiet", "-o", "ci.skip", "origin", "main")
+    assert [one["status"] for one in pipelines(cell)] == ["skipped", "skipped"]
+    clone.run("push", "--quiet", "origin", "main:other")
+    assert [one["status"] for one in pipelines(cell)] == ["pending", "skipped", "skipped"], "the wish was for main"
+    clone.commit()
+    clone.run("push", "--quiet", "origin", "main")
+    assert [one["status"] for one in pipelines(cell)] == ["pending", "pending", "skipped", "skipped"]
+    [repo] = (cell.settings.data / "repos").glob("*/*.git")
+    assert not (repo / "ci-skip").exists()
+
+
+def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: ScriptedRunner, tmp_path: Path) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    wanted = clone.commit(file="content")
+    clone.run("push", "--quiet", "origin", "main")
+    job = runner.take()
+    git = job["git_info"]
+    assert git["sha"] == wanted
+    clone.run("commit", "--quiet", "--amend", "-m", "Moved on")
+    clone.run("push", "--quiet", "--force", "origin", "main")
+    build = Clone(tmp_path / "build")
+    build.run("init", "--quiet")
+    build.run("remote", "add", "origin", git["repo_url"])
+    build.run("fetch", "origin", *git["refspecs"], "--depth", "1", "--prune", "--quiet")
+    build.run("checkout", "-f", "-q", git["sha"])
+    assert (build.folder / "file").read_text() == "content"
+    assert cell.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}").json()["started_at"], "a fetch acknowledges"
+    build.commit(file="other")
+    assert "403" in build.run("push", "origin", "HEAD:main", ok=False).stderr
+    runner.put(job, "success")
+    build.run("fetch", "origin", ok=False)
+
+
+def test_who_may_not(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    cell.new_project("secret", PIPELINE)
+    job = runner.take()
+    path = "/info/refs?service=git-upload-pack"
+    nobody = cell.send("GET", f"/root/app.git{path}")
+    assert nobody.status == 401
+    assert nobody.headers["WWW-Authenticate"].startswith("Basic ")
+    assert cell.send("GET", f"/root/none.git{path}").status == 401
+    for user, password, project, ok in (
+        ("anyone", cell.token, "root/app", True),
+        ("anyone", cell.token, "ROOT/App", True),
+        ("anyone", cell.token, "root/none", False),
+        ("anyone", cell.token[:-1], "root/app", False),
+        ("gitlab-ci-token", job["token"], "root/app", True),
+        ("gitlab-ci-token", job["token"], "root/secret", False),
+        ("gitlab-ci-token", job["token"][:-3], "root/app", False),
+        ("gitlab-ci-token", cell.token, "root/app", False),
+        ("anyone", runner.token, "root/app", False),
+    ):
+        clone.run("ls-remote", address(cell, project, password, user), ok=ok)
+    dumb = cell.send("GET", "/root/app.git/info/refs", PRIVATE_TOKEN=cell.token)
+    assert dumb.status == 403
+    assert cell.send("GET", "/root/app.git/HEAD", PRIVATE_TOKEN=cell.token).status == 404
+    assert cell.send("GET", "/root/app.git/objects/info/packs", PRIVATE_TOKEN=cell.token).status == 404
+
+
+def test_the_cells_own_refs_cannot_be_pushed(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    refused = clone.run("push", "origin", "HEAD:refs/pipelines/1", "HEAD:refs/pipelines/77", ok=False)
+    assert "hidden ref" in refused.stderr
+    assert "refs/pipelines/1\n" in clone.run("ls-remote", "origin").stdout
+    assert "refs/pipelines/77" not in clone.run("ls-remote", "origin").stdout
+
+
+@pytest.mark.parametrize("version", ["0", "2"])
+def test_much_data_both_ways_chunked(cell: ServedCell, clone: Clone, tmp_path: Path, version: str) -> None:
+    (clone.folder / "big").write_bytes(os.urandom(5_000_000))
+    for number in range(300):
+        (clone.folder / f"file{number}").write_text(f"{number}\n" * number)
+    sha = clone.commit()
+    # A body beyond the buffer is sent chunked; many wanted refs make the request for them gzip'd.
+    clone.run("-c", "http.postBuffer=65536", "push", "--quiet", "origin", "main")
+    for number in range(60):
+        clone.run("update-ref", f"refs/heads/b{number}", clone.commit())
+    clone.run("push", "--quiet", "--all", "origin")
+    other = Clone(tmp_path / "other")
+    config = ("-c", f"protocol.version={version}")
+    other.run(*config, "clone", "--quiet", address(cell, "root/app", cell.token), "copy")
+    copied = Clone(other.folder / "copy")
+    assert copied.run("rev-parse", "origin/main~60").stdout.strip() == sha
+    assert (copied.folder / "big").read_bytes() == (clone.folder / "big").read_bytes()
+    clone.commit(late="x")
+    clone.run("push", "--quiet", "origin", "main")
+    copied.run(*config, "pull", "--quiet")
+    assert (copied.folder / "late").exists()
+
+
+def test_a_gzipped_request(cell: ServedCell, clone: Clone) -> None:
+    sha = clone.commit(file="x")
+    clone.run("push", "--quiet", "origin", "main")
+    want = f"want {sha} no-progress\n"
+    body = f"{len(want) + 4:04x}{want}00000009done\n".encode()
+    packed = zlib.compressobj(wbits=31)
+    answer = cell.send(
+        "POST",
+        "/root/app.git/git-upload-pack",
+        packed.compress(body) + packed.flush(),
+        PRIVATE_TOKEN=cell.token,
+        Content_Type="application/x-git-upload-pack-request",
+        Content_Encoding="gzip",
+    )
+    assert answer.status == 200
+    assert b"PACK" in answer.body
+
+
+def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    address = urlsplit(cell.url)
+    with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
+        caller.sendall(
+            b"POST /root/app.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n"
+            b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: 5000\r\n\r\n0094"
+            % cell.token.encode()
+        )
+        time.sleep(0.2)
+    deadline = time.monotonic() + 10
+    while b'route="/{path}.git/git-receive-pack",status="499"} 1.0' not in cell.send("GET", "/-/metrics").body:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    clone.commit()
+    clone.run("push", "--quiet", "origin", "main")
+    assert len(pipelines(cell)) == 2
+
+
+def test_strange_names(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    names = ["a\u2028b", "ünï/code", "a'b\"c$(d)", "x;y|z"]
+    clone.run("push", "--quiet", "origin", *[f"main:refs/heads/{name}" for name in names])
+    assert sorted(str(one["ref"]) for one in pipelines(cell)) == sorted(names)
+    quoted = quote(names[2], safe="")
+    assert cell.api("GET", f"/projects/root%2Fapp/repository/branches/{quoted}").json()["name"] == names[2]
+
+
+def test_another_default_branch(cell: ServedCell, clone: Clone, tmp_path: Path) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main:trunk")
+    assert cell.api("GET", "/projects/root%2Fapp").json()["default_branch"] == "trunk"
+    other = Clone(tmp_path / "other")
+    other.run("clone", "--quiet", address(cell, "root/app", cell.token), "copy")
+    assert (other.folder / "copy" / ".gitlab-ci.yml").exists()
+
+
+def test_a_push_that_nobody_acted_on_is_found_at_the_next_start(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell") as cell:
+        cell.new_project("app", PIPELINE)
+    [repo] = (tmp_path / "cell" / "repos").glob("*/*.git")
+    bare = Clone(tmp_path / "bare")
+    bare.run("clone", "--quiet", str(repo), "copy")
+    copy = Clone(bare.folder / "copy")
+    sha = copy.commit()
+    copy.run("push", "--quiet", "origin", "HEAD:main")
+    with ServedCell(tmp_path / "cell") as cell:
+        for _ in range(100):
+            if len(found := pipelines(cell)) == 2:
+                break
+        assert found[0]["sha"] == sha

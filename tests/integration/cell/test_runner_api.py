@@ -1,0 +1,375 @@
+"""The Runner API over real sockets: what a runner sends, twice, out of order, with wrong tokens, and what it gets."""
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from remuda.wire.routable import decode, encode
+
+ONE_JOB = "only:\n  script: [echo hello]\n"
+TWO_JOBS = "one:\n  script: [echo 1]\ntwo:\n  script: [echo 2]\n"
+
+
+def status_of(cell: ServedCell, project: int, job: int) -> str:
+    return str(cell.api("GET", f"/projects/{project}/jobs/{job}").json()["status"])
+
+
+class TestRunners:
+    def test_a_registration_token_makes_a_runner(self, cell: ServedCell) -> None:
+        shown = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token)
+        body = {"token": shown.json()["token"], "tag_list": "linux, docker", "run_untagged": False, "info": {"x": 1}}
+        made = cell.send("POST", "/api/v4/runners", body)
+        assert made.status == 201
+        assert made.headers["Content-Type"] == "application/json"
+        assert made.json()["id"] > 0
+        assert made.json()["token_expires_at"] is None
+        token = made.json()["token"]
+        assert token.startswith("glrtr-")
+        assert decode(token).cell_id == 1
+        found = cell.api("GET", f"/runners/{made.json()['id']}").json()
+        assert found["tag_list"] == ["linux", "docker"]
+        assert found["run_untagged"] is False
+        assert found["status"] == "never_contacted"
+
+    @pytest.mark.parametrize(
+        ("change", "status"),
+        [
+            ({"token": "GR1348941wrong"}, 403),
+            ({"token": ""}, 400),
+            ({"maximum_timeout": 5}, 400),
+            ({"run_untagged": False}, 400),
+            ({"tag_list": ["t"] * 3 + [str(n) for n in range(60)]}, 400),
+            ({"access_level": "nobody"}, 400),
+            ({"maximum_timeout": "soon"}, 400),
+        ],
+    )
+    def test_a_runner_that_cannot_be(self, cell: ServedCell, change: dict[str, object], status: int) -> None:
+        token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
+        refused = cell.send("POST", "/api/v4/runners", {"token": token, **change})
+        assert refused.status == status, refused
+        assert refused.headers["Content-Type"] == "application/json"
+        assert cell.api("GET", "/runners/all").json() == []
+
+    def test_verify_and_unregister_with_bodies_on_delete(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        body = {"token": runner.token, "system_id": "s_abc", "info": {"version": "17.9", "features": {"cache": True}}}
+        verified = cell.send("POST", "/api/v4/runners/verify", body, RUNNER_TOKEN=runner.token)
+        assert (verified.status, verified.headers["Content-Type"]) == (200, "application/json")
+        runner_id = verified.json()["id"]
+        assert verified.json() == {"id": runner_id, "token": runner.token, "token_expires_at": None}
+        [manager] = cell.api("GET", f"/runners/{runner_id}/managers").json()
+        assert (manager["system_id"], manager["version"], manager["status"]) == ("s_abc", "17.9", "online")
+        assert cell.send("DELETE", "/api/v4/runners/managers", {"token": runner.token}).status == 400
+        gone = {"token": runner.token, "system_id": "s_abc"}
+        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
+        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
+        assert cell.send("DELETE", "/api/v4/runners", {"token": runner.token}).status == 204
+        assert cell.send("POST", "/api/v4/runners/verify", body).status == 403
+        assert runner.ask().status == 403
+
+    def test_old_clients_send_forms(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("forms", ONE_JOB)
+        form = {"Content_Type": "application/x-www-form-urlencoded"}
+        body = f"token={runner.token}&info[name]=old&info[features][refspecs]=true".encode()
+        assert cell.send("POST", "/api/v4/runners/verify", body, **form).status == 200
+        job = cell.send("POST", "/api/v4/jobs/request", f"token={runner.token}".encode(), **form).json()
+        done = cell.send("PUT", f"/api/v4/jobs/{job['id']}", f"token={job['token']}&state=success".encode(), **form)
+        assert done.status == 200
+        assert status_of(cell, project, job["id"]) == "success"
+
+
+class TestRequest:
+    def test_a_job_is_handed_out_with_its_commit(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("hello", ONE_JOB)
+        answer = runner.ask(request_id="abc123")
+        assert answer.status == 201
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.headers["Gitlab-Ci-Builds-Polling"] == "yes"
+        assert answer.headers["X-Request-Id"] == "abc123"
+        assert answer.headers["X-Remuda-Cell"] == "1"
+        job = answer.json()
+        assert job["job_info"]["project_id"] == project
+        assert job["steps"][0]["script"] == ["echo hello"]
+        assert (
+            job["git_info"]["repo_url"]
+            == cell.url.replace("://", f"://gitlab-ci-token:{job['token']}@") + "/root/hello.git"
+        )
+        assert len(job["git_info"]["sha"]) == 40
+        assert status_of(cell, project, job["id"]) == "running"
+
+    def test_nothing_to_do(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        answer = runner.ask()
+        assert (answer.status, answer.body) == (204, b"")
+        assert answer.headers["X-GitLab-Last-Update"]
+        assert answer.headers["Gitlab-Ci-Builds-Polling"] == "yes"
+
+    @pytest.mark.parametrize(
+        ("body", "status"),
+        [
+            (b"", 400),
+            (b"{}", 400),
+            (b"[]", 400),
+            (b"{bad", 400),
+            (b"\xff\xfe", 400),
+            (b'{"token": 5}', 400),
+            (b'{"token": "nobody"}', 403),
+            (b'{"token": "' + b"x" * 20_000 + b'"}', 403),
+            (b'{"token": "' + b"x" * 40_000 + b'"}', 413),
+        ],
+    )
+    def test_requests_that_cannot_be_answered_with_a_job(self, cell: ServedCell, body: bytes, status: int) -> None:
+        answer = cell.send("POST", "/api/v4/jobs/request", body, Content_Type="application/json")
+        assert answer.status == status, answer
+        assert answer.headers["Content-Type"] == "application/json"
+        assert set(answer.json()) <= {"message", "error"}
+
+    def test_the_body_token_counts_not_the_header(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        body = {"token": "glrt-other"}
+        assert cell.send("POST", "/api/v4/jobs/request", body, RUNNER_TOKEN=runner.token).status == 403
+
+    def test_wrong_tokens_get_no_job_and_change_nothing(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("hello", ONE_JOB)
+        taken_apart = decode(runner.token)
+        foreign = encode(prefix="glrt-", routing={**taken_apart.routing, "c": 2}, random=taken_apart.random)
+        for wrong in (runner.token[:-1], runner.token + "x", runner.token.upper(), foreign, cell.token):
+            assert ScriptedRunner(cell, wrong).ask().status == 403
+        [job] = cell.api("GET", f"/projects/{project}/jobs").json()
+        assert job["status"] == "pending"
+
+    def test_a_held_request_is_woken_by_a_push(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        runner.ask()
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(runner.ask, hold=True)
+            time.sleep(0.3)
+            assert not asked.done()
+            cell.new_project("hello", ONE_JOB)
+            pushed = time.monotonic()
+            assert asked.result(5).status == 201
+            assert time.monotonic() - pushed < 1
+
+    def test_a_request_without_cursor_is_not_held(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        began = time.monotonic()
+        assert runner.ask().status == 204
+        assert time.monotonic() - began < 2
+
+    def test_the_same_request_again_gets_the_same_job(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        cell.new_project("hello", TWO_JOBS)
+        first = runner.take(request_id="again")
+        second = runner.take(request_id="again")
+        assert first["id"] == second["id"]
+        assert runner.put(second, "running").status == 200
+        assert runner.take(request_id="another")["id"] != first["id"]
+
+    def test_a_caller_that_hung_up_leaves_the_job_to_others(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        runner.ask()
+        address = urlsplit(cell.url)
+        body = b'{"token":"%s","last_update":"%s"}' % (runner.token.encode(), (runner.cursor or "").encode())
+        with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
+            caller.sendall(
+                b"POST /api/v4/jobs/request HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+            time.sleep(0.3)
+        time.sleep(0.2)
+        assert b"remuda_cell_held_polls 0.0" in cell.send("GET", "/-/metrics").body
+        cell.new_project("hello", ONE_JOB)
+        assert runner.ask().status == 201
+
+    def test_a_paused_runner_gets_nothing(self, cell: ServedCell) -> None:
+        runner = cell.new_runner(paused=True)
+        cell.new_project("hello", ONE_JOB)
+        assert runner.ask().status == 204
+
+
+class TestUpdate:
+    def test_states_and_their_repetition(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("hello", ONE_JOB)
+        job = runner.take()
+        running = runner.put(job, "running")
+        assert (running.status, running.headers["Job-Status"]) == (200, "running")
+        assert running.headers["X-GitLab-Trace-Update-Interval"] == "3"
+        assert runner.put(job, "dancing").status == 400
+        for _ in range(2):
+            ended = runner.put(job, "failed", failure_reason="script_failure", exit_code=7)
+            assert (ended.status, ended.headers["Job-Status"]) == (200, "failed")
+        assert runner.put(job, "success").status == 403
+        found = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+        assert (found["status"], found["failure_reason"], found["exit_code"]) == ("failed", "script_failure", 7)
+
+    def test_a_token_opens_its_own_job_only(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("hello", TWO_JOBS)
+        one, two = runner.take(), runner.take()
+        mixed = {"id": one["id"], "token": two["token"]}
+        assert runner.put(mixed, "success").status == 403
+        assert runner.patch(mixed, 0, b"x").status == 403
+        assert runner.upload(mixed, b"x").status == 403
+        for wrong in (one["token"][:-2], one["token"] + "A", "glcbt-", "", runner.token, "glcbt-a.b.c"):
+            broken = {"id": one["id"], "token": wrong}
+            assert runner.put(broken, "success").status in (400, 403)
+            assert runner.patch(broken, 0, b"x").status == 403
+        assert status_of(cell, project, one["id"]) == "running"
+        assert cell.api("GET", f"/projects/{project}/jobs/{one['id']}").json()["started_at"] is None
+
+    def test_a_token_of_another_cell_opens_nothing(
+        self, cell: ServedCell, runner: ScriptedRunner, tmp_path: Path
+    ) -> None:
+        cell.new_project("hello", ONE_JOB)
+        job = runner.take()
+        with ServedCell(tmp_path / "second", cell_id=1) as other:
+            other.new_project("hello", ONE_JOB)
+            there = other.new_runner()
+            theirs = there.take()
+            assert theirs["id"] == job["id"]
+            assert there.put(job, "success").status == 403
+            assert there.put(theirs, "success").status == 200
+
+    def test_a_canceled_job_is_told_so(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        project = cell.new_project("hello", TWO_JOBS)
+        features = {"info": {"features": {"cancel_gracefully": True}}}
+        graceful, blunt = runner.take(**features), runner.take()
+        for job in (graceful, blunt):
+            runner.put(job, "running")
+            canceled = cell.api("POST", f"/projects/{project}/jobs/{job['id']}/cancel")
+            assert canceled.status == 201
+        asked = runner.patch(graceful, 0, b"still here\n")
+        assert (asked.status, asked.headers["Job-Status"]) == (202, "canceling")
+        assert runner.put(graceful, "failed").headers["Job-Status"] == "canceled"
+        told = runner.patch(blunt, 0, b"too late\n")
+        assert (told.status, told.headers["Job-Status"]) == (403, "canceled")
+
+
+class TestTrace:
+    @pytest.fixture
+    def job(self, cell: ServedCell, runner: ScriptedRunner) -> dict[str, str]:
+        cell.new_project("hello", ONE_JOB)
+        return runner.take()
+
+    def trace(self, cell: ServedCell, job: dict[str, str]) -> bytes:
+        return cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body
+
+    def test_pieces_twice_with_a_gap_and_out_of_order(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
+    ) -> None:
+        def shown(answer: Answer) -> tuple[int, str, str]:
+            return answer.status, answer.headers["Range"], answer.headers["Job-Status"]
+
+        assert shown(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running")
+        assert shown(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running"), "twice"
+        assert shown(runner.patch(job, 9, b"late")) == (416, "0-6", "running"), "a gap"
+        assert shown(runner.patch(job, 3, b"lo world")) == (202, "0-11", "running"), "an overlap"
+        assert shown(runner.patch(job, 0, b"HELLO")) == (416, "0-11", "running"), "other bytes"
+        assert shown(runner.patch(job, 11, b"!\n")) == (202, "0-13", "running")
+        assert self.trace(cell, job) == b"hello world!\n"
+        assert runner.put(job, "success").status == 200
+        assert runner.patch(job, 11, b"!\n").status == 202, "what is there already"
+        assert runner.patch(job, 13, b"more").status == 403
+        assert self.trace(cell, job) == b"hello world!\n"
+
+    def test_a_trace_alone_acknowledges(self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]) -> None:
+        runner.patch(job, 0, b"x")
+        assert cell.api("GET", f"/projects/1/jobs/{job['id']}").json()["started_at"]
+
+    @pytest.mark.parametrize("given", ["", "bytes 0-3", "-3", "x-y", "1" * 30 + "-2", "0"])
+    def test_without_a_range_nothing_is_taken(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str], given: str
+    ) -> None:
+        path = f"/api/v4/jobs/{job['id']}/trace"
+        answer = cell.send("PATCH", path, b"data", JOB_TOKEN=job["token"], Content_Range=given)
+        assert answer.status == 400
+        assert cell.send("PATCH", path, b"data", JOB_TOKEN=job["token"]).status == 400
+        assert self.trace(cell, job) == b""
+
+    def test_a_piece_may_be_two_mebibytes(self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]) -> None:
+        large = bytes(range(256)) * 8192
+        assert runner.patch(job, 0, large + b"!").status == 413
+        assert runner.patch(job, 0, large).status == 202
+        assert self.trace(cell, job) == large
+
+    def test_parts_of_a_trace(self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]) -> None:
+        runner.patch(job, 0, b"0123456789")
+        path = f"/projects/1/jobs/{job['id']}/trace"
+        part = cell.api("GET", path, Range="bytes=4-")
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, b"456789", "bytes 4-9/10")
+        assert cell.api("GET", path, Range="bytes=10-").status == 416
+        follow = f"/api/remuda/v1/jobs/{job['id']}/trace?offset="
+        answer = cell.send("GET", f"{follow}7", PRIVATE_TOKEN=cell.token)
+        assert answer.body == b"789"
+        assert answer.headers["X-Remuda-Job-State"] == "running"
+        assert answer.headers["X-Remuda-Trace-Size"] == "10"
+        assert cell.send("GET", f"{follow}99", PRIVATE_TOKEN=cell.token).body == b""
+        assert cell.send("GET", f"{follow}x", PRIVATE_TOKEN=cell.token).status == 400
+
+    def test_too_long_a_trace_fails_its_job(self, tmp_path: Path) -> None:
+        with ServedCell(tmp_path / "cell", trace_limit_bytes=1000) as cell:
+            project = cell.new_project("hello", ONE_JOB)
+            runner = cell.new_runner()
+            job = runner.take()
+            assert runner.patch(job, 0, b"x" * 900).status == 202
+            refused = runner.patch(job, 900, b"x" * 101)
+            assert (refused.status, refused.headers["Job-Status"]) == (403, "failed")
+            found = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+            assert (found["status"], found["failure_reason"]) == ("failed", "trace_size_exceeded")
+
+    def test_followers_see_every_byte_while_it_grows(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
+    ) -> None:
+        lines = [f"line {n} {'x' * (n % 97)}\n".encode() for n in range(100)]
+        seen = b""
+
+        def write() -> None:
+            offset = 0
+            for line in lines:
+                assert runner.patch(job, offset, line).status == 202
+                offset += len(line)
+            runner.put(job, "success")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        while True:
+            path = f"/api/remuda/v1/jobs/{job['id']}/trace?offset={len(seen)}"
+            answer = cell.send("GET", path, PRIVATE_TOKEN=cell.token)
+            seen += answer.body
+            if answer.headers["X-Remuda-Job-State"] == "success":
+                break
+        writer.join()
+        assert seen == b"".join(lines)
+
+
+class TestResults:
+    def test_in_order_again_and_with_a_gap(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        cell.new_project("hello", ONE_JOB)
+        job = runner.take()
+        path = f"/api/remuda/v1/jobs/{job['id']}/results"
+
+        def send(*numbers: int) -> Answer:
+            results = [{"version": 1, "seq": number, "event": "started", "name": "script"} for number in numbers]
+            return cell.send("POST", path, {"version": 1, "results": results}, JOB_TOKEN=job["token"])
+
+        assert (send(1, 2).status, send(1, 2).json()["next_seq"]) == (200, 3)
+        assert (send(5).status, send(5).json()["next_seq"]) == (409, 3)
+        assert (send(2, 3).status, send().json()["next_seq"]) == (200, 4)
+        finished = {
+            "seq": 4,
+            "event": "finished",
+            "name": "script",
+            "status": "success",
+            "started_at": "2026-01-01T00:00:00.000Z",
+            "finished_at": "2026-01-01T00:00:01.500Z",
+        }
+        assert cell.send("POST", path, {"results": [finished]}, JOB_TOKEN=job["token"]).status == 200
+        assert cell.send("POST", path, {"results": [{"seq": "x"}]}, JOB_TOKEN=job["token"]).status == 400
+        assert cell.send("POST", path, {"results": [finished]}, JOB_TOKEN=cell.token).status == 403
+        shown = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token).json()
+        assert [result["seq"] for result in shown["results"]] == [1, 2, 3, 4]
+        assert shown["results"][3] == finished
+        detail = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}", PRIVATE_TOKEN=cell.token).json()
+        assert detail["times"]["steps"] == [{"name": "script", "status": "success", "seconds": 1.5}]
+        assert detail["times"]["waiting_seconds"] >= 0
+        assert detail["state"] == "running"
+        runner.put(job, "success")
+        assert send(5).status == 403
