@@ -92,7 +92,7 @@ def select(root: Path, paths: list[str], exclude: list[str], *, untracked: bool)
 def pattern_regex(pattern: str) -> re.Pattern[str]:
     """A glob with `**` for any number of folders; it also covers everything inside a folder it matches."""
     out, at = "", 0
-    pattern = pattern.strip("/")
+    pattern = pattern.strip("/").removesuffix("/**")
     while at < len(pattern):
         if pattern.startswith("**/", at):
             out, at = out + "(?:.*/)?", at + 3

@@ -1,0 +1,41 @@
+from collections.abc import Callable
+
+import pytest
+
+from remuda.stdsteps.__main__ import main
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.inputs import Inputs
+
+
+def test_values_of_the_right_kind() -> None:
+    inputs = Inputs({"t": "x", "n": 3, "f": True, "l": ["a"], "g": [{"t": "y"}], "c": "b"})
+    assert (inputs.text("t"), inputs.number("n", 0), inputs.flag("f", False)) == ("x", 3, True)
+    assert (inputs.texts("l", []), inputs.one_of("c", ("a", "b"))) == (["a"], "b")
+    assert inputs.groups("g")[0].text("t") == "y"
+    inputs.done()
+    assert (inputs.text("t", "d"), inputs.number("n", 1), inputs.one_of("c", ("a", "b"))) == ("d", 1, "a")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda inputs: inputs.text("absent"), "absent: needed, but not given"),
+        (lambda inputs: inputs.text("n"), "n: a text is needed"),
+        (lambda inputs: inputs.number("t", 0), "t: a whole number"),
+        (lambda inputs: inputs.flag("n", False), "n: true or false"),
+        (lambda inputs: inputs.texts("n", []), "n: a list of texts"),
+        (lambda inputs: inputs.groups("n"), "n: a list of mappings"),
+        (lambda inputs: inputs.one_of("t", ("a", "b")), "t: one of a, b"),
+        (lambda inputs: inputs.done(), "unknown inputs: n, t"),
+    ],
+)
+def test_values_of_another_kind(read: Callable[[Inputs], object], text: str) -> None:
+    with pytest.raises(StepError, match=text):
+        read(Inputs({"t": "x", "n": -1}))
+
+
+def test_a_step_without_inputs_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkout"]) == 1
+    assert "REMUDA_INPUTS names no file" in capsys.readouterr().out
+    assert main(["chekout"]) == 1
+    assert "give the name of one step" in capsys.readouterr().out

@@ -1,0 +1,191 @@
+import random
+import tempfile
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.lib.clock import VirtualClock
+from remuda.lib.masking import Secrets
+from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark
+from remuda.testing.agent_process import plain_lines
+
+SECRETS = Secrets(["secret"], ["tok-"])
+
+
+class Desk:
+    """A log with a raw file beside it; `crash` is what a kill -9 leaves to the next agent."""
+
+    def __init__(self, folder: Path, limit_bytes: int = 0) -> None:
+        self.folder, self.limit_bytes = folder, limit_bytes
+        self.clock = VirtualClock()
+        self.raw = folder / "raw"
+        self.raw.touch()
+        self.log = self.open()
+
+    def open(self) -> LogFile:
+        return LogFile(self.folder, secrets=SECRETS, limit_bytes=self.limit_bytes, clock=self.clock)
+
+    def print(self, data: bytes) -> None:
+        with self.raw.open("ab") as file:
+            file.write(data)
+
+    def consume(self) -> None:
+        while self.log.consume(self.raw):
+            pass
+
+    def crash(self) -> None:
+        with (self.folder / "log").open("ab") as file:
+            file.write(b"bytes of a write that was never recorded")
+        self.log = self.open()
+
+    def shown(self) -> bytes:
+        return self.log.read(0, 10**9)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_lines_have_a_header_of_32_bytes(desk: Desk) -> None:
+    desk.log.say(1, "hello", "two\nlines")
+    desk.print(b"one\n\ntwo\n")
+    desk.consume()
+    assert desk.shown() == (
+        b"2025-06-15T15:06:40.000000Z 00O hello\n"
+        b"2025-06-15T15:06:40.000000Z 00O two\n"
+        b"2025-06-15T15:06:40.000000Z 00O lines\n"
+        b"2025-06-15T15:06:40.000000Z 01O one\n"
+        b"2025-06-15T15:06:40.000000Z 01O \n"
+        b"2025-06-15T15:06:40.000000Z 01O two\n"
+    )
+
+
+def test_the_agents_lines_are_written_once_and_masked(desk: Desk) -> None:
+    desk.log.say(1, "a secret")
+    desk.log.say(1, "again")
+    desk.crash()
+    desk.log.say(1, "again")
+    assert plain_lines(desk.shown(), b"00O") == [b"a [MASKED]"]
+
+
+async def test_an_unfinished_line_waits_then_shows_then_continues(desk: Desk) -> None:
+    desk.print(b"half")
+    desk.consume()
+    assert desk.shown() == b""
+    assert desk.log.partial_due_at == desk.clock.now() + PARTIAL_SECONDS
+    desk.log.show_partial()
+    desk.print(b" and half\n")
+    desk.consume()
+    first, second, _ = desk.shown().split(b"\n")
+    assert (first[28:], second[28:]) == (b"01O half", b"01O+ and half")
+
+
+def test_what_could_become_a_secret_is_never_shown_early(desk: Desk) -> None:
+    desk.print(b"a sec")
+    desk.consume()
+    desk.log.show_partial()
+    assert desk.shown().endswith(b"01O a \n")
+    desk.crash()
+    desk.print(b"ret b\n")
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [b"a [MASKED] b"]
+
+
+def test_a_token_goes_on_behind_a_crash(desk: Desk) -> None:
+    desk.print(b"tok-abc")
+    desk.consume()
+    desk.log.show_partial()
+    desk.crash()
+    desk.print(b"def ok\n")
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [b"tok-[MASKED] ok"]
+
+
+def test_a_long_line_is_written_in_parts(desk: Desk) -> None:
+    text = bytes(range(11, 256)) * 2000
+    desk.print(text + b"\n")
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [text]
+    assert max(map(len, desk.shown().split(b"\n"))) < 3 * LONGEST_LINE
+
+
+def test_the_end_of_a_step_ends_its_line_and_resets(desk: Desk) -> None:
+    desk.print(b"no newline, sec")
+    desk.consume()
+    desk.log.finish_step(3, "end")
+    desk.log.finish_step(3, "end")
+    desk.raw.write_bytes(b"next\n")
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [b"no newline, sec", b"next"]
+    assert plain_lines(desk.shown(), b"00O") == [b"end"]
+    assert b"O+" not in desk.shown()
+
+
+def test_the_limit_cuts_at_a_line_and_says_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, limit_bytes=200)
+    for number in range(50):
+        desk.print(b"line %d\n" % number)
+        desk.consume()
+    desk.crash()
+    desk.print(b"more\n" * 1000)
+    desk.consume()
+    desk.log.finish_step(3, "end")
+    lines = plain_lines(desk.shown(), b"01O")
+    assert lines == [b"line %d" % number for number in range(len(lines))]
+    notice, end = plain_lines(desk.shown(), b"00O")
+    assert b"limit of 200 bytes" in notice
+    assert end == b"end"
+    assert len(desk.shown()) < 500
+
+
+def test_space_of_consumed_output_is_given_back(desk: Desk) -> None:
+    line = b"x" * 99 + b"\n"
+    desk.print(line * 200_000)
+    desk.consume()
+    assert desk.raw.stat().st_size == 20_000_000
+    assert desk.raw.stat().st_blocks * 512 < 10_000_000
+
+
+@given(
+    st.builds(
+        Mark,
+        stage=st.integers(0, 2**32 - 1),
+        raw_offset=st.integers(0, 2**63),
+        length=st.integers(0, 2**63),
+        checksum=st.integers(0, 2**32 - 1),
+        covered=st.integers(0, 2**32),
+        continued=st.booleans(),
+        in_token=st.booleans(),
+        full=st.booleans(),
+    )
+)
+def test_a_mark_survives_its_bytes(mark: Mark) -> None:
+    assert Mark.unpack(mark.pack()) == mark
+
+
+pieces = st.lists(
+    st.sampled_from([b"secret", b"sec", b"ret", b"tok-", b"abc", b"\n", b" ", b"\0\xff", b"\r\n"]), max_size=25
+)
+
+
+@given(pieces, st.integers(0, 2**32))
+def test_whatever_happens_the_lines_are_the_masked_lines(pieces: list[bytes], seed: int) -> None:
+    rng = random.Random(seed)
+    whole = b"".join(pieces)
+    with tempfile.TemporaryDirectory() as folder:
+        desk, shown = Desk(Path(folder)), b""
+        for piece in pieces:
+            desk.print(piece)
+            for event in rng.choices(["consume", "show_partial", "crash"], k=rng.randrange(3)):
+                {"consume": desk.consume, "show_partial": desk.log.show_partial, "crash": desk.crash}[event]()
+            assert desk.shown().startswith(shown)
+            shown = desk.shown()
+        desk.consume()
+        desk.log.finish_step(3)
+        lines = plain_lines(desk.shown(), b"01O")
+        assert desk.log.mark.checksum == crc32(desk.shown())
+    assert b"\n".join(lines) == SECRETS.mask_bytes(whole).removesuffix(b"\n")
