@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.killpoints import POINTS
-from remuda.testing.client import first_pipeline, new_project, output_of, trace_of, wait_for
+from remuda.testing.client import first_pipeline, new_project, script_output, trace_of, wait_for
 from remuda.testing.lab import Lab
 
 LINES = 300
@@ -70,15 +70,6 @@ class SlowJob:
         assert sorted(jobs) == ["consume", "produce"]
         assert script_output(trace) == expected_output(self.command)
         assert trace.endswith(b"Job succeeded\n")
-
-
-def script_output(trace: bytes) -> bytes:
-    """What was written between the marks of the script's section."""
-    start = trace.index(b":step_script\r")
-    end = trace.index(b":step_script\r", start + 1)
-    first = trace.index(b"\n", start) + 1
-    last = trace.rindex(b"\n", start, end) + 1
-    return output_of(trace[first:last])
 
 
 def test_the_manager_dies_and_comes_back(lab: Lab) -> None:

@@ -65,14 +65,22 @@ def trace_of(project: Project, job_id: int) -> bytes:
 def output_of(trace: bytes) -> bytes:
     """What the job's own commands wrote: lines of the job's stream without their headers, artificial ends undone."""
     written = b""
-    for line in trace.splitlines(keepends=True):
+    assert trace.endswith(b"\n"), f"the trace ends within a line: {trace[-80:]!r}"
+    for line in trace.removesuffix(b"\n").split(b"\n"):
         header = _HEADER.match(line)
         assert header, f"a line without a header: {line[:80]!r}"
         if header[1] != b"01":
             continue
-        text = line[32:]
+        text = line[32:] + b"\n"
         written = written.removesuffix(b"\n") + text if header[2] == b"+" else written + text
     return written
+
+
+def script_output(trace: bytes) -> bytes:
+    """What was written between the marks of the script's section."""
+    start = trace.index(b":step_script\r")
+    end = trace.index(b":step_script\r", start + 1)
+    return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 
 
 def _patiently(call: Any, seconds: float = 30) -> Any:
