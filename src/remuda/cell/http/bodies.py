@@ -22,6 +22,7 @@ _DECODE_IN_THREAD_BYTES = 256 * 1024
 _MAX_FORM_FIELDS = 1000
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _AT = re.compile(r"at `\$\.?([^`]*)`")
+_INDEX = re.compile(r"\[[0-9.]*\]")
 _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
@@ -128,7 +129,7 @@ def _list(found: dict[str, Any], key: str) -> list[Any]:
 
 def _in_words(problem: str) -> str:
     missing, at = _MISSING.search(problem), _AT.search(problem)
-    where = re.sub(r"\.(\w+)", r"[\1]", at[1].replace("[...]", "")) if at else ""
+    where = re.sub(r"\.(\w+)", r"[\1]", _INDEX.sub("", at[1])) if at else ""
     if missing:
         return f"{where}[{missing[1]}] is missing" if where else f"{missing[1]} is missing"
     return f"{where} is invalid" if where else "the parameters are invalid"

@@ -1,0 +1,128 @@
+"""A cell that dies in the middle of a request: after its restart the client's retry finds everything, and once."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.lab import free_port
+from remuda.testing.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
+
+PIPELINE = "only:\n  script: [echo hello]\n  artifacts: {paths: [x]}\n"
+SERVE = """
+import asyncio, sys
+from pathlib import Path
+from remuda.cell.service import CellService
+from remuda.cell.settings import CellSettings
+settings = CellSettings(data=Path(sys.argv[1]), port=int(sys.argv[2]), admin_token=sys.argv[3])
+asyncio.run(CellService(settings).run(asyncio.Event()))
+"""
+
+
+class MortalCell(ServedCell):
+    """A cell in a process of its own, which dies at a kill point and can be started again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, port=free_port())
+        self.url = f"http://127.0.0.1:{self.settings.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, kill_point: str = "") -> None:
+        environment = {**os.environ, "REMUDA_KILL_POINT": kill_point}
+        command = [sys.executable, "-c", SERVE, str(self.settings.data), str(self.settings.port), ADMIN_TOKEN]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.url}/-/health", timeout=2):
+                    return
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def end(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def dies_in(self, request: Callable[[], Answer]) -> None:
+        """The request gets no answer, and the cell is gone."""
+        assert self.process is not None
+        with pytest.raises(OSError, match=r"."):
+            request()
+        assert self.process.wait(10) == -9
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[MortalCell]:
+    cell = MortalCell(tmp_path / "cell")
+    try:
+        yield cell
+    finally:
+        cell.end()
+
+
+def until_pipeline(cell: ServedCell, count: int) -> list[dict[str, object]]:
+    deadline = time.monotonic() + 20
+    while True:
+        found: list[dict[str, object]] = cell.api("GET", "/projects/root%2Fapp/pipelines").json()
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_between_the_commit_and_its_pipeline(mortal: MortalCell) -> None:
+    mortal.start("cell.ref_updated")
+    project = mortal.new_project("app")
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}]
+    body = {"branch": "main", "commit_message": "First", "actions": actions}
+
+    def commit() -> Answer:
+        return mortal.api("POST", f"/projects/{project}/repository/commits", body)
+
+    mortal.dies_in(commit)
+    mortal.start()
+    [pipeline] = until_pipeline(mortal, 1)
+    again = commit()
+    assert (again.status, again.json()["id"]) == (201, pipeline["sha"])
+    assert len(until_pipeline(mortal, 1)) == 1
+
+
+def test_between_a_push_and_its_pipeline(mortal: MortalCell, tmp_path: Path) -> None:
+    mortal.start("cell.ref_updated")
+    mortal.new_project("app")
+    work = tmp_path / "work"
+    origin = f"{mortal.url.replace('://', f'://x:{ADMIN_TOKEN}@')}/root/app.git"
+
+    def git(*args: str) -> int:
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+        return subprocess.run(["git", *identity, *args], cwd=work, capture_output=True, timeout=30).returncode
+
+    work.mkdir()
+    (work / ".gitlab-ci.yml").write_text(PIPELINE)
+    assert [git("init", "-b", "main"), git("add", "-A"), git("commit", "-m", "First")] == [0, 0, 0]
+    assert git("push", origin, "main") != 0
+    assert mortal.process
+    assert mortal.process.wait(10) == -9
+    mortal.start()
+    assert git("push", origin, "main") == 0
+    assert len(until_pipeline(mortal, 1)) == 1
+
+
+def test_between_an_artifact_and_its_answer(mortal: MortalCell) -> None:
+    mortal.start("cell.artifact_stored")
+    mortal.new_project("app", PIPELINE)
+    runner: ScriptedRunner = mortal.new_runner()
+    job = runner.take()
+    mortal.dies_in(lambda: runner.upload(job, b"content"))
+    mortal.start()
+    assert runner.upload(job, b"content").status == 201
+    assert runner.put(job, "success").status == 200
+    assert mortal.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}/artifacts").body == b"content"

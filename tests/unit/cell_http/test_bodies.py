@@ -1,0 +1,93 @@
+"""Parameters out of queries, forms and JSON, and what is said of wrong ones."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.http.bodies import Body, decode, unfold
+from remuda.cell.http.errors import ApiError, ClientGoneError
+
+
+class Inner(msgspec.Struct):
+    key: str
+    value: int = 0
+
+
+class Asked(msgspec.Struct):
+    name: str
+    flag: bool = False
+    size: int | None = None
+    tags: list[str] = []
+    inner: list[Inner] = []
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def test_from_everywhere_the_same() -> None:
+    wanted = Asked(name="x", flag=True, size=3, tags=["a", "b"], inner=[Inner("k", 1), Inner("l", 2)])
+    form = b"name=x&flag=true&size=3&tags[]=a&tags[]=b&inner[][key]=k&inner[][value]=1&inner[][key]=l&inner[][value]=2"
+    json = b'{"name":"x","flag":true,"size":3,"tags":["a","b"],"inner":[{"key":"k","value":1},{"key":"l","value":2}]}'
+    assert decode(form, FORM, b"", Asked) == wanted
+    assert decode(b"", "", form, Asked) == wanted
+    assert decode(json, "application/json", b"name=overruled", Asked) == wanted
+    assert decode(b'{"flag": "True", "size": "3"}', "application/json", b"name=x", Asked).flag is True
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"{}", {"error": "name is missing"}),
+        (b'{"name": 5}', {"error": "name is invalid"}),
+        (b'{"name": "x", "size": "many"}', {"error": "size is invalid"}),
+        (b'{"name": "x", "inner": [{"value": 1}]}', {"error": "inner[key] is missing"}),
+        (b'{"name": "x", "inner": [{"key": "k", "value": "v"}]}', {"error": "inner[value] is invalid"}),
+        (b'{"name": "x", "tags": [1]}', {"error": "tags is invalid"}),
+        (b"[]", {"message": "400 Bad request - the body is not a JSON object"}),
+    ],
+)
+def test_what_is_said_of_wrong_ones(raw: bytes, said: dict[str, str]) -> None:
+    with pytest.raises(ApiError) as refused:
+        decode(raw, "application/json", b"", Asked)
+    assert (refused.value.status, refused.value.body) == (400, said)
+
+
+@given(st.binary(max_size=200), st.sampled_from([FORM, "application/json", ""]), st.binary(max_size=50))
+def test_any_bytes_are_a_value_or_a_400(raw: bytes, content_type: str, query: bytes) -> None:
+    try:
+        decode(raw, content_type, query, Asked)
+    except ApiError as error:
+        status = error.status
+    else:
+        status = 200
+    assert status in (200, 400)
+
+
+@given(st.lists(st.tuples(st.text(alphabet="ab[]", max_size=8), st.text(max_size=3))))
+def test_any_names_unfold(pairs: list[tuple[str, str]]) -> None:
+    assert isinstance(unfold(pairs), dict)
+
+
+def receiving(*messages: dict[str, Any]) -> Body:
+    left = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        return left.pop(0)
+
+    return Body(receive)
+
+
+async def test_a_body_is_read_up_to_its_limit() -> None:
+    pieces: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"abc", "more_body": True},
+        {"type": "http.request", "body": b"de"},
+    ]
+    assert await receiving(*pieces).read(5) == b"abcde"
+    with pytest.raises(ApiError) as refused:
+        await receiving(*pieces).read(4)
+    assert refused.value.status == 413
+    with pytest.raises(ClientGoneError):
+        await receiving(pieces[0], {"type": "http.disconnect"}).read(100)

@@ -1,0 +1,37 @@
+"""Whether a data folder may be used."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.cell.datafolder import opened
+from remuda.cell.errors import DataFolderError
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_folder_is_made_and_used_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with opened(tmp_path / "a" / "b", cell_id=2) as folder:
+            assert folder.repos.is_dir()
+            assert (folder.path.stat().st_mode & 0o777) == 0o700
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with opened(tmp_path, cell_id=1), pytest.raises(DataFolderError, match="in use"), opened(tmp_path, cell_id=1):
+        pass
+    with opened(tmp_path, cell_id=1):
+        pass
+
+
+@pytest.mark.parametrize(("file", "text"), [("version", "99"), ("version", "x"), ("version", ""), ("cell", "7")])
+def test_a_folder_that_is_refused_stays_as_it_was(tmp_path: Path, file: str, text: str) -> None:
+    with opened(tmp_path, cell_id=1):
+        pass
+    (tmp_path / file).write_text(text)
+    before = contents(tmp_path)
+    with pytest.raises(DataFolderError), opened(tmp_path, cell_id=1):
+        pass
+    assert contents(tmp_path) == before

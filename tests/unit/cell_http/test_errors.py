@@ -1,0 +1,42 @@
+"""Which error becomes which answer."""
+
+import errno
+
+import pytest
+
+from remuda.cell.adapters.git import GitError
+from remuda.cell.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    StoreError,
+    TooLargeError,
+)
+from remuda.cell.http.errors import refusal, unwrapped
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "headers"),
+    [
+        (StoreError("disk full"), 503, {"Retry-After": "5"}),
+        (OSError(errno.ENOSPC, "No space left on device"), 503, {"Retry-After": "5"}),
+        (ForbiddenError("no", job_status="canceled"), 403, {"Job-Status": "canceled"}),
+        (ForbiddenError("no"), 403, {}),
+        (NotFoundError("x"), 404, {}),
+        (InvalidError("x"), 400, {}),
+        (ConflictError("x"), 409, {}),
+        (TooLargeError("x"), 413, {}),
+        (GitError("x"), 400, {}),
+    ],
+)
+def test_answers(error: Exception, status: int, headers: dict[str, str]) -> None:
+    grouped = ExceptionGroup("tasks", [ExceptionGroup("inner", [error])])
+    answer = refusal(unwrapped(grouped))
+    assert answer
+    assert (answer.status, answer.headers) == (status, headers)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ENOENT, "x"), KeyError("x")])
+def test_faults_of_ours_have_no_answer(error: Exception) -> None:
+    assert refusal(error) is None

@@ -1,0 +1,26 @@
+"""Which paths a project may have."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.errors import InvalidError
+from remuda.cell.projects import checked_path
+
+
+@pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/.y", "a/" + "b" * 253])
+def test_good_paths(path: str) -> None:
+    assert checked_path(path) == path
+
+
+@given(st.text(alphabet="aA0._-/ \n%ü", max_size=12))
+def test_a_path_that_is_taken_is_harmless(path: str) -> None:
+    try:
+        checked_path(path)
+    except InvalidError:
+        return
+    parts = path.split("/")
+    assert len(parts) >= 2
+    assert not {"", ".", ".."} & set(parts)
+    assert path.isascii()
+    assert not any(part.startswith("-") or part.endswith(".") for part in parts)

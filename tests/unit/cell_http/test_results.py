@@ -1,0 +1,36 @@
+"""Where a job's time went, from what its agent reported."""
+
+from typing import Any
+
+import pytest
+
+from remuda.cell.http.results import step_times
+
+
+def a_result(**more: Any) -> dict[str, Any]:
+    return {
+        "event": "finished",
+        "name": "script",
+        "status": "success",
+        "started_at": "2026-01-01T00:00:00Z",
+        "finished_at": "2026-01-01T00:00:02.25Z",
+    } | more
+
+
+def test_steps_that_finished() -> None:
+    results = [a_result(event="started"), a_result(), a_result(name="after_script", status="failure")]
+    assert step_times(results) == [
+        {"name": "script", "status": "success", "seconds": 2.25},
+        {"name": "after_script", "status": "failure", "seconds": 2.25},
+    ]
+
+
+@pytest.mark.parametrize(
+    "began", [None, "yesterday", 5, {}, "2026-01-01T00:00:00"], ids=["none", "word", "number", "map", "no zone"]
+)
+def test_times_that_cannot_be_read(began: object) -> None:
+    assert step_times([a_result(started_at=began)])[0]["seconds"] is None
+
+
+def test_results_of_another_shape() -> None:
+    assert step_times(["text", 5, None, {}]) == []

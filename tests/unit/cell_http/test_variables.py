@@ -1,0 +1,41 @@
+"""Which variables may be, by GitLab's rules."""
+
+import pytest
+
+from remuda.cell.http.errors import ApiError
+from remuda.cell.http.variables import Given, merged
+from remuda.cell.values import ProjectVariable
+from remuda.model.job import ProjectId
+
+OLD = ProjectVariable(project_id=ProjectId(1), key="KEY", value="value", description="old")
+
+
+def test_what_is_not_given_stays() -> None:
+    new = merged(OLD, Given(value="new", variable_type="file"))
+    assert (new.value, new.file, new.description) == ("new", True, "old")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Given(masked=True),
+        Given(masked=True, value="short77"),
+        Given(masked=True, value="a line\nanother"),
+        Given(masked=True, value="with blank inside"),
+        Given(masked=True, value="dollar$sign"),
+        Given(masked=True, raw=True, value="with blank inside"),
+        Given(value="x" * 10_001),
+        Given(value="nul\0"),
+        Given(variable_type="folder"),
+        Given(environment_scope="production"),
+    ],
+)
+def test_variables_that_cannot_be(given: Given) -> None:
+    with pytest.raises(ApiError) as refused:
+        merged(OLD, given)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("value", ["longenough", "aB3_+=/@:.~-", "eyJhbGciOi.J9"])
+def test_values_that_can_be_masked(value: str) -> None:
+    assert merged(OLD, Given(masked=True, value=value)).masked
