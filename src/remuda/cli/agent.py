@@ -17,7 +17,7 @@ def serve(*options: Rest) -> None:
     Try:
 
         remuda agent serve -- --help
-        remuda agent serve --state /tmp/agent
+        remuda agent serve --data /tmp/agent
     """
     _hand_over("serve", options)
 
@@ -27,7 +27,7 @@ def pack(*options: Rest) -> None:
 
     Try:
 
-        remuda agent pack remuda-agent.pyz
+        remuda agent pack -o remuda-agent.pyz
         python3 remuda-agent.pyz serve --help
     """
     _hand_over("pack", options)

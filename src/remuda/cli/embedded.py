@@ -31,6 +31,7 @@ STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
 AGENT_SECONDS = 10.0
 """How long the agent may take to close its jobs and end."""
+LOOK_SECONDS = 0.05
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 
 
@@ -61,14 +62,14 @@ def ensure_token(folder: Path, given: str | None = None) -> str:
 async def serving_cell(settings: CellSettings) -> AsyncIterator[Cell]:
     """The cell, from the moment it serves; it stops when this is left."""
     assert settings.admin_token is not None
-    served: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
+    ready, stop = asyncio.Event(), asyncio.Event()
+    service = CellService(settings)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(CellService(settings).run(stop, ready=served.set_result), name="cell")
+        task = group.create_task(service.run(stop, ready=lambda url: ready.set()), name="cell")
         try:
-            url = await served
-            async with UserClient(url, settings.admin_token) as client:
-                yield Cell(url=url, token=settings.admin_token, client=client)
+            await ready.wait()
+            async with UserClient(service.settings.url, settings.admin_token) as client:
+                yield Cell(url=service.settings.url, token=settings.admin_token, client=client)
         finally:
             await _stopped(task, stop)
 
@@ -112,22 +113,42 @@ async def agent_jobs(data: Path) -> frozenset[str]:
 
 
 async def close_agent(data: Path) -> None:
-    """End the agent of a data folder with everything that it still runs."""
+    """End the agent of a data folder with everything that it still runs; one that is just starting too."""
+    try:
+        async with asyncio.timeout(AGENT_SECONDS):
+            while True:
+                if await _closed(data) or not _is_starting(data):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise CommandError(f"the agent of {data} does not end; its folder stays for a look") from None
+
+
+async def _closed(data: Path) -> bool:
+    """Close the jobs of the agent that answers, then end it; False when none answers."""
     socket = socket_of(data)
     if socket is None:
-        return
+        return False
     async with AgentClient(unix_channel(socket)) as client:
         try:
-            async with asyncio.timeout(AGENT_SECONDS):
-                hello = await client.hello()
-                for job in hello.jobs:
-                    await client.close_job(job)
-                with suppress(ProcessLookupError):
-                    await _ended(hello.pid, signal.SIGTERM)
+            hello = await client.hello()
+            for job in hello.jobs:
+                await client.close_job(job)
         except (AgentUnavailableError, AgentRefusedError):
-            return  # nobody answers: it has ended already
-        except TimeoutError:
-            raise CommandError(f"the agent of {data} does not end; its folder stays for a look") from None
+            return False
+        with suppress(ProcessLookupError):
+            await _ended(hello.pid, signal.SIGTERM)
+        return True
+
+
+def _is_starting(data: Path) -> bool:
+    """Whether an agent for this folder runs although it does not answer yet; its command line names the folder."""
+    wanted = {os.fsencode(data), b"remuda.steps"}
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if wanted <= set(process.read_bytes().split(b"\0")):
+                return True
+    return False
 
 
 async def _ended(pid: int, number: signal.Signals) -> None:

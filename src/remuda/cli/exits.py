@@ -36,7 +36,10 @@ class InterruptedRunError(CommandError):
 
 
 KNOWN: dict[str, Exit] = {
+    "cyclopts.exceptions.CycloptsError": Exit.BAD_INPUT,
     "remuda.cell.errors.CellError": Exit.BAD_INPUT,
+    "remuda.cell.errors.StoreError": Exit.FAILURE,
+    "remuda.manager.errors.ManagerError": Exit.BAD_INPUT,
     "remuda.pipeline.errors.PipelineError": Exit.BAD_INPUT,
     "remuda.wire.user_client.RefusedError": Exit.BAD_INPUT,
     "remuda.wire.user_client.UserApiError": Exit.FAILURE,

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
-
-from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.cli.exits import Exit, code_of, first_cause
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 class Command(NamedTuple):
@@ -57,13 +57,23 @@ Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.
 REMUDA_DEBUG=1 shows the traceback of an error."""
 
 
-def build_app(arguments: Sequence[str]) -> App:
+def build_app(arguments: Sequence[str]) -> "App":
     """The command tree.
 
     A summary given here replaces a function's docstring; so it is given to all commands but the one that is called,
     whose own page then shows the docstring with its examples.
     """
-    app = App(name="remuda", help=ABOUT, help_format="plaintext", version_flags=[], result_action="return_value")
+    # Imported here, inside `main`'s care: a Ctrl-C during the import is an interrupt like any other.
+    from cyclopts import App
+
+    app = App(
+        name="remuda",
+        help=ABOUT,
+        help_format="plaintext",
+        version_flags=[],
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
     groups = {name: App(name=name, help=about) for name, about in GROUPS.items()}
     for group in groups.values():
         app.command(group)
@@ -84,8 +94,6 @@ def call(arguments: Sequence[str]) -> int:
 def describe(error: BaseException) -> tuple[str, Exit]:
     """What to print of an error, and how to exit."""
     error = first_cause(error)
-    if isinstance(error, CycloptsError):
-        return f"{error}\nSee remuda --help.", Exit.BAD_INPUT
     code = code_of(error)
     if code is not None:
         return str(error) or "interrupted", code

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TAIL_LINES = 30
 PIPELINE_WAIT_SECONDS = 30.0
 """How long a pushed commit may take to become a pipeline."""
-AGENT_IDLE_SECONDS = 15.0
+AGENT_IDLE_SECONDS = 5.0
 """After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
 
 
@@ -95,8 +95,12 @@ def run(
     # Until the loop runs and handles signals itself, each of them is a Ctrl-C: the clean-up below still happens.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    with _data_folder(data, keep=keep) as folder:
-        return asyncio.run(_run(asked, folder))
+    with (
+        _data_folder(data, keep=keep) as folder,
+        # Outside the loop, whose end waits for its threads: none of them writes there any more when this is removed.
+        tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as own,
+    ):
+        return asyncio.run(_run(asked, folder, Path(own) / "own.git"))
 
 
 def _resolve(path: Path, file: Path | None, jobs: int | None, output: str, artifacts: Path | None) -> _Run:
@@ -169,10 +173,11 @@ def remove_tree(folder: Path) -> None:
         print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
 
 
-async def _run(asked: _Run, folder: Path) -> int:
+async def _run(asked: _Run, folder: Path, git_dir: Path) -> int:
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.screen import GuardedScreen, screen_for
     from remuda.cli.signals import STOPPING, handled
+    from remuda.telemetry import logs
 
     interrupts = Interrupts()
     with (
@@ -180,37 +185,39 @@ async def _run(asked: _Run, folder: Path) -> int:
         GuardedScreen(screen_for(asked.output), on_lost=interrupts.arrive) as screen,
     ):
         async with interrupts.stopping():
-            return await _through_platform(asked, folder, screen, interrupts)
+            snapshot = await asyncio.to_thread(take, asked.folder, asked.text, git_dir)
+            with (folder / "remuda.log").open("a") as log:
+                logs.configure(stream=log)
+                return await _through_platform(asked, folder, snapshot, screen, interrupts)
 
 
-async def _through_platform(asked: _Run, folder: Path, screen: "Screen", interrupts: "Interrupts") -> int:
+async def _through_platform(
+    asked: _Run, folder: Path, snapshot: Snapshot, screen: "Screen", interrupts: "Interrupts"
+) -> int:
     """Start the platform, run the pipeline in it, stop it."""
     from remuda.cli.cell import settings_from
     from remuda.cli.embedded import agent_data, close_agent, ensure_token, keep_off_proxies, managing, serving_cell
     from remuda.manager.config import ManagerConfig, RunnerConfig
-    from remuda.telemetry import logs
 
     keep_off_proxies()
-    with (folder / "remuda.log").open("a") as log, tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as place:
-        logs.configure(stream=log)
-        snapshot = await asyncio.to_thread(take, asked.folder, asked.text, Path(place) / "own.git")
-        environment = {"REMUDA_ADMIN_TOKEN": ensure_token(folder)}
-        settings = settings_from(environment, data=folder / "cell", host="127.0.0.1", port=0)
-        async with serving_cell(settings) as cell:
-            runner = RunnerConfig(
-                name="remuda run",
-                url=cell.url,
-                token=await cell.client.create_instance_runner("remuda run", tags=_tags(asked.pipeline)),
-                executor="shell",
-                request_concurrency=min(asked.jobs, 4),
-            )
-            manager_data = folder / "manager"
-            config = ManagerConfig(concurrent=asked.jobs, runners=(runner,))
-            try:
-                async with managing(config, manager_data, agent_idle_seconds=AGENT_IDLE_SECONDS):
-                    return await _through_pipeline(asked, snapshot, cell, screen, interrupts)
-            finally:
-                await close_agent(agent_data(manager_data))
+    # A cancel reaches a job with the answer to its next piece of log; nobody should wait for that for long here.
+    environment = {"REMUDA_ADMIN_TOKEN": ensure_token(folder), "REMUDA_TRACE_INTERVAL_SECONDS": "1"}
+    settings = settings_from(environment, data=folder / "cell", host="127.0.0.1", port=0)
+    manager_data = folder / "manager"
+    async with serving_cell(settings) as cell:
+        runner = RunnerConfig(
+            name="remuda run",
+            url=cell.url,
+            token=await cell.client.create_instance_runner("remuda run", tags=_tags(asked.pipeline)),
+            executor="shell",
+            request_concurrency=min(asked.jobs, 4),
+        )
+        config = ManagerConfig(concurrent=asked.jobs, runners=(runner,))
+        try:
+            async with managing(config, manager_data, agent_idle_seconds=AGENT_IDLE_SECONDS):
+                return await _through_pipeline(asked, snapshot, cell, screen, interrupts)
+        finally:
+            await close_agent(agent_data(manager_data))
 
 
 async def _through_pipeline(

@@ -60,7 +60,9 @@ async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
     logs.configure(level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
     stop = asyncio.Event()
     given = os.environ.get("REMUDA_ADMIN_TOKEN")
-    is_new = stored(folder) is None and not given
+    kept = stored(folder)
+    # The address is stored once the cell has served: before that, nobody has been told the token.
+    is_new = not given and (kept is None or not kept.url)
     agent = agent_data(folder / "manager")
     with handled(dict.fromkeys(STOPPING, stop.set)):
         environment = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, given)}

@@ -6,6 +6,7 @@ real cell. One client serves one cell; calls may overlap.
 """
 
 import itertools
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -210,7 +211,8 @@ class UserClient:
             raise UserApiError(f"{self.url} is no address of a cell; it looks like http://127.0.0.1:8929") from None
         except aiohttp.ClientConnectorError as error:
             raise UserApiError(
-                f"cannot reach the cell at {self.url}: {error.strerror or error}. Is it running? "
+                f"cannot reach the cell at {self.url}: {os.strerror(error.errno) if error.errno else error}. "
+                "Is it running? "
                 "Start it with `remuda up`, or name another one with --url or REMUDA_URL"
             ) from error
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -1,0 +1,105 @@
+"""However a run is interrupted, it ends soon, says so with its exit code, and leaves nothing behind."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakePipeline = Callable[[str], Path]
+
+
+@pytest.fixture
+def slow(world: Any, pipeline: MakePipeline) -> Path:
+    return pipeline(
+        "a:\n"
+        f"  script: [touch {world.folder}/begun, sleep 600]\n"
+        f"  after_script: [touch {world.folder}/after]\n"
+        "b:\n  script: [sleep 601]\n"
+        "c:\n  stage: deploy\n  script: [sleep 602]\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_cancels_the_pipeline(
+    world: Any, slow: Path, until: Any, finish: Any, number: signal.Signals
+) -> None:
+    process = world.start("run", slow)
+    until((world.folder / "begun").exists, "the job runs")
+    process.send_signal(number)
+    result = finish(process)
+    assert result.code == 130, result.err
+    assert "canceling the pipeline" in result.out
+    assert "pipeline canceled" in result.out
+    assert (world.folder / "after").exists()
+    assert world.is_empty()
+
+
+def test_a_second_interrupt_leaves_at_once(world: Any, pipeline: MakePipeline, until: Any, finish: Any) -> None:
+    stubborn = pipeline(
+        f"a:\n  script: [touch {world.folder}/begun, sleep 600]\n"
+        f"  after_script: [touch {world.folder}/after, sleep 600]\n"
+    )
+    process = world.start("run", stubborn)
+    until((world.folder / "begun").exists, "the job runs")
+    process.send_signal(signal.SIGINT)
+    until((world.folder / "after").exists, "after_script runs")
+    process.send_signal(signal.SIGINT)
+    assert finish(process, 15).code == 130
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("after", ["cell", "manager", "cell/repos/*"])
+def test_an_interrupt_before_the_pipeline_stops_at_once(
+    world: Any, slow: Path, until: Any, finish: Any, after: str
+) -> None:
+    process = world.start("run", slow)
+    until(lambda: list(world.temporary.glob(f"remuda-run-*/{after}")), f"{after} is there")
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+    assert world.is_empty()
+
+
+def test_json_tells_of_the_interrupt(world: Any, slow: Path, until: Any, finish: Any) -> None:
+    process = world.start("run", slow, "--output", "json")
+    until((world.folder / "begun").exists, "the job runs")
+    process.send_signal(signal.SIGINT)
+    result = finish(process)
+    assert result.code == 130
+    assert '"interrupted": true' in result.out
+
+
+def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path, until: Any) -> None:
+    master, terminal = pty.openpty()
+    take_over = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", take_over, sys.executable, "-m", "remuda", "run", str(slow)],
+        env=world.environment(TERM="xterm"),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    world.started.append(process)
+    os.close(terminal)
+    until((world.folder / "begun").exists, "the job runs")
+    drawn = os.read(master, 65536).decode()
+    assert "a" in drawn
+    os.close(master)
+    assert process.wait(40) == 130
+    until(world.is_empty, "nothing is left")
+
+
+def test_a_killed_run_leaves_an_agent_that_ends_by_itself(world: Any, pipeline: MakePipeline, until: Any) -> None:
+    folder = pipeline(f"a:\n  script: [touch {world.folder}/begun, sleep 1]\n")
+    process = world.start("run", folder)
+    until((world.folder / "begun").exists, "the job runs")
+    process.kill()
+    until(lambda: not world.processes(), "no process is left", 40)

@@ -1,0 +1,232 @@
+"""`remuda run` as its users call it: real cell, manager and agent, real processes."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakePipeline = Callable[[str], Path]
+
+
+@pytest.mark.parametrize(
+    ("example", "wanted"),
+    [
+        ("hello", ["goodbye  success", "pipeline success"]),
+        ("build-test-package", ["test 4/4  success", "package   success", "7 success"]),
+        ("calculator", ["verify      success", "4 success"]),
+    ],
+)
+def test_an_example_succeeds(world: Any, examples: Path, example: str, wanted: list[str]) -> None:
+    result = world.remuda("run", examples / example)
+    assert result.code == 0, result.out + result.err
+    for text in [*wanted, "where the time went:"]:
+        assert text in result.out
+    assert result.err == ""
+    assert world.is_empty()
+
+
+def test_the_failing_example_shows_the_log_and_ends_with_1(world: Any, examples: Path) -> None:
+    result = world.remuda("run", examples / "failing")
+    assert result.code == 1, result.out + result.err
+    assert "end of the log of unit tests" in result.out
+    assert "test_division ... FAILED, 1 / 3 is not 0.3" in result.out
+    assert "and knows that the job failed" in result.out
+    assert "section_start" not in result.out
+    assert "style       failed" in result.out
+    assert "exit code 4, allowed to fail" in result.out
+    assert "deploy      skipped" in result.out
+    assert "clean up    success" in result.out
+    assert world.is_empty()
+
+
+def test_json_is_one_document_on_stdout(world: Any, examples: Path) -> None:
+    result = world.remuda("run", examples / "failing", "--output", "json")
+    assert result.code == 1
+    document = json.loads(result.out)
+    assert document["status"] == "failed"
+    assert document["exit_code"] == 1
+    jobs = {job["name"]: job for job in document["jobs"]}
+    assert {name: job["status"] for name, job in jobs.items()} == {
+        "style": "failed",
+        "unit tests": "failed",
+        "deploy": "skipped",
+        "clean up": "success",
+    }
+    failed = jobs["unit tests"]
+    assert (failed["failure_reason"], failed["exit_code"]) == ("script_failure", 3)
+    assert failed["waiting"] >= 0
+    assert failed["duration"] > 0
+    assert any("FAILED" in line for line in failed["log_tail"])
+    steps = {step["name"]: step["status"] for step in failed["steps"]}
+    assert steps["script"] == "failure"
+    assert steps["after_script"] == "success"
+    assert "unit tests  failed" in result.err
+
+
+def test_artifacts_are_unpacked(world: Any, examples: Path) -> None:
+    result = world.remuda("run", examples / "calculator", "--artifacts", "out")
+    assert result.code == 0, result.out + result.err
+    packed = world.folder / "out" / "package" / "dist" / "calculator.pyz"
+    assert subprocess.check_output([packed, "1 + 2"], text=True) == "3\n"
+
+
+def test_uncommitted_work_runs_and_the_repository_stays_as_it_is(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline('check:\n  script: [test "$(cat note)" = new, test ! -e ignored, test ! -e gone]\n')
+    (folder / "note").write_text("old")
+    (folder / "gone").write_text("x")
+    (folder / ".gitignore").write_text("ignored\n")
+
+    def git(*arguments: str) -> str:
+        settings = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.check_output(["git", *settings, *arguments], cwd=folder, env=world.environment(), text=True)
+
+    git("init", "--quiet", "--initial-branch=trunk")
+    git("add", "-A")
+    git("commit", "--quiet", "--message", "First")
+    (folder / "note").write_text("new")
+    (folder / "ignored").write_text("x")
+    (folder / "gone").unlink()
+    before = (git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
+
+    result = world.remuda("run", cwd=folder)
+
+    assert result.code == 0, result.out + result.err
+    assert before == (git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
+
+
+def test_inside_a_git_hook_neither_the_run_nor_its_jobs_touch_the_hooks_repository(
+    world: Any, pipeline: MakePipeline
+) -> None:
+    other = world.folder / "other"
+    subprocess.check_call(["git", "init", "--quiet", other], env=world.environment())
+    folder = pipeline('check:\n  script: ["! env | grep ^GIT_DIR", git log -1]\n')
+    hook = {"GIT_DIR": str(other / ".git"), "GIT_INDEX_FILE": str(other / ".git" / "index")}
+    result = world.remuda("run", folder, **hook)
+    assert result.code == 0, result.out + result.err
+    assert not (other / ".git" / "index").exists()
+
+
+def test_tags_retries_and_other_pipeline_files(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline("unused: {script: [false]}\n")
+    other = world.folder / "other.yml"
+    other.write_text(
+        "flaky:\n  tags: [gpu, linux]\n  retry: 1\n"
+        f'  script: ["test -e {world.folder}/second || {{ touch {world.folder}/second; exit 1; }}"]\n'
+    )
+    result = world.remuda("run", folder, "--file", other)
+    assert result.code == 0, result.out + result.err
+    assert "flaky  retrying" in result.out
+
+
+def test_a_blocking_manual_job_ends_the_run(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline("ask:\n  when: manual\n  allow_failure: false\n  script: [echo]\n")
+    result = world.remuda("run", folder)
+    assert result.code == 1
+    assert "blocked by a manual job (ask)" in result.out
+
+
+def test_a_command_that_does_not_exist_fails_the_job(world: Any, pipeline: MakePipeline) -> None:
+    result = world.remuda("run", pipeline("broken:\n  script: [./no-such-script]\n"))
+    assert result.code == 1
+    assert "no-such-script" in result.out
+    assert "exit code 127" in result.out
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(world: Any, examples: Path, finish: Any) -> None:
+    first = world.start("run", examples / "build-test-package")
+    second = world.start("run", examples / "build-test-package")
+    results = [finish(first), finish(second)]
+    assert [result.code for result in results] == [0, 0], results
+    assert world.is_empty()
+
+
+def test_a_data_folder_is_kept_and_can_be_used_again(world: Any, examples: Path) -> None:
+    for number in (1, 2):
+        result = world.remuda("run", examples / "hello", "--data", "kept", "--output", "json")
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["pipeline_id"] == number
+    assert (world.folder / "kept" / "cell" / "cell.sqlite").exists()
+    assert not list((world.folder / "kept").glob("snapshot-*"))
+
+
+def test_keep_says_where_it_is(world: Any, examples: Path) -> None:
+    result = world.remuda("run", examples / "hello", "--keep")
+    assert result.code == 0
+    folder = Path(result.err.strip().removeprefix("kept: "))
+    assert (folder / "remuda.log").exists()
+
+
+BAD = {
+    "broken yaml": ("a: [\n", "2:1"),
+    "unknown key": ("build:\n  scirpt: [make]\n", ':2:3: build:scirpt: unknown key "scirpt"; did you mean "script"?'),
+    "not supported": ("build:\n  image: ruby\n  script: [x]\n", ":2:3: build:image: "),
+    "no jobs": ("variables: {A: b}\n", ".gitlab-ci.yml:1:1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_pipeline_file_is_bad_input(world: Any, pipeline: MakePipeline, name: str) -> None:
+    text, wanted = BAD[name]
+    result = world.remuda("run", pipeline(text))
+    assert result.code == 2
+    assert wanted in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["nowhere"], "there is no such folder"),
+        (["."], "there is no pipeline file"),
+        (["empty"], "no commits yet"),
+        (["file"], "is a file"),
+        (["empty", "--file", "nowhere.yml"], "nowhere.yml: there is no pipeline file"),
+        (["empty", "--jobs", "0"], "--jobs 0"),
+        (["empty", "--jobs", "many"], "--jobs"),
+        (["empty", "--jbos", "2"], "Did you mean --jobs?"),
+        (["empty", "--output", "xml"], "--output"),
+        (["empty", "--artifacts", "file"], "--artifacts file: is a file"),
+    ],
+)
+def test_bad_arguments_are_named(world: Any, arguments: list[str], wanted: str) -> None:
+    (world.folder / "file").write_text("")
+    subprocess.check_call(["git", "init", "--quiet", world.folder / "empty"], env=world.environment())
+    (world.folder / "empty" / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
+    result = world.remuda("run", *arguments)
+    assert result.code == 2
+    assert wanted in result.err
+    assert "Traceback" not in result.err
+
+
+def test_without_git_the_fix_is_named(world: Any, pipeline: MakePipeline) -> None:
+    result = world.remuda("run", pipeline("a: {script: [b]}\n"), PATH="/nonexistent")
+    assert result.code == 2
+    assert "install git" in result.err
+
+
+def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finish: Any, until: Any) -> None:
+    slow = pipeline(f"slow:\n  script: [touch {world.folder}/begun, sleep 60]\n")
+    first = world.start("run", slow, "--data", "shared")
+    until((world.folder / "begun").exists, "the job runs")
+    second = world.remuda("run", slow, "--data", "shared")
+    assert second.code == 2
+    assert "in use by another process" in second.err
+    first.terminate()
+    assert finish(first).code == 130
+
+
+def test_a_reader_that_goes_away_stops_the_run(world: Any, pipeline: MakePipeline, until: Any) -> None:
+    folder = pipeline("a:\n  script: [sleep 1]\nb:\n  stage: deploy\n  script: [sleep 60]\n")
+    process = world.start("run", folder)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(30) in (130, 141)
+    until(world.is_empty, "nothing is left")
+    assert os.path.isdir(folder)

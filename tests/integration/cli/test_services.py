@@ -1,0 +1,152 @@
+"""Cell and manager as processes of their own, put together with the commands an operator types."""
+
+import json
+import os
+import re
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOKEN = "glpat-chosen-by-the-operator"
+
+
+def call(url: str, path: str, body: object | None = None) -> Any:
+    request = urllib.request.Request(
+        url + path,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"PRIVATE-TOKEN": TOKEN, "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def started_cell(world: Any, *arguments: str, **more: str) -> tuple[Any, str]:
+    process = world.start("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0", *arguments, **more)
+    said = ""
+    while not (found := re.search(r"serves on (http://\S+)", said)):
+        line = process.stderr.readline().decode()
+        assert line, f"the cell ended: {said}"
+        said += line
+    return process, found[1]
+
+
+def test_a_job_runs_through_separate_processes(world: Any, until: Any, finish: Any) -> None:
+    cell, url = started_cell(world, REMUDA_ADMIN_TOKEN=TOKEN)
+    runner = call(url, "/api/v4/user/runners", {"runner_type": "instance_type"})
+    registered = world.remuda(
+        *("manager", "register", "--url", url, "--token", runner["token"]),
+        *("--executor", "shell", "--config", "config.toml", "--name", "mine"),
+    )
+    assert registered.code == 0, registered.err
+    assert "config.toml" in registered.out
+    project = call(url, "/api/v4/projects", {"name": "shop"})
+    action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": "hello: {script: [echo it works]}\n"}
+    commit = {"branch": "main", "commit_message": "x", "actions": [action]}
+    call(url, f"/api/v4/projects/{project['id']}/repository/commits", commit)
+
+    manager = world.start("manager", "run", "--config", "config.toml", "--data", "manager")
+    followed = world.remuda("job", "log", "1", "--follow", REMUDA_URL=url, REMUDA_TOKEN=TOKEN)
+    assert "it works" in followed.out
+
+    manager.send_signal(signal.SIGQUIT)
+    assert finish(manager).code == 0
+    cell.send_signal(signal.SIGTERM)
+    assert finish(cell).code == 0
+    # The agent outlives its manager, and goes when nobody has needed it for a while; the test does not wait for that.
+    agent = int((world.folder / "manager" / "agent" / "agent.lock").read_text())
+    os.kill(agent, signal.SIGTERM)
+    until(lambda: not world.processes(), "the agent has ended")
+
+
+def test_the_token_of_a_first_start_is_printed_once(world: Any, finish: Any) -> None:
+    cell = world.start("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0")
+    said = ""
+    while "serves on" not in said:
+        said += cell.stderr.readline().decode()
+    assert re.search(r"^    glpat-\S+$", said, re.MULTILINE)
+    cell.terminate()
+    assert finish(cell).code == 0
+    again, _ = started_cell(world)
+    again.terminate()
+    assert "glpat-" not in finish(again).err
+
+
+def test_a_port_in_use_is_named(world: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = world.remuda("cell", "serve", "--data", "cell", "--listen", address)
+    assert result.code == 2
+    assert f"cannot listen on {address}" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_data_folder_of_a_newer_version_is_named_and_left_alone(world: Any) -> None:
+    folder = world.folder / "cell"
+    folder.mkdir()
+    (folder / "version").write_text("99\n")
+    result = world.remuda("cell", "serve", "--data", folder, "--listen", "127.0.0.1:0")
+    assert result.code == 2
+    assert "version 99" in result.err
+    assert (folder / "version").read_text() == "99\n"
+    assert not (folder / "cell.sqlite").exists()
+
+
+def test_a_data_folder_in_use_is_named(world: Any, finish: Any) -> None:
+    cell, _ = started_cell(world)
+    result = world.remuda("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0")
+    assert result.code == 2
+    assert "in use by another process" in result.err
+    cell.terminate()
+    assert finish(cell).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--listen", "nowhere"], "HOST:PORT"),
+        (["--database", "postgresql://h/d"], "not supported yet"),
+        (["--cell-id", "0"], "positive number"),
+        (["--cell-id", "one"], "--cell-id"),
+    ],
+)
+def test_bad_arguments_of_a_cell(world: Any, arguments: list[str], wanted: str) -> None:
+    result = world.remuda("cell", "serve", "--data", "cell", *arguments)
+    assert result.code == 2
+    assert wanted in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (None, "there is no such file"),
+        ("concurrent = x\n", "config.toml:1: not valid TOML"),
+        ('[[runners]]\nurl = "http://127.0.0.1:1"\nexecutor = "shell"\n', "runners[0].token: is missing"),
+        ('[[runners]]\nurl = "http://127.0.0.1:1"\ntoken = "t"\nexecutor = "docker"\n', "not supported yet"),
+    ],
+)
+def test_a_bad_configuration_is_named(world: Any, text: str | None, wanted: str) -> None:
+    if text is not None:
+        (world.folder / "config.toml").write_text(text)
+    result = world.remuda("manager", "run", "--config", "config.toml", "--data", "manager")
+    assert result.code == 2
+    assert wanted in result.err
+    assert "Traceback" not in result.err
+
+
+def test_registering_with_a_wrong_token_or_nobody_is_named_and_writes_nothing(world: Any, finish: Any) -> None:
+    cell, url = started_cell(world)
+    config = Path(world.folder / "config.toml")
+    wrong = world.remuda("manager", "register", "--url", url, "--token", "glrt-wrong", "--config", config)
+    assert wrong.code == 2
+    assert "token is not valid there" in wrong.err
+    cell.terminate()
+    assert finish(cell).code == 0
+    away = world.remuda("manager", "register", "--url", url, "--token", "glrt-wrong", "--config", config)
+    assert away.code == 2
+    assert "cannot be reached" in away.err
+    assert not config.exists()

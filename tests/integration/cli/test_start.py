@@ -1,0 +1,59 @@
+"""Starting must be quick: what a command does not need is not imported."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HEAVY = "aiohttp uvicorn grpclib structlog yaml rich.live cryptography starlette msgspec asyncio"
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["run", "--help"], ["up", "--help"], ["job", "--help"]])
+def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
+    # rich brings asyncio along where help is drawn.
+    heavy = [name for name in HEAVY.split() if name != "asyncio" or arguments == ["version"]]
+    program = (
+        "import sys\n"
+        f"sys.argv = ['remuda', *{arguments!r}]\n"
+        "from remuda.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_version_and_help(world: Any) -> None:
+    assert world.remuda("version").out.startswith("remuda ")
+    overview = world.remuda("--help")
+    assert overview.code == 0
+    for name in ("run", "up", "cell", "manager", "job", "agent", "version"):
+        assert f" {name} " in overview.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "up", "cell serve", "manager run", "manager register", "job list", "job show", "job log", "version"],
+)
+def test_every_command_teaches_by_example(world: Any, command: str) -> None:
+    page = world.remuda(*command.split(), "--help")
+    assert page.code == 0
+    assert "Try:" in page.out
+    assert f"remuda {command}" in page.out
+
+
+def test_an_unknown_command_is_bad_input(world: Any) -> None:
+    result = world.remuda("rum")
+    assert result.code == 2
+    assert 'Unknown command "rum"' in result.err
+    assert "Traceback" not in result.err
+
+
+def test_the_agents_own_options_are_reached(world: Any) -> None:
+    result = world.remuda("agent", "serve", "--", "--help")
+    assert result.code == 0
+    assert "--data" in result.out
+    assert world.remuda("agent", "pack", "-o", world.folder / "agent.pyz").code == 0
+    assert (world.folder / "agent.pyz").stat().st_size > 0
