@@ -31,7 +31,7 @@ from remuda.manager.core.actions import (
     Subscribe,
     Wait,
 )
-from remuda.manager.core.life import Life
+from remuda.manager.core.life import Life, Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -66,6 +66,7 @@ class Surroundings:
     journal: Journal
     clock: Clock
     system_id: str
+    limits: Limits
 
 
 class _StepEvent(msgspec.Struct):
@@ -115,6 +116,7 @@ class ManagedJob:
             sends_results=row.sends_results,
             accepted_reasons=(payload.features.failure_reasons or ()) if payload.features else (),
             jitter=zlib.crc32(row.key.encode()) % 1000 / 1000,
+            limits=around.limits,
         )
         if record.phase not in (Phase.RECEIVED, Phase.ACKNOWLEDGED):
             self._payload = None

@@ -21,6 +21,7 @@ from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.killpoints import reach
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.config import ManagerConfig, RunnerConfig, load
+from remuda.manager.core.life import Limits
 from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot, Slots
 from remuda.manager.errors import ConfigError
@@ -51,8 +52,11 @@ class ManagerService:
         clock: Clock | None = None,
         environment: Environment | None = None,
         agent_idle_exit_seconds: float = 300.0,
+        keep_alive_seconds: float = 30.0,
     ) -> None:
+        """A silent job learns of its cancellation with the answer to its next keep-alive."""
         self._config = config
+        self._limits = Limits(keep_alive=keep_alive_seconds)
         self._data = data
         self._clock = clock or SystemClock()
         self._environment = environment or LocalEnvironment(
@@ -77,6 +81,7 @@ class ManagerService:
                 environment=self._environment,
                 clock=self._clock,
                 own_id=system_id(self._data, beside_config=beside),
+                limits=self._limits,
             )
             if config.listen_address:
                 await stack.enter_async_context(serve_metrics(config.listen_address, manager.metrics.registry))
@@ -103,6 +108,7 @@ class Manager:
         environment: Environment,
         clock: Clock,
         own_id: str,
+        limits: Limits,
     ) -> None:
         self._config = config
         self._session = session
@@ -113,6 +119,7 @@ class Manager:
             journal=journal,
             clock=clock,
             system_id=own_id,
+            limits=limits,
         )
         self._room = Room(
             Slots(concurrent=config.concurrent, limits={runner.short_token: runner.limit for runner in config.runners})
