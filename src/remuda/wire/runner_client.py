@@ -139,7 +139,8 @@ def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -
 def new_session() -> aiohttp.ClientSession:
     """A pool of connections for any number of clients."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=90),
+        # No limit of its own: held polls and jobs bound the connections, and a poll must never keep a job waiting.
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
         headers={"User-Agent": _USER_AGENT},
         trust_env=True,
         auto_decompress=True,
