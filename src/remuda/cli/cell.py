@@ -42,7 +42,8 @@ def serve(
     if database is not None and database != "sqlite://":
         raise BadInputError(f"--database {database}: the file is always cell.sqlite in --data; give sqlite:// alone")
     host, port = listen_address(listen)
-    settings = settings_from(os.environ, data=data_folder(data), host=host, port=port, cell_id=cell_id)
+    place = data.absolute() if data else data_folder(None) / "cell"
+    settings = settings_from(os.environ, data=place, host=host, port=port, cell_id=cell_id)
     asyncio.run(_serve(settings))
 
 

@@ -56,6 +56,8 @@ def spent(job: JobView, now: float) -> dict[str, float]:
     if total is None:
         return {}
     by_name: dict[str, float] = {}
+    # A step that never reported its end lasted no longer than its job.
+    now = now if job.finished_at is None else job.finished_at
     for step in job.steps:
         by_name[step.name] = by_name.get(step.name, 0.0) + (step.seconds(now) or 0.0)
     if by_name:

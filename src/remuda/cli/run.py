@@ -195,8 +195,9 @@ async def _through_platform(
     asked: _Run, folder: Path, snapshot: Snapshot, screen: "Screen", interrupts: "Interrupts"
 ) -> int:
     """Start the platform, run the pipeline in it, stop it."""
+    from remuda.cli import local_agent
     from remuda.cli.cell import settings_from
-    from remuda.cli.embedded import agent_data, close_agent, ensure_token, keep_off_proxies, managing, serving_cell
+    from remuda.cli.embedded import ensure_token, keep_off_proxies, managing, serving_cell
     from remuda.manager.config import ManagerConfig, RunnerConfig
 
     keep_off_proxies()
@@ -217,7 +218,7 @@ async def _through_platform(
             async with managing(config, manager_data, agent_idle_seconds=AGENT_IDLE_SECONDS):
                 return await _through_pipeline(asked, snapshot, cell, screen, interrupts)
         finally:
-            await close_agent(agent_data(manager_data))
+            await local_agent.close(local_agent.data_of(manager_data))
 
 
 async def _through_pipeline(

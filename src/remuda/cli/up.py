@@ -51,9 +51,10 @@ def up(
 
 
 async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
+    from remuda.cli import local_agent
     from remuda.cli.access import Access, store, stored
     from remuda.cli.cell import print_token, settings_from
-    from remuda.cli.embedded import agent_data, agent_jobs, close_agent, ensure_token, managing, serving_cell
+    from remuda.cli.embedded import ensure_token, keep_off_proxies, managing, serving_cell
     from remuda.cli.signals import STOPPING, handled
     from remuda.telemetry import logs
 
@@ -63,7 +64,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
     kept = stored(folder)
     # The address is stored once the cell has served: before that, nobody has been told the token.
     is_new = not given and (kept is None or not kept.url)
-    agent = agent_data(folder / "manager")
+    keep_off_proxies()
     with handled(dict.fromkeys(STOPPING, stop.set)):
         environment = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, given)}
         async with serving_cell(settings_from(environment, data=folder / "cell", host=host, port=port)) as cell:
@@ -74,11 +75,9 @@ async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
                     print_token(cell.token)
                 print(welcome(cell.url, folder, concurrent), flush=True)
                 await stop.wait()
-        left = await agent_jobs(agent)
+        left = await local_agent.end_if_idle(local_agent.data_of(folder / "manager"))
         if left:
-            print(f"{len(left)} jobs go on; the next `remuda up` takes them over", file=sys.stderr)
-        else:
-            await close_agent(agent)
+            print(f"jobs that go on, for the next `remuda up` to take over: {len(left)}", file=sys.stderr)
 
 
 async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerConfig":

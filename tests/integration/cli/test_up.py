@@ -152,7 +152,7 @@ def test_jobs_go_on_over_a_restart(world: Any, platform: Platform, pipeline: Any
     script = f"[touch {begun}, 'while [ ! -e {go} ]; do sleep 0.1; done', echo it went on]"
     platform.push(pipeline(f"long:\n  script: {script}\n"), "shop")
     until(begun.exists, "the job runs")
-    assert "1 jobs go on" in platform.stop()
+    assert "take over: 1" in platform.stop()
     go.touch()
     # Running jobs know the cell by its address, so the platform comes back where it was.
     again = Platform(world, platform.address)

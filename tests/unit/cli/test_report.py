@@ -33,6 +33,13 @@ def test_time_outside_all_steps_is_overhead(a_job: MakeJob) -> None:
     assert list(spent) == ["script", "checkout", "overhead"]
 
 
+def test_a_step_without_an_end_lasted_no_longer_than_its_job(a_job: MakeJob) -> None:
+    lost = StepView(name="script", status="running", started_at=NOW - 2.5)
+    assert report.spent(a_job("a", "failed", steps=(lost,)), NOW + 60) == pytest.approx(
+        {"script": 1.5, "overhead": 0.5}
+    )
+
+
 def test_a_job_that_never_ran_spent_nothing(a_job: MakeJob) -> None:
     assert report.spent(a_job(status="skipped"), NOW) == {}
 

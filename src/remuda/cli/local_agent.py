@@ -1,0 +1,105 @@
+"""The agent of an embedded platform, seen from outside: which jobs it runs, and how it is ended.
+
+The runner manager starts the agent and leaves it running, because jobs must survive their manager. Whoever embeds a
+platform decides about its end: `remuda run` leaves nothing (`close`), `remuda up` leaves running jobs (`end_if_idle`).
+"""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from grpclib import GRPCError
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.cli.exits import CommandError
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
+from remuda.wire.proto.step_runner_grpc import StepRunnerStub
+from remuda.wire.proto.step_runner_pb2 import StatusRequest, StepResult
+
+END_SECONDS = 10.0
+"""How long the agent may take to close its jobs and end."""
+LOOK_SECONDS = 0.05
+
+
+def data_of(manager_data: Path) -> Path:
+    """Where the manager's local environment keeps its agent."""
+    return manager_data / "agent"
+
+
+async def close(data: Path) -> None:
+    """End the agent of a data folder with everything that it runs; one that is just starting too."""
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            while True:
+                if await _end(data, closing=True) or not _is_starting(data):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise CommandError(f"the agent of {data} does not end; see agent.log beside it, and end it by hand") from None
+
+
+async def end_if_idle(data: Path) -> frozenset[str]:
+    """End the agent unless it runs jobs; those it runs. What it keeps of ended ones is on its disk."""
+    running = await _running(data)
+    if not running:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await _end(data, closing=False)
+    return running
+
+
+async def _running(data: Path) -> frozenset[str]:
+    socket = socket_of(data)
+    if socket is None:
+        return frozenset()
+    channel = unix_channel(socket)
+    try:
+        answer = await StepRunnerStub(channel).Status(StatusRequest())
+    except (GRPCError, OSError, ProtocolError, StreamTerminatedError):
+        return frozenset()
+    finally:
+        channel.close()
+    return frozenset(job.id for job in answer.jobs if job.status == StepResult.running)
+
+
+async def _end(data: Path, *, closing: bool) -> bool:
+    """End the agent that answers, after closing its jobs if wanted; False when none answers."""
+    socket = socket_of(data)
+    if socket is None:
+        return False
+    async with AgentClient(unix_channel(socket)) as client:
+        try:
+            hello = await client.hello()
+            for job in hello.jobs if closing else ():
+                await client.close_job(job)
+        except (AgentUnavailableError, AgentRefusedError):
+            return False
+        with suppress(ProcessLookupError):
+            await _gone(hello.pid)
+        return True
+
+
+def _is_starting(data: Path) -> bool:
+    """Whether an agent for this folder runs although it does not answer yet; its command line names the folder."""
+    wanted = {os.fsencode(data), b"remuda.steps"}
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if wanted <= set(process.read_bytes().split(b"\0")):
+                return True
+    return False
+
+
+async def _gone(pid: int) -> None:
+    """Ask a process to end and wait until it has."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        loop.add_reader(handle, ended.set)
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
