@@ -69,16 +69,22 @@ async def _end(data: Path, *, closing: bool) -> bool:
     socket = socket_of(data)
     if socket is None:
         return False
+    left = []
     async with AgentClient(unix_channel(socket)) as client:
         try:
             hello = await client.hello()
-            for job in hello.jobs if closing else ():
-                await client.close_job(job)
         except (AgentUnavailableError, AgentRefusedError):
             return False
-        with suppress(ProcessLookupError):
-            await _gone(hello.pid)
-        return True
+        for job in hello.jobs if closing else ():
+            try:
+                await client.close_job(job)
+            except (AgentUnavailableError, AgentRefusedError) as error:
+                left.append(f"{job} ({error})")
+    with suppress(ProcessLookupError):
+        await _gone(hello.pid)
+    if left:
+        raise CommandError(f"the agent could not end its jobs {', '.join(left)}; look for their processes")
+    return True
 
 
 def _is_starting(data: Path) -> bool:
