@@ -1,7 +1,7 @@
 """Asking for jobs: one asker holds one slot while its request is open, and a job that comes takes the slot over.
 
-`Room` is the shell around `core/slots.py`: who finds no slot waits in line. When another runner waits for a slot, a
-request is made without the cursor, so that the server answers at once instead of holding slot and request for long.
+`Room` is the shell around `core/slots.py`: who finds no slot waits in line. With several runners the last free slot is
+never held for long: a request over it goes without the cursor, so the server answers at once and others get their turn.
 """
 
 import asyncio
@@ -28,8 +28,9 @@ _DISK_SECONDS = 10.0
 class Room:
     """Slots to wait for, first come, first served."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Slots, *, runners: int = 1) -> None:
         self._slots = slots
+        self._runners = runners
         self._waiting: list[tuple[str, asyncio.Future[Slot]]] = []
 
     async def reserve(self, runner: str) -> Slot:
@@ -56,9 +57,9 @@ class Room:
         self._slots.release(slot)
         self._serve()
 
-    def others_wait(self, runner: str) -> bool:
-        """Whether another runner waits for a slot."""
-        return any(other != runner for other, _ in self._waiting)
+    def may_hold(self) -> bool:
+        """Whether a slot that is reserved now may stay so for long without keeping another runner from asking."""
+        return self._runners == 1 or self._slots.free > 0
 
     def _serve(self) -> None:
         for entry in list(self._waiting):
@@ -113,7 +114,7 @@ class Asker:
                 self._log.error("no job is asked for: the disk is full", free_bytes=usage.disk_free_bytes)
                 return _DISK_SECONDS
             while True:
-                may_hold = not self._asking.room.others_wait(self._runner.short_token)
+                may_hold = self._asking.room.may_hold()
                 offer, wait = await self._request(may_hold)
                 if offer is not None or not may_hold:
                     break

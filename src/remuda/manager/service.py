@@ -122,7 +122,8 @@ class Manager:
             limits=limits,
         )
         self._room = Room(
-            Slots(concurrent=config.concurrent, limits={runner.short_token: runner.limit for runner in config.runners})
+            Slots(concurrent=config.concurrent, limits={runner.short_token: runner.limit for runner in config.runners}),
+            runners=len(config.runners),
         )
         self._jobs: dict[str, ManagedJob] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()

@@ -25,6 +25,7 @@ class Variables:
         self._by_key = {variable.key: variable for variable in variables}
         self._file_path = file_path
         self._expanded: dict[str, str] = {}
+        self._growing: list[str] = []  # variables whose values are being made, the outermost first
 
     def expanded(self) -> list[Variable]:
         """Each variable once, values expanded."""
@@ -46,31 +47,36 @@ class Variables:
             variable = self._by_key.get(key)
             if variable is None:
                 return ""
-            self._expanded[key] = variable.value if variable.raw else self.expand(variable.value, within=(key,))
+            self._growing.append(key)
+            self._expanded[key] = variable.value if variable.raw else self.expand(variable.value)
+            self._growing.pop()
         return self._expanded[key]
 
-    def expand(self, text: str, *, within: tuple[str, ...] = ()) -> str:
-        """A text with its references replaced; `within` are the variables whose values are being made."""
-        if "$" not in text:
-            return text
-        if len(within) > DEEPEST:
-            return text
+    def expand(self, text: str) -> str:
+        """A text with its references replaced."""
+        room = LONGEST_VALUE
 
         def value(match: re.Match[str]) -> str:
-            if match[0] == "$$":
-                return "$"
-            key = match[1] if match[1] is not None else match[2]
-            variable = self._by_key.get(key) if key else None
-            if variable is None:
-                return ""
-            if variable.file:
-                return self._file_path(key)
-            if key in within:
-                return match[0]
-            return variable.value if variable.raw else self.expand(variable.value, within=(*within, key))
+            nonlocal room
+            found = self._referenced(match)
+            room -= len(found)
+            return found if room >= 0 else ""
 
         grown = _REFERENCE.sub(value, text)
-        return grown if len(grown) <= LONGEST_VALUE else text
+        return grown if room >= 0 else text
+
+    def _referenced(self, match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        key = match[1] if match[1] is not None else match[2]
+        variable = self._by_key.get(key) if key else None
+        if variable is None:
+            return ""
+        if variable.file:
+            return self._file_path(key)
+        if key not in self._expanded and (key in self._growing or len(self._growing) > DEEPEST):
+            return match[0]
+        return self[key]
 
 
 def variable_list(values: Mapping[str, str]) -> list[Variable]:

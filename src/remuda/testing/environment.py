@@ -10,9 +10,11 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -46,14 +48,13 @@ class FakeAgent(AgentBase):
 
     async def job(self) -> str:
         """Wait until there is a job; the id of the newest."""
-        async with self.changed:
-            await self.changed.wait_for(lambda: self.jobs)
+        await self.until(lambda: self.jobs)
         return list(self.jobs)[-1]
 
-    async def until_closed(self, job_id: str) -> None:
-        """Wait until the manager had the job forgotten."""
-        async with self.changed:
-            await self.changed.wait_for(lambda: job_id in self.closed)
+    async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
+        """Wait until something is so; looks after every call and every change."""
+        async with asyncio.timeout(seconds), self.changed:
+            await self.changed.wait_for(true)
 
     async def write(self, job_id: str, data: bytes) -> None:
         """The job's log grows."""
@@ -162,6 +163,24 @@ class FakeAgent(AgentBase):
         return None
 
 
+class _CuttableServer(Server):
+    """A server that can end its connections as a dying process does; the library's own close leaves them open."""
+
+    def __init__(self, agent: FakeAgent) -> None:
+        super().__init__([agent])
+        self._protocols: list[H2Protocol] = []
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        self._protocols.append(protocol)
+        return protocol
+
+    def cut(self) -> None:
+        for protocol in self._protocols:
+            if hasattr(protocol, "processor"):
+                protocol.processor.close()
+
+
 class FakeEnvironment:
     """Fulfils `remuda.manager.ports.Environment` without starting anything."""
 
@@ -172,7 +191,7 @@ class FakeEnvironment:
         self.disk_free_bytes = 1 << 40
         self._folder = folder
         self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
-        self._server: Server | None = None
+        self._server: _CuttableServer | None = None
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
         builds, work = self._folders(place)
@@ -187,7 +206,7 @@ class FakeEnvironment:
             raise EnvironmentTemporaryError("the fake agent is told not to start")
         socket = Path(self._sockets.name) / "agent.sock"
         if self._server is None:
-            self._server = Server([self.agent])
+            self._server = _CuttableServer(self.agent)
             await self._server.start(path=str(socket))
         client = AgentClient(unix_channel(socket))
         try:
@@ -195,6 +214,9 @@ class FakeEnvironment:
         except AgentUnavailableError as error:
             client.close()
             raise EnvironmentTemporaryError(str(error)) from error
+        except BaseException:
+            client.close()
+            raise
         return client
 
     async def recover(self) -> bool:
@@ -215,6 +237,7 @@ class FakeEnvironment:
         """The agent dies; its jobs stay."""
         if self._server is not None:
             self._server.close()
+            self._server.cut()
             await self._server.wait_closed()
             self._server = None
 

@@ -47,13 +47,21 @@ class ManagerBench:
         )
 
     @asynccontextmanager
-    async def manager(self, environment: Environment | None = None) -> AsyncIterator[ManagerEvents]:
+    async def manager(
+        self, environment: Environment | None = None, *, keep_alive_seconds: float = 30.0
+    ) -> AsyncIterator[ManagerEvents]:
         """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
         if not self.config.exists():
             self.write_config()
         events = ManagerEvents(asyncio.Event(), asyncio.Event())
         ready = asyncio.Event()
-        service = ManagerService(self.config, self.data, environment=environment, agent_idle_exit_seconds=5)
+        service = ManagerService(
+            self.config,
+            self.data,
+            environment=environment,
+            agent_idle_exit_seconds=5,
+            keep_alive_seconds=keep_alive_seconds,
+        )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(service.run(events.stop, drain=events.drain, ready=ready.set), name="manager")
             waiting = group.create_task(ready.wait(), name="ready")

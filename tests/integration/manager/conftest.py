@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.environment import FakeEnvironment
 from remuda.testing.manager_bench import ManagerBench
 
 
@@ -23,3 +24,10 @@ async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[Manag
     bench = ManagerBench(tmp_path, coordinator)
     yield bench
     bench.close()
+
+
+@pytest.fixture
+async def environment(tmp_path: Path) -> AsyncIterator[FakeEnvironment]:
+    fake = FakeEnvironment(tmp_path)
+    yield fake
+    await fake.close()

@@ -22,6 +22,12 @@ def script(bench: ManagerBench) -> list[str]:
     return [f"echo ran >> {bench.folder}/runs", f"for n in $(seq 1 {LINES}); do echo line $n; sleep 0.002; done"]
 
 
+def waiting_script(bench: ManagerBench) -> list[str]:
+    """The same, but it waits in the middle until the file `go` is there."""
+    before, after = script(bench)
+    return [before, "echo waiting", f"until [ -e {bench.folder}/go ]; do sleep 0.05; done", after]
+
+
 def check(bench: ManagerBench, job: ServerJob) -> None:
     assert job.status == "success"
     assert (bench.folder / "runs").read_text() == "ran\n"
@@ -69,10 +75,11 @@ async def test_the_manager_is_killed_again_and_again(bench: ManagerBench, coordi
 
 async def test_the_agent_is_killed_while_the_job_runs(bench: ManagerBench, coordinator: Coordinator) -> None:
     async with bench.manager():
-        job = await coordinator.enqueue(*script(bench))
-        await coordinator.until(lambda: b"line 1\n" in job.output)
+        job = await coordinator.enqueue(*waiting_script(bench))
+        await coordinator.until(lambda: b"waiting\n" in job.output)
         first = bench.agent_pid
         bench.kill_agent()
+        (bench.folder / "go").touch()
         await coordinator.until_over(job)
         assert bench.agent_pid != first
     check(bench, job)
@@ -80,18 +87,20 @@ async def test_the_agent_is_killed_while_the_job_runs(bench: ManagerBench, coord
 
 async def test_manager_and_agent_are_killed_at_once(bench: ManagerBench, coordinator: Coordinator) -> None:
     process = await bench.spawn()
-    job = await coordinator.enqueue(*script(bench))
-    await coordinator.until(lambda: b"line 1\n" in job.output)
+    job = await coordinator.enqueue(*waiting_script(bench))
+    await coordinator.until(lambda: b"waiting\n" in job.output)
     bench.kill_agent()
     process.kill()
     await process.wait()
+    (bench.folder / "go").touch()
     async with bench.manager():
         await coordinator.until_over(job)
     check(bench, job)
 
 
-async def test_a_job_that_an_agent_lost_fails_with_the_cause(bench: ManagerBench, coordinator: Coordinator) -> None:
-    environment = FakeEnvironment(bench.folder)
+async def test_a_job_that_an_agent_lost_fails_with_the_cause(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
     async with bench.manager(environment) as events:
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
@@ -102,7 +111,6 @@ async def test_a_job_that_an_agent_lost_fails_with_the_cause(bench: ManagerBench
     environment.agent.jobs["of somebody else"] = FakeJob(StartRequest())
     async with bench.manager(environment):
         await coordinator.until_over(job)
-    await environment.close()
     assert job.updates[-1]["failure_reason"] == "runner_system_failure"
     assert bytes(job.trace).startswith(b"some bytes\n")
     assert b"ERROR: Job failed (system failure): the agent lost the job" in bytes(job.trace)

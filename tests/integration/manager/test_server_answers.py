@@ -1,6 +1,7 @@
 """Every odd thing a server may answer, and what the manager makes of it."""
 
 import asyncio
+from zlib import crc32
 
 import pytest
 from aiohttp import web
@@ -27,9 +28,8 @@ def answer(status: int, **headers: str) -> web.Response:
     ids=["503", "429", "500", "418", "cut"],
 )
 async def test_a_call_that_fails_once_costs_nothing(
-    bench: ManagerBench, coordinator: Coordinator, endpoint: str, fault: Fault
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, endpoint: str, fault: Fault
 ) -> None:
-    environment = FakeEnvironment(bench.folder)
     coordinator.fail_once(endpoint, fault)
     async with bench.manager(environment):
         job = await coordinator.enqueue("true")
@@ -39,15 +39,15 @@ async def test_a_call_that_fails_once_costs_nothing(
         await coordinator.until(lambda: job.trace and job.results)
         await environment.agent.end(key)
         await coordinator.until_over(job)
-    await environment.close()
     assert coordinator.faults == []
     assert (job.status, bytes(job.trace), job.epoch) == ("success", b"some bytes\n", 1)
     assert environment.agent.closed == [key]
     assert bench.rows() == 0
 
 
-async def test_retries_of_one_call_carry_the_same_request_id(bench: ManagerBench, coordinator: Coordinator) -> None:
-    environment = FakeEnvironment(bench.folder)
+async def test_retries_of_one_call_carry_the_same_request_id(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
     for _ in range(4):
         coordinator.fail_once("PUT", lambda _: answer(502))
     async with bench.manager(environment):
@@ -55,16 +55,14 @@ async def test_retries_of_one_call_carry_the_same_request_id(bench: ManagerBench
         key = await environment.agent.job()
         await environment.agent.end(key)
         await coordinator.until_over(job)
-    await environment.close()
     ids = [headers["x-request-id"] for name, headers in coordinator.requests if name.startswith("PUT")]
     assert len(set(ids[:5])) == 1
     assert ids[5] != ids[0]
 
 
 async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
-    bench: ManagerBench, coordinator: Coordinator
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    environment = FakeEnvironment(bench.folder)
     bench.write_config(concurrent=1)
     coordinator.lease_seconds = 3600
     job = await coordinator.enqueue("true")
@@ -78,14 +76,12 @@ async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
         key = await environment.agent.job()
         await environment.agent.end(key)
         await coordinator.until_over(job)
-    await environment.close()
     assert (job.status, job.epoch) == ("success", 1)
 
 
 async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
-    bench: ManagerBench, coordinator: Coordinator
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    environment = FakeEnvironment(bench.folder)
     async with bench.manager(environment):
         coordinator.fail_once("PUT", lambda _: answer(403))
         refused = await coordinator.enqueue("true")
@@ -96,15 +92,13 @@ async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
         assert key.startswith(f"{job.id}-")
         await environment.agent.end(key)
         await coordinator.until_over(job)
-    await environment.close()
     assert list(environment.agent.jobs) == []
     assert refused.trace == b""
 
 
 async def test_the_final_state_waits_while_the_server_stores_the_trace(
-    bench: ManagerBench, coordinator: Coordinator
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    environment = FakeEnvironment(bench.folder)
     async with bench.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
@@ -116,15 +110,13 @@ async def test_the_final_state_waits_while_the_server_stores_the_trace(
         await coordinator.until(lambda: not coordinator.faults)
         job.trace.clear()  # that is why it asked for everything again
         await coordinator.until_over(job)
-    await environment.close()
     assert bytes(job.trace) == b"0123456789"
     assert job.offsets == [0, 0]
 
 
 async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
-    bench: ManagerBench, coordinator: Coordinator
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    environment = FakeEnvironment(bench.folder)
     async with bench.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
@@ -135,7 +127,6 @@ async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
         await coordinator.until(lambda: len(job.trace) == 13)
         await environment.agent.end(key)
         await coordinator.until_over(job)
-    await environment.close()
     assert bytes(job.trace) == b"0123456789abc"
     assert job.offsets == [0, 10, 4]
 
@@ -157,12 +148,45 @@ async def test_a_server_that_is_down_for_a_while_misses_nothing(bench: ManagerBe
     assert [line for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(1, 2001)]
 
 
-async def test_a_runner_that_is_refused_asks_again_soon(bench: ManagerBench, coordinator: Coordinator) -> None:
-    environment = FakeEnvironment(bench.folder)
+async def test_a_runner_that_is_refused_asks_again_soon(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
     for _ in range(2):
         coordinator.fail_once("POST /api/v4/jobs/request", lambda _: answer(403))
     async with bench.manager(environment):
         job = await coordinator.enqueue("true")
         await environment.agent.end(await environment.agent.job())
         await coordinator.until_over(job)
-    await environment.close()
+
+
+async def test_a_silent_job_is_heard_of_and_hears_of_its_cancellation(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment, keep_alive_seconds=0.2):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.write(key, b"some bytes\n")
+        await coordinator.until(lambda: [update["state"] for update in job.updates].count("running") >= 3)
+        assert job.updates[-1]["output"] == {"checksum": "crc32:" + f"{crc32(job.trace):08x}", "bytesize": 11}
+        job.status = "canceling"
+        await environment.agent.until(lambda: environment.agent.jobs[key].cancels)
+        await environment.agent.end(key, "cancelled", "job_canceled")
+        await coordinator.until_over(job)
+    assert job.status == "canceled"
+
+
+async def test_results_begin_again_where_the_server_stands(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        for name in ("one", "two", "three"):
+            await environment.agent.add_result(key, event="started", name=name)
+        await coordinator.until(lambda: len(job.results) == 3)
+        del job.results[1:]
+        await environment.agent.add_result(key, event="started", name="four")
+        await coordinator.until(lambda: len(job.results) == 4)
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    assert [result["name"] for result in job.results] == ["one", "two", "three", "four"]

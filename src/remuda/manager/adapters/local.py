@@ -43,19 +43,18 @@ class LocalEnvironment:
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
 
     async def connect(self) -> AgentClient:
-        client = await self._reach()
-        if client is not None:
-            return client
-        if not self._is_starting():
-            self._spawn()
+        has_started = False
         deadline = self._clock.monotonic() + START_SECONDS
         while self._clock.monotonic() < deadline:
-            running = self._is_starting()
+            is_alive = self._is_alive()  # looked at first: one that dies now has had its chance to answer
             client = await self._reach()
             if client is not None:
                 return client
-            if not running:
-                break
+            if not is_alive:
+                if has_started:
+                    break
+                self._spawn()
+                has_started = True
             await self._clock.sleep(_LOOK_SECONDS)
         raise EnvironmentTemporaryError(f"the agent does not answer; its last words: {self._last_words()}")
 
@@ -114,7 +113,7 @@ class LocalEnvironment:
         except OSError as error:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 
-    def _is_starting(self) -> bool:
+    def _is_alive(self) -> bool:
         """Whether the agent that this process started is alive; reaps it when it is not."""
         if self._pid is None:
             return False

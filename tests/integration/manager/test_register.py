@@ -1,0 +1,86 @@
+"""Registering a runner: the server is asked, the file keeps what its author wrote."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.config import load
+from remuda.manager.errors import ConfigError, RegisterError
+from remuda.manager.register import Registration, register
+from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
+
+
+async def test_a_created_runner_is_verified_and_written(tmp_path: Path, coordinator: Coordinator) -> None:
+    path = tmp_path / "deep" / "config.toml"
+    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, name="builder", limit=3)
+    assert await register(path, wanted) == 7
+    [runner] = load(path).config.runners
+    assert (runner.name, runner.token, runner.id, runner.executor, runner.limit) == (
+        "builder",
+        RUNNER_TOKEN,
+        7,
+        "shell",
+        3,
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [name for name, _ in coordinator.requests] == ["POST /api/v4/runners/verify"]
+
+
+async def test_a_registration_token_makes_a_runner(tmp_path: Path, coordinator: Coordinator) -> None:
+    path = tmp_path / "config.toml"
+    wanted = Registration(url=coordinator.url, token="GR1348941registration", tags=("linux", "big"))
+    assert await register(path, wanted) == 8
+    assert load(path).config.runners[0].token == "glrtr-made-by-the-server"
+
+
+async def test_comments_and_other_runners_survive(tmp_path: Path, coordinator: Coordinator) -> None:
+    path = tmp_path / "config.toml"
+    before = (
+        "# my runners\nconcurrent = 10 # many\n\n[[runners]]\n  # the first one\n"
+        '  name = "first"\n  url = "https://other.example"\n  token = "glrt-first"\n  executor = "shell"\n'
+    )
+    path.write_text(before)
+    path.chmod(0o644)
+    await register(path, Registration(url=coordinator.url, token=RUNNER_TOKEN, name="second"))
+    text = path.read_text()
+    assert text.startswith(before)
+    assert [runner.name for runner in load(path).config.runners] == ["first", "second"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("token", "words"), [("glrt-wrong", "403.*not valid"), ("GR1348941wrong", "410.*registration tokens")]
+)
+async def test_a_token_the_server_refuses_changes_nothing(
+    tmp_path: Path, coordinator: Coordinator, token: str, words: str
+) -> None:
+    path = tmp_path / "config.toml"
+    with pytest.raises(RegisterError, match=words):
+        await register(path, Registration(url=coordinator.url, token=token))
+    assert not path.exists()
+
+
+async def test_a_server_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RegisterError, match="cannot be reached"):
+        await register(tmp_path / "config.toml", Registration(url="http://127.0.0.1:1", token=RUNNER_TOKEN))
+
+
+async def test_a_file_that_would_not_work_is_refused_before_the_server_is_asked(
+    tmp_path: Path, coordinator: Coordinator
+) -> None:
+    path = tmp_path / "config.toml"
+    for text, words in (("concurrent = 0\n", "concurrent"), ("concurrent = \n", "config.toml:1"), ("", "executor")):
+        path.write_text(text)
+        wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "docker")
+        with pytest.raises(ConfigError, match=words):
+            await register(path, wanted)
+        assert path.read_text() == text
+    assert coordinator.requests == []
+
+
+async def test_the_same_runner_twice_is_refused(tmp_path: Path, coordinator: Coordinator) -> None:
+    path = tmp_path / "config.toml"
+    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN)
+    await register(path, wanted)
+    with pytest.raises(ConfigError, match="two"):
+        await register(path, wanted)

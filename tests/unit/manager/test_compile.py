@@ -1,0 +1,248 @@
+"""From a payload to the steps the agent runs."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.compile import CompiledJob, CompileError, Setting, compile_job, project_path
+from remuda.manager.config import RunnerConfig
+from remuda.wire.runner_api import JobPayload
+
+SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
+
+
+def a_setting(**runner: Any) -> Setting:
+    values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "shell"}
+    return Setting(
+        runner=RunnerConfig(**values | runner), system_id="s_0123456789ab", slot=2, work_dir="/b/p", builds_dir="/b"
+    )
+
+
+def a_payload(**changes: Any) -> JobPayload:
+    values: dict[str, Any] = {
+        "id": 5,
+        "token": "glcbt-job-token",
+        "git_info": {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main", "depth": 20},
+        "steps": [{"name": "script", "script": ["make", "make test"]}],
+    }
+    return msgspec.convert(values | changes, JobPayload)
+
+
+def compiled(setting: Setting | None = None, **changes: Any) -> CompiledJob:
+    return compile_job(a_payload(**changes), setting or a_setting())
+
+
+def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+    spec, definition = job.steps.split("\n---\n")
+    assert json.loads(spec) == {"spec": {"remuda": 1}}
+    found: list[dict[str, Any]] = json.loads(definition)["run"]
+    return found
+
+
+def names(job: CompiledJob) -> list[str]:
+    return [step["name"] for step in steps_of(job)]
+
+
+def values(job: CompiledJob) -> dict[str, str]:
+    return {variable.key: variable.value for variable in job.variables}
+
+
+def test_checkout_comes_first_with_what_git_needs() -> None:
+    checkout, script = steps_of(compiled())
+    assert checkout == {
+        "name": "get_sources",
+        "step": "builtin://checkout",
+        "inputs": {
+            "repo_url": "https://u:p@cell.example/g/p.git",
+            "sha": SHA,
+            "ref": "main",
+            "refspecs": [],
+            "depth": 20,
+            "strategy": "fetch",
+        },
+        "origin": "compiled",
+    }
+    assert script == {
+        "name": "step_script",
+        "step": "builtin://script",
+        "inputs": {"script": ["make", "make test"]},
+        "origin": "user",
+    }
+
+
+def test_a_whole_job_in_order() -> None:
+    job = compiled(
+        steps=[
+            {"name": "script", "script": ["make"]},
+            {"name": "release", "script": ["release"], "when": "on_success"},
+            {"name": "after_script", "script": ["bye"], "when": "always", "allow_failure": True},
+        ],
+        dependencies=[
+            {"id": 3, "name": "build", "token": "glcbt-other", "artifacts_file": {"filename": "a.zip", "size": 1}},
+            {"id": 4, "name": "empty", "token": "x", "artifacts_file": {"filename": "", "size": 0}},
+            {"id": 6, "name": "none", "token": "x"},
+        ],
+        artifacts=[
+            {"name": "out-$CI_JOB_NAME", "paths": ["dist/$WHAT"], "exclude": ["*.o"], "expire_in": "1 day"},
+            {"paths": ["junit.xml"], "when": "always", "artifact_type": "junit", "artifact_format": "gzip"},
+            {"paths": ["core"], "when": "on_failure"},
+        ],
+        variables=[{"key": "CI_JOB_NAME", "value": "pack"}, {"key": "WHAT", "value": "app"}],
+    )
+    assert names(job) == [
+        "get_sources",
+        "download_artifacts",
+        "step_script",
+        "step_release",
+        "after_script",
+        "upload_artifacts",
+        "upload_artifacts_2",
+        "upload_artifacts_3",
+    ]
+    by_name = {step["name"]: step for step in steps_of(job)}
+    assert by_name["download_artifacts"]["inputs"] == {
+        "api_url": "https://cell.example/api/v4",
+        "dependencies": [{"id": 3, "name": "build", "token": "glcbt-other", "filename": "a.zip"}],
+    }
+    after = by_name["after_script"]
+    assert (after["if"], after["continue_on_error"], after["timeout"]) == ("always()", True, 300)
+    assert by_name["upload_artifacts"]["if"] == "success()"
+    assert by_name["upload_artifacts"]["inputs"] == {
+        "api_url": "https://cell.example/api/v4",
+        "job_id": 5,
+        "token": "glcbt-job-token",
+        "paths": ["dist/app"],
+        "exclude": ["*.o"],
+        "untracked": False,
+        "name": "out-pack",
+        "expire_in": "1 day",
+        "artifact_type": "archive",
+        "artifact_format": "zip",
+    }
+    assert by_name["upload_artifacts_2"]["if"] == "always()"
+    assert by_name["upload_artifacts_3"]["if"] == "failure()"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "allow_fetch", "expected"),
+    [("", True, "fetch"), ("", False, "clone"), ("clone", True, "clone"), ("none", True, None)],
+)
+def test_git_strategy(strategy: str, allow_fetch: bool, expected: str | None) -> None:
+    job = compiled(allow_git_fetch=allow_fetch, variables=[{"key": "GIT_STRATEGY", "value": strategy}])
+    strategies = [step["inputs"]["strategy"] for step in steps_of(job) if step["name"] == "get_sources"]
+    assert strategies == ([expected] if expected else [])
+
+
+def test_what_cannot_work_says_so() -> None:
+    with pytest.raises(CompileError, match="GIT_STRATEGY: 'pigeon'"):
+        compiled(variables=[{"key": "GIT_STRATEGY", "value": "pigeon"}])
+    with pytest.raises(CompileError, match="commit"):
+        compiled(git_info={"sha": "abc"})
+
+
+def test_hooks_and_the_runners_own_scripts() -> None:
+    setting = a_setting(
+        pre_get_sources_script="echo runner",
+        post_get_sources_script="echo fetched",
+        pre_build_script="echo begin",
+        post_build_script="echo end",
+    )
+    job = compiled(setting, hooks=[{"name": "pre_get_sources_script", "script": ["echo job"]}])
+    assert names(job) == ["pre_get_sources_script", "get_sources", "post_get_sources_script", "step_script"]
+    scripts = [step["inputs"].get("script") for step in steps_of(job)]
+    assert scripts == [
+        ["echo runner", "echo job"],
+        None,
+        ["echo fetched"],
+        ["echo begin", "make", "make test", "echo end"],
+    ]
+
+
+def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
+    job = compiled(a_setting(clone_url="http://inside:8080/"))
+    assert steps_of(job)[0]["inputs"]["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
+
+
+def test_variables_and_their_precedence() -> None:
+    job = compiled(
+        a_setting(environment=("FROM_RUNNER=1", "BOTH=runner")),
+        variables=[
+            {"key": "BOTH", "value": "job"},
+            {"key": "CI_RUNNER_VERSION", "value": "forged"},
+            {"key": "PATH_TO", "value": "$CI_PROJECT_DIR/x"},
+            {"key": "SECRET_FILE", "value": "$not expanded?", "file": True, "raw": True},
+            {"key": "bad name", "value": "x"},
+        ],
+        runner_info={"timeout": 90},
+    )
+    found = values(job)
+    assert (found["FROM_RUNNER"], found["BOTH"], found["PATH_TO"]) == ("1", "job", "/b/p/x")
+    assert found["CI_RUNNER_VERSION"] != "forged"
+    assert found["CI_SERVER"] == "yes"
+    assert found["CI_CONCURRENT_ID"] == "2"
+    assert found["CI_JOB_TIMEOUT"] == "90"
+    assert found["CI_RUNNER_SHORT_TOKEN"] == "abcdefghi"
+    assert found["CI_BUILDS_DIR"] == "/b"
+    assert [variable.file for variable in job.variables if variable.key == "SECRET_FILE"] == [True]
+    assert "bad name" not in found
+    assert any("1 variable(s) left out" in line for line in job.banner)
+
+
+def test_every_secret_is_masked() -> None:
+    job = compiled(
+        variables=[
+            {"key": "A", "value": "first-$B", "masked": True},
+            {"key": "B", "value": "second"},
+            {"key": "PLAIN", "value": "visible"},
+        ],
+        dependencies=[{"id": 3, "token": "glcbt-other", "artifacts_file": {"filename": "a.zip"}}],
+        credentials=[{"type": "registry", "url": "r", "username": "u", "password": "registry-password"}],
+        features={"token_mask_prefixes": ["acme-"]},
+    )
+    assert set(job.masks) == {"glcbt-job-token", "first-$B", "first-second", "glcbt-other", "registry-password"}
+    assert "acme-" in job.mask_prefixes
+    assert "glpat-" in job.mask_prefixes
+
+
+def test_limits_and_banner() -> None:
+    job = compiled(a_setting(output_limit=10), runner_info={"timeout": 0})
+    assert (job.timeout_seconds, job.log_limit_bytes) == (7200, 10240)
+    assert job.banner[0].startswith("Running with remuda ")
+    assert job.banner[1] == "  on one abcdefghi, system ID: s_0123456789ab"
+    assert len(job.banner) == 2
+
+
+def test_what_is_ignored_is_said_in_the_log() -> None:
+    job = compiled(
+        image={"name": "alpine"},
+        services=[{"name": "postgres"}],
+        cache=[{"key": "x"}],
+        variables=[{"key": "GIT_SUBMODULE_STRATEGY", "value": "recursive"}],
+    )
+    assert len([line for line in job.banner if line.startswith("WARNING: ")]) == 4
+
+
+def test_a_job_without_script_still_is_one() -> None:
+    assert names(compiled(steps=[])) == ["get_sources", "step_script"]
+
+
+def test_texts_that_look_like_expressions_stay_script() -> None:
+    job = compiled(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
+    assert steps_of(job)[1]["inputs"]["script"] == ["echo '${{ x }}' '}}'", "a\n---\nb"]
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("https://u:p@host/group/sub/proj.git", "group/sub/proj"),
+        ("http://host:8080/prefix/proj.git/", "prefix/proj"),
+        ("http://host/../../etc/passwd", "etc/passwd"),
+        ("http://host/a/../../b.git", "b"),
+        ("", "project"),
+        ("http://host/", "project"),
+    ],
+)
+def test_the_working_directory_never_leads_outside(url: str, path: str) -> None:
+    assert project_path(url) == path

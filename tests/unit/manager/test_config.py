@@ -1,0 +1,130 @@
+"""The configuration file: what counts, what is wrong with it, what is worth a warning."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.config import Loaded, listen_address, load, parse, short_token
+from remuda.manager.config_keys import IGNORED_GLOBAL, IGNORED_RUNNER
+from remuda.manager.errors import ConfigError
+
+RUNNER = '[[runners]]\nname = "one"\nurl = "https://gitlab.example.com/"\ntoken = "glrt-abc"\nexecutor = "shell"\n'
+
+
+def read(text: str, **environment: str) -> Loaded:
+    return parse(text, file="config.toml", environment=environment)
+
+
+def test_a_usual_file() -> None:
+    loaded = read(
+        'concurrent = 4\ncheck_interval = 0\nlog_level = "warn"\nlisten_address = ":9252"\nshutdown_timeout = 60\n'
+        + RUNNER
+        + 'id = 3\nlimit = 2\nrequest_concurrency = 5\noutput_limit = 100\nenvironment = ["A=1", "B=x=y"]\n'
+        'tls-ca-file = "/etc/ca.pem"\ntoken_obtained_at = 2026-01-01T00:00:00Z\nbuilds_dir = "/srv/builds"\n'
+        '[runners.labels]\nzone = "a"\n[runners.docker]\nimage = "alpine"\n'
+    )
+    assert loaded.warnings == ()
+    config = loaded.config
+    assert (config.concurrent, config.check_interval_seconds, config.drain_seconds) == (4, 3, 60)
+    [runner] = config.runners
+    assert (runner.limit, runner.request_concurrency, runner.environment) == (2, 5, ("A=1", "B=x=y"))
+    assert (runner.tls_ca_file, runner.labels) == ("/etc/ca.pem", {"zone": "a"})
+
+
+def test_defaults() -> None:
+    config = read(RUNNER).config
+    assert (config.concurrent, config.check_interval_seconds, config.drain_seconds) == (1, 3, 7200)
+    assert config.runners[0].output_limit == 4096
+
+
+def test_url_and_token_come_from_the_environment() -> None:
+    text = '[[runners]]\nurl = "https://${HOST}"\ntoken = "$TOKEN"\nexecutor = "shell"\n'
+    [runner] = read(text, HOST="cell.example", TOKEN="glrt-secret").config.runners
+    assert (runner.url, runner.token) == ("https://cell.example", "glrt-secret")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("concurrent = \n" + RUNNER, ["config.toml:1", "not valid TOML"]),
+        ("concurrent = 0\n" + RUNNER, ["config.toml", "concurrent", "at least 1"]),
+        ('concurrent = "four"\n' + RUNNER, ["config.toml", "concurrent", "int"]),
+        (RUNNER + 'limit = "x"\n', ["runners[0].limit", "int"]),
+        ("", ["no [[runners]]", "register"]),
+        (RUNNER.replace("https", "ftp"), ["runners[0].url", "ftp"]),
+        (RUNNER.replace('url = "https://gitlab.example.com/"', ""), ["runners[0].url", "missing"]),
+        (RUNNER.replace('token = "glrt-abc"', ""), ["runners[0].token", "missing"]),
+        (RUNNER.replace("glrt-abc", "$NOT_SET"), ["runners[0].token", "NOT_SET", "not set"]),
+        (RUNNER.replace("shell", "docker"), ["runners[0].executor", "not supported yet"]),
+        (RUNNER.replace("shell", "shel"), ["runners[0].executor", "shel"]),
+        (RUNNER.replace('executor = "shell"', ""), ["runners[0].executor", "missing"]),
+        (RUNNER + 'shell = "pwsh"\n', ["runners[0].shell", "pwsh"]),
+        (RUNNER + "limit = -1\n", ["runners[0].limit", "below"]),
+        (RUNNER + 'environment = ["no equals sign"]\n', ["runners[0].environment", "NAME=value"]),
+        (RUNNER + 'tls-cert-file = "a"\n', ["tls-key-file"]),
+        (RUNNER + RUNNER, ["two [[runners]]"]),
+        ('user = "builder"\n' + RUNNER, ["user", "safe"]),
+        ('log_level = "loud"\n' + RUNNER, ["log_level", "loud"]),
+        ('log_format = "xml"\n' + RUNNER, ["log_format", "xml"]),
+        ('listen_address = "nowhere"\n' + RUNNER, ["listen_address", "nowhere"]),
+        ("shutdown_timeout = -1\n" + RUNNER, ["shutdown_timeout"]),
+        ('runners = "none"\n', ["runners"]),
+    ],
+)
+def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_misspelt_key_is_warned_with_the_nearest_name() -> None:
+    loaded = read("concurent = 3\n" + RUNNER + 'buidls_dir = "x"\nsomething_else = 1\n')
+    assert loaded.warnings == (
+        "config.toml: concurent is unknown and ignored; did you mean concurrent?",
+        "config.toml: runners[0].buidls_dir is unknown and ignored; did you mean builds_dir?",
+        "config.toml: runners[0].something_else is unknown and ignored",
+    )
+
+
+def test_a_known_but_unsupported_key_is_warned_with_its_effect() -> None:
+    loaded = read('sentry_dsn = "x"\n' + RUNNER + 'unhealthy_interval = "60m"\n[runners.cache]\nType = "s3"\n')
+    assert len(loaded.warnings) == 3
+    assert "config.toml: runners[0].cache is not supported: cache: is not supported yet" in loaded.warnings[2]
+
+
+def test_every_ignored_key_is_documented() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "config-toml.md"
+    text = page.read_text(encoding="utf-8")
+    for key in [*IGNORED_GLOBAL, *IGNORED_RUNNER]:
+        assert f"`{key}`" in text, key
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="remuda manager register"):
+        load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("token", "short"),
+    [
+        ("glrt-t1_abcdefghijklmnop", "abcdefghi"),
+        ("glrt-abcdefghijklmnop", "abcdefghi"),
+        ("glrtr-abcdefghijklmnop", "abcdefghi"),
+        ("acme-glrt-abcdefghijklmnop", "abcdefghi"),
+        ("GR1348941abcdefghijklmnop", "abcdefghi"),
+        ("abcdefghijklmnop", "abcdefghi"),
+        ("t3_abcdefghijklmnop", "abcdefghi"),
+        ("short", "short"),
+    ],
+)
+def test_the_short_token_never_holds_the_prefix(token: str, short: str) -> None:
+    assert short_token(token) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [(":9252", ("0.0.0.0", 9252)), ("localhost:1", ("localhost", 1)), ("[::1]:9252", ("::1", 9252))],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert listen_address(text) == address

@@ -1,0 +1,11 @@
+"""What the manager says of itself."""
+
+from remuda.manager.features import IMPLEMENTED, runner_info
+from remuda.wire.runner_api import FEATURES
+
+
+def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
+    features = runner_info(executor="shell").features
+    assert features is not None
+    assert list(features) == FEATURES
+    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED

@@ -1,0 +1,122 @@
+"""The journal keeps what it was told, also for another process, and refuses what it does not know."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.errors import DataFolderError
+from remuda.manager.journal import DataFolder, JobRow, Journal, _from_row, _record_values
+
+
+def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
+    values: dict[str, Any] = {
+        "key": key,
+        "job_id": 1,
+        "url": "http://cell",
+        "runner": "abcdefghi",
+        "runner_name": "one",
+        "slot": 3,
+        "sends_results": True,
+        "received_at": 12.5,
+        "api_version": 1,
+        "payload": b"{}",
+    }
+    return JobRow(**values | changes)
+
+
+async def test_another_process_finds_everything(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    await journal.add(a_row())
+    await journal.add(a_row("2-def", received_at=13.0, sends_results=False))
+    outcome = Outcome(state="failed", reason="script_failure", exit_code=2, log_bytes=10, note="why\n")
+    record = Record(phase=Phase.ENDED, log_offset=7, log_crc=None, result_seq=4, cancel_told=True, outcome=outcome)
+    await journal.save("2-def", record)
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.jobs() == [(a_row(), Record()), (a_row("2-def", received_at=13.0, sends_results=False), record)]
+    await again.remove("1-abc")
+    assert [row.key for row, _ in again.jobs()] == ["2-def"]
+    again.close()
+
+
+async def test_many_writes_at_once_share_transactions_and_are_all_there(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    await asyncio.gather(*(journal.add(a_row(f"{n}-x", received_at=n)) for n in range(200)))
+    await asyncio.gather(*(journal.save(f"{n}-x", Record(log_offset=n)) for n in range(200)))
+    assert [record.log_offset for _, record in journal.jobs()] == list(range(200))
+    journal.close()
+
+
+async def test_a_write_that_fails_is_known_to_its_caller_and_costs_the_others_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    bad = a_row("bad", received_at="not a number")
+    outcomes = await asyncio.gather(
+        journal.add(a_row("1-a")), journal.add(bad), journal.add(a_row("2-b")), return_exceptions=True
+    )
+    failed = [outcome for outcome in outcomes if isinstance(outcome, sqlite3.Error)]
+    assert failed
+    rows = {row.key for row, _ in journal.jobs()}
+    assert rows == {key for key, outcome in zip(("1-a", "bad", "2-b"), outcomes, strict=True) if outcome is None}
+    journal.close()
+
+
+async def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    Journal(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma user_version = 99")
+    connection.close()
+    with pytest.raises(DataFolderError, match="version 99"):
+        Journal(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("pragma user_version").fetchone() == (99,)
+    connection.close()
+
+
+async def test_a_damaged_journal_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(b"this is no database, not at all, by no means" * 100)
+    with pytest.raises(DataFolderError, match="move it away"):
+        Journal(tmp_path / "journal.sqlite")
+
+
+async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal.sqlite").close()
+    assert (tmp_path / "journal.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_one_manager_per_data_folder(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path / "data")
+    with pytest.raises(DataFolderError, match="in use by another manager"):
+        DataFolder(tmp_path / "data")
+    first.close()
+    DataFolder(tmp_path / "data").close()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataFolderError, match="cannot be used"):
+        DataFolder(tmp_path / "file" / "data")
+
+
+@given(
+    st.builds(
+        Record,
+        phase=st.sampled_from(Phase),
+        log_offset=st.integers(0, 2**40),
+        log_crc=st.none() | st.integers(0, 2**32 - 1),
+        result_seq=st.integers(1, 2**30),
+        cancel_told=st.booleans(),
+        outcome=st.none()
+        | st.builds(Outcome, state=st.sampled_from(["success", "failed"]), note=st.text(), message=st.text()),
+    )
+)
+def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+    row = a_row()
+    stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", *_record_values(record))
+    assert _from_row(stored) == (row, record)

@@ -1,0 +1,72 @@
+"""The client's decisions that need no socket."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.wire.runner_api import JobPayload
+from remuda.wire.runner_client import api_root, asked_wait, is_retried, read_payload
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("https://gitlab.example", "https://gitlab.example"),
+        ("https://gitlab.example/", "https://gitlab.example"),
+        ("https://gitlab.example/ci", "https://gitlab.example"),
+        ("https://gitlab.example/prefix/ci/", "https://gitlab.example/prefix"),
+    ],
+)
+def test_the_apis_root(url: str, root: str) -> None:
+    assert api_root(url) == root
+
+
+def test_which_statuses_are_tried_again() -> None:
+    assert [status for status in range(200, 600) if is_retried(status)][:6] == [408, 429, 500, 502, 503, 504]
+    assert is_retried(512)
+    assert not is_retried(501)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-1"}, None),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, None),
+        ({"RateLimit-ResetTime": "Thu, 01 Jan 1970 00:01:40 GMT", "Retry-After": "7"}, 60.0),
+        ({"RateLimit-ResetTime": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0.0),
+        ({"RateLimit-ResetTime": "rubbish", "Retry-After": "7"}, 7.0),
+    ],
+)
+def test_how_long_the_server_asks_to_wait(headers: dict[str, str], wait: float | None) -> None:
+    assert asked_wait(headers, now=40.0) == wait
+
+
+def test_nulls_count_as_left_out() -> None:
+    body = {
+        "id": 1,
+        "token": "t",
+        "job_info": {"namespace_id": None, "name": "x"},
+        "git_info": {"ref": None},
+        "steps": [{"name": "script", "script": ["true"], "timeout": None}],
+        "image": None,
+        "artifacts": None,
+    }
+    payload = read_payload(json.dumps(body).encode())
+    assert (payload.job_info.name, payload.job_info.namespace_id, payload.steps[0].timeout) == ("x", 0, 0)
+
+
+def test_a_payload_of_the_wrong_kind_is_refused() -> None:
+    for body in (b"[]", b'{"id": "x", "token": "t"}', b'{"id": 1}', b'{"id": 1, "token": null}'):
+        with pytest.raises(msgspec.MsgspecError):
+            read_payload(body)
+
+
+@given(st.builds(JobPayload, id=st.integers(0, 2**53), token=st.text()))
+def test_a_payload_is_read_as_it_was_written(payload: JobPayload) -> None:
+    assert read_payload(msgspec.json.encode(payload)) == payload
