@@ -5,7 +5,6 @@ Only arguments and exit codes are decided here. 75 means that another agent hold
 
 import argparse
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
@@ -30,7 +29,6 @@ def main(arguments: list[str] | None = None) -> int:
             case "serve":
                 from remuda.steps.service import serve as serve_jobs
 
-                logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
                 asyncio.run(serve_jobs(options.data, socket=options.socket, idle_exit_seconds=options.idle_exit))
             case "pack":
                 from remuda.steps.pack import pack as make_pack
@@ -41,6 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_IN_USE
     except (AgentError, OSError) as error:
         sys.stderr.write(f"remuda-agent: {error}\n")
+        return 1
+    except ExceptionGroup as group:
+        if group.split(OSError)[1] is not None:
+            raise
+        sys.stderr.write(f"remuda-agent: {group.exceptions[0]}\n")
         return 1
     return 0
 

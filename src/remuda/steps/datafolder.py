@@ -4,16 +4,19 @@ agent.lock   held by the living agent; the kernel lets go of it when the agent d
 format       version of what lies here
 agent.sock   the socket, unless its path would be too long for one
 socket       the path of the socket; clients read it here
+agent.log    what the agent has to say after its start; stderr may be a pipe that nobody reads any more
 jobs/        see `journal`
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from remuda.steps.errors import AgentError, DataInUseError
@@ -21,6 +24,7 @@ from remuda.steps.errors import AgentError, DataInUseError
 FORMAT = 1
 LONGEST_SOCKET_PATH = 100
 """A kernel takes 107 bytes; some clients put a suffix behind it."""
+LARGEST_LOG_BYTES = 1024 * 1024
 _TEMPORARY = "remuda-agent-"
 
 
@@ -40,7 +44,8 @@ def occupied(data: Path) -> Iterator[None]:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         _check_format(data / "format")
-        yield
+        with _logging_to(data / "agent.log"):
+            yield
     finally:
         os.close(lock)
 
@@ -68,6 +73,20 @@ def announce(data: Path, path: Path) -> None:
     aside = data / "socket.new"
     aside.write_bytes(os.fsencode(path) + b"\n")
     aside.rename(data / "socket")
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
 
 
 def _make_private(data: Path) -> None:

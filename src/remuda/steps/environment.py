@@ -15,7 +15,7 @@ from pathlib import Path
 
 from remuda.steps.definition import NAME
 from remuda.steps.errors import BadRequestError
-from remuda.steps.journal import write_private
+from remuda.steps.files import write_private
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})

@@ -17,6 +17,7 @@ from remuda.lib.killpoints import reach
 from remuda.steps import plan, script, shim
 from remuda.steps.definition import Step
 from remuda.steps.environment import Environment
+from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
 from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
 from remuda.steps.logfile import READ_BYTES, LogFile
@@ -63,7 +64,7 @@ class Execution:
         self._log = log
         self._around = around
         self._tell = tell
-        self._folder = journal.step_folder(index)
+        self._files = journal.step_files(index)
         self._wake = asyncio.Event()
         self._process: StepProcess | None = None
         self._terminated_at: float | None = None
@@ -80,16 +81,15 @@ class Execution:
         """End everything the step started, and make sure that it cannot start any more."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
-        kill_unattended(self._folder, self._around)
+        kill_unattended(self._files, self._around)
 
     async def run(self, work_dir: Path, env: Environment) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
-        claim = shim.claimed(self._folder)
-        if claim is None and self._has_cause() and shim.forbid(self._folder):
+        claim = shim.claimed(self._files)
+        if claim is None and self._has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
         process = self._adopt(claim) if claim else self._spawn(work_dir, env)
-        raw = self._folder / "raw"
-        watch = self._around.changes.watch(raw, self._wake.set)
+        watch = self._around.changes.watch(self._files.raw, self._wake.set)
         try:
             while True:
                 self._wake.clear()
@@ -99,7 +99,7 @@ class Execution:
                 if ended and (successor := await self._winner_over(process)):
                     process = successor
                     continue
-                size = self._take_output(raw)
+                size = self._take_output()
                 over = self._end_if_due(process)
                 if ended and over and not size:
                     reach("agent.step_exited")
@@ -109,13 +109,14 @@ class Execution:
             watch.close()
 
     def _spawn(self, work_dir: Path, env: Environment) -> StepProcess:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(self._folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        exported = dict(env.exported) | {"REMUDA_INPUTS": str(self._folder / "inputs")}
-        command = script.prepare(self._folder, self._step, path=exported.get("PATH", ""), shell_variables=env.too_large)
+        os.close(os.open(self._files.raw, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        exported = dict(env.exported)
+        if self._step.builtin != "script":
+            exported["REMUDA_INPUTS"] = str(self._files.inputs)
+        command = script.prepare(self._files, self._step, path=exported.get("PATH", ""), shell_variables=env.too_large)
         reach("agent.step_prepared")
-        pid = shim.spawn(self._folder, command, work_dir=work_dir, env=exported, open_files=self._around.open_files)
+        pid = shim.spawn(self._files, command, work_dir=work_dir, env=exported, open_files=self._around.open_files)
         reach("agent.step_spawned")
         self._process = self._watched(pid, start=None)
         return self._process
@@ -130,15 +131,15 @@ class Execution:
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
         """The shim that runs the step where ours came too late: an agent before this one had started it."""
         deadline = self._around.clock.now() + CLAIM_SECONDS
-        while (claim := shim.claimed(self._folder)) is None and self._around.clock.now() < deadline:
-            if not (self._folder / "pid").exists():
+        while (claim := shim.claimed(self._files)) is None and self._around.clock.now() < deadline:
+            if not self._files.pid.exists():
                 return None
             await asyncio.sleep(POLL_SECONDS)
         return self._adopt(claim) if claim and claim[0] != process.pid else None
 
-    def _take_output(self, raw: Path) -> int:
+    def _take_output(self) -> int:
         shown = self._log.mark.length
-        size = self._log.consume(raw)
+        size = self._log.consume(self._files.raw)
         due = self._log.partial_due_at
         if due is not None and self._around.clock.now() >= due:
             self._log.show_partial()
@@ -197,9 +198,9 @@ class Execution:
         await _within(min(moments) - now if moments else None, self._wake)
 
 
-def kill_unattended(folder: Path, around: Surroundings) -> None:
+def kill_unattended(files: StepFiles, around: Surroundings) -> None:
     """The same for a step whose process nobody here knows: an earlier agent may have started it."""
-    if not shim.forbid(folder) and (claim := shim.claimed(folder)):
+    if not shim.forbid(files) and (claim := shim.claimed(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)
 

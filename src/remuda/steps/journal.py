@@ -4,7 +4,7 @@
     control    JSON lines: accepted, cancel, and why the agent ended a step's processes
     results    JSON lines, the events a client sees, numbered from 1
     end        the job's end
-    steps/N/   what the running step needs (see `shim`); removed when its result is stored
+    step-N.*   what the running step needs (see `StepFiles`); removed when its result is stored
     files/     values of file variables
 
 A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.killpoints import reach
+from remuda.steps.files import StepFiles, write_private
 from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status, Stop
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -101,11 +102,11 @@ class Journal:
         self.end = end
         reach("agent.job_ended")
 
-    def step_folder(self, index: int) -> Path:
-        return self.folder / "steps" / str(index)
+    def step_files(self, index: int) -> StepFiles:
+        return StepFiles(self.folder, index)
 
     def forget_step(self, index: int) -> None:
-        shutil.rmtree(self.step_folder(index), ignore_errors=True)
+        self.step_files(index).remove()
 
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that."""
@@ -155,15 +156,6 @@ def stored_jobs(jobs: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
         elif folder.is_dir():
             yield folder
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """The whole file or none of it, for this user only."""
-    aside = path.with_name(path.name + ".new")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(data)
-    aside.rename(path)
 
 
 def _append(path: Path, entry: dict[str, Any]) -> bytes:

@@ -69,7 +69,7 @@ class Job:
         if self._execution is not None:
             self._execution.kill()
         else:
-            kill_unattended(self.journal.step_folder(len(self.journal.finished)), self._around)
+            kill_unattended(self.journal.step_files(len(self.journal.finished)), self._around)
         self.journal.remove()
         self.closed = True
         self._tell()
@@ -136,17 +136,17 @@ class Job:
                 await self._execution.run(Path(self._request.work_dir), env)
             except OSError as error:
                 self._execution.kill()
-                result = plan.system_failure(f"the step cannot run: {error}")
+                result = plan.system_failure(f"the agent cannot run the step: {error.strerror}")
             usage = self._execution.usage
             self._execution = None
         self._close_step(definition, index, result, usage)
 
     def _close_step(self, definition: Definition, index: int, result: Finished | None, usage: Usage | None) -> None:
-        step, folder = definition.steps[index], self.journal.step_folder(index)
+        step, files = definition.steps[index], self.journal.step_files(index)
         if result is None:
-            result = plan.judge(step, exit_code=shim.exit_code(folder), cause=self.journal.causes.get(index))
+            result = plan.judge(step, exit_code=shim.exit_code(files), cause=self.journal.causes.get(index))
         # File times are coarser than the clock, so that a short step could seem to end before it began.
-        ended_at = max(shim.exited_at(folder) or self._around.clock.now(), self._started_at())
+        ended_at = max(shim.exited_at(files) or self._around.clock.now(), self._started_at())
         warning = f'WARNING: step "{step.name}" failed: {result.error}'
         is_tolerated = result.status is Status.FAILURE and step.continue_on_error
         self.log.finish_step(

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from remuda.steps.definition import Step
-from remuda.steps.journal import write_private
+from remuda.steps.files import StepFiles, write_private
 
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
-def prepare(folder: Path, step: Step, *, path: str, shell_variables: Mapping[str, str]) -> list[str]:
+def prepare(files: StepFiles, step: Step, *, path: str, shell_variables: Mapping[str, str]) -> list[str]:
     """Write what the step's program reads, and say how to start it."""
     if step.builtin == "script":
         shell = shutil.which("bash", path=path) or "/bin/sh"
         text = script_text(step.inputs["script"], bash=shell.endswith("bash"), variables=shell_variables)
-        write_private(folder / "script", text.encode("utf-8", "surrogateescape"))
-        return [shell, str(folder / "script")]
-    write_private(folder / "inputs", json.dumps(dict[str, Any](step.inputs)).encode())
+        write_private(files.script, text.encode("utf-8", "surrogateescape"))
+        return [shell, str(files.script)]
+    write_private(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
     return [sys.executable, "-I", *_own_program(), step.builtin]
 
 

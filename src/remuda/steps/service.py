@@ -8,6 +8,7 @@ import asyncio
 import os
 import resource
 import signal
+import socket as sockets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan
 from remuda.steps.datafolder import announce, occupied, socket_path
 from remuda.steps.environment import clean_base
-from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
+from remuda.steps.errors import AgentError, BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.kernel import Changes, Pulse
@@ -164,7 +165,7 @@ async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: fl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with occupied(data), socket_path(data, socket) as path:
+    with occupied(data), socket_path(data, socket) as path, _listening(path) as listener:
         pulse = Pulse()
         around = Surroundings(
             clock=SystemClock(),
@@ -176,7 +177,8 @@ async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: fl
         async with asyncio.TaskGroup() as tasks:
             jobs = Jobs(data.absolute() / "jobs", around, tasks)
             jobs.adopt()
-            server = await _listen(jobs, path)
+            server = Server([AgentService(jobs), StepRunnerService(jobs)])
+            await server.start(sock=listener)
             announce(data, path)
             sys.stderr.write(f"step-runner is listening on socket {path}\n")
             sys.stderr.flush()
@@ -186,16 +188,22 @@ async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: fl
         around.changes.close()
 
 
-async def _listen(jobs: Jobs, path: Path) -> Server:
-    """Listen for this user only; a socket that a killed agent left behind is replaced."""
-    server = Server([AgentService(jobs), StepRunnerService(jobs)])
+@contextmanager
+def _listening(path: Path) -> Iterator[sockets.socket]:
+    """A socket for this user only; one that a killed agent left behind is replaced.
+
+    Made before any job runs, because the mask for new files belongs to the whole process.
+    """
     path.unlink(missing_ok=True)
-    old_mask = os.umask(0o177)
-    try:
-        await server.start(path=str(path))
-    finally:
-        os.umask(old_mask)
-    return server
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as listener:
+        old_mask = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise AgentError(f"cannot listen on {path}: {error.strerror}") from None
+        finally:
+            os.umask(old_mask)
+        yield listener
 
 
 async def _until_stopped(stop: asyncio.Event, server: Server, jobs: Jobs, idle_exit_seconds: float | None) -> None:

@@ -1,21 +1,19 @@
-"""The few lines of shell that every step's command runs under, and the files they leave.
+"""The few lines of shell that every step's command runs under, and reading the files they leave.
 
 The shim outlives the agent. It is the leader of a session of its own, so that one signal reaches everything the step
 started, and it ignores the signals that end its command, so that it can still write down how that ended.
 
-    pid    made exclusively by the shim: whoever makes it runs the step. Process number and start time
-    raw    what the command prints
-    exit   the exit code; complete when it ends in a line feed
-
-Because the claim is exclusive, an agent that does not know whether its predecessor started a step starts it
-again: the second shim finds the file and goes. `forbid` makes the same claim for nobody. The environment is given to
-the shim itself, nothing secret is an argument, and the shim needs no program but the shell.
+Whoever makes the pid file, exclusively, runs the step. So an agent that does not know whether its predecessor
+started a step starts it again: the second shim finds the file and goes. `forbid` makes the same claim for nobody.
+The environment is given to the shim itself, nothing secret is an argument, and it needs no program but the shell.
 """
 
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from remuda.steps.files import StepFiles
 
 SHELL = "/bin/sh"
 LOST_CLAIM = 111
@@ -25,41 +23,41 @@ LOST_CLAIM = 111
 # Only the subshell writes to the raw file, or the shell's remark about a killed command would stand there too.
 _TEXT = r"""
 trap : TERM INT HUP
-_remuda_dir=$1
+_remuda_base=$1
 _remuda_work=$2
 ulimit -S -n "$3" 2>/dev/null
 shift 3
 _remuda_start() { shift 21; _remuda_stat=$1; }
 read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
 set -C
-{ echo "$$ ${_remuda_stat:-0}" >"$_remuda_dir/pid"; } 2>/dev/null || exit 111
+{ echo "$$ ${_remuda_stat:-0}" >"$_remuda_base.pid"; } 2>/dev/null || exit 111
 set +C
 exec </dev/null >/dev/null 2>&1
-(exec >>"$_remuda_dir/raw" 2>&1; cd "$_remuda_work" && exec "$@")
-echo "$?" >"$_remuda_dir/exit"
+(exec >>"$_remuda_base.raw" 2>&1; cd "$_remuda_work" && exec "$@")
+echo "$?" >"$_remuda_base.exit"
 """
 _RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 
 
-def spawn(folder: Path, command: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int) -> int:
+def spawn(files: StepFiles, command: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int) -> int:
     """Start a shim for a prepared step; its process number."""
-    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(folder), str(work_dir), str(open_files), *command]
+    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files), *command]
     return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=_RESET)
 
 
-def claimed(folder: Path) -> tuple[int, int] | None:
+def claimed(files: StepFiles) -> tuple[int, int] | None:
     """Process number and start time of the shim that runs the step; None while there is none."""
-    text = _complete(folder / "pid")
+    text = _complete(files.pid)
     if text is None:
         return None
     pid, start = text.split()
     return int(pid), int(start)
 
 
-def forbid(folder: Path) -> bool:
+def forbid(files: StepFiles) -> bool:
     """Make sure that no shim starts this step from now on; False when one already did."""
     try:
-        os.close(os.open(folder / "pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(files.pid, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return False
     except FileNotFoundError:
@@ -67,16 +65,16 @@ def forbid(folder: Path) -> bool:
     return True
 
 
-def exit_code(folder: Path) -> int | None:
+def exit_code(files: StepFiles) -> int | None:
     """How the command ended; None when the shim did not come to write it."""
-    text = _complete(folder / "exit")
+    text = _complete(files.exit)
     return None if text is None else int(text)
 
 
-def exited_at(folder: Path) -> float | None:
+def exited_at(files: StepFiles) -> float | None:
     """When the exit code was written."""
     try:
-        return (folder / "exit").stat().st_mtime
+        return files.exit.stat().st_mtime
     except FileNotFoundError:
         return None
 

@@ -112,7 +112,7 @@ async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Buil
     job = a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo went; touch {tmp_path}/done; exit 4")
     async with agent.client() as client:
         await client.start(job)
-        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
+        await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
     await agent.stop()
     (tmp_path / "go").touch()
     await until((tmp_path / "done").exists)
@@ -126,8 +126,8 @@ async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Buil
 async def test_shim_killed_from_outside_is_a_system_failure(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
-        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
-        pid_file = next((agent.data / "jobs").glob("*/steps/0/pid"))
+        await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
+        pid_file = next((agent.data / "jobs").glob("*/step-0.pid"))
         await until(lambda: pid_file.read_text().endswith("\n"))
         os.killpg(int(pid_file.read_text().split()[0]), signal.SIGKILL)
         seen = await follow(client, "1")
@@ -141,8 +141,8 @@ async def test_shim_killed_from_outside_is_a_system_failure(agent: AgentProcess,
 async def test_a_reused_process_number_is_not_the_step(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
-        await until(lambda: any((agent.data / "jobs").glob("*/steps/0/pid")))
-    pid_file = next((agent.data / "jobs").glob("*/steps/0/pid"))
+        await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
+    pid_file = next((agent.data / "jobs").glob("*/step-0.pid"))
     await until(lambda: pid_file.read_text().endswith("\n"))
     await agent.kill()
     os.killpg(int(pid_file.read_text().split()[0]), signal.SIGKILL)

@@ -66,12 +66,15 @@ def test_half_made_and_half_removed_jobs_disappear(tmp_path: Path, journal: Jour
     assert list(tmp_path.iterdir()) == [journal.folder]
 
 
-def test_folders_of_finished_steps_are_cleared_away(journal: Journal) -> None:
-    journal.step_folder(0).mkdir(parents=True)
+def test_files_of_finished_steps_are_cleared_away(journal: Journal) -> None:
+    raw = journal.step_files(0).raw
+    raw.touch()
     journal.add_result(started())
-    assert Journal(journal.folder).step_folder(0).exists()
+    Journal(journal.folder)
+    assert raw.exists()
     journal.add_result(finished())
-    assert not Journal(journal.folder).step_folder(0).exists()
+    Journal(journal.folder)
+    assert not raw.exists()
 
 
 def test_files_are_private_and_gone_after_removal(tmp_path: Path, journal: Journal) -> None:

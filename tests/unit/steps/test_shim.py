@@ -6,12 +6,22 @@ from pathlib import Path
 import pytest
 
 from remuda.steps import shim
+from remuda.steps.files import StepFiles
 
 
-def spawn(folder: Path, script: str, env: dict[str, str] | None = None) -> int:
-    (folder / "raw").touch()
+@pytest.fixture
+def files(tmp_path: Path) -> StepFiles:
+    return StepFiles(tmp_path, 0)
+
+
+def spawn(files: StepFiles, script: str, env: dict[str, str] | None = None) -> int:
+    files.raw.touch()
     return shim.spawn(
-        folder, ["/bin/sh", "-c", script], work_dir=folder, env=env or {"PATH": "/usr/bin:/bin"}, open_files=512
+        files,
+        ["/bin/sh", "-c", script],
+        work_dir=files.base.parent,
+        env=env or {"PATH": "/usr/bin:/bin"},
+        open_files=512,
     )
 
 
@@ -26,70 +36,70 @@ def until(condition: Callable[[], object]) -> None:
         os.sched_yield()
 
 
-def test_files_of_a_step(tmp_path: Path) -> None:
-    pid = spawn(tmp_path, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
+def test_files_of_a_step(files: StepFiles) -> None:
+    pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
-    claim = shim.claimed(tmp_path)
+    claim = shim.claimed(files)
     assert claim is not None
     assert claim[0] == pid
-    assert shim.exit_code(tmp_path) == 7
-    assert (tmp_path / "raw").read_text() == f"out\nerr\n{tmp_path}\n512\n"
-    assert abs((shim.exited_at(tmp_path) or 0) - time.time()) < 5
+    assert shim.exit_code(files) == 7
+    assert files.raw.read_text() == f"out\nerr\n{files.base.parent}\n512\n"
+    assert abs((shim.exited_at(files) or 0) - time.time()) < 5
 
 
-def test_the_second_shim_goes_without_running_anything(tmp_path: Path) -> None:
-    first = spawn(tmp_path, "echo run")
+def test_the_second_shim_goes_without_running_anything(files: StepFiles) -> None:
+    first = spawn(files, "echo run")
     assert wait(first) == 0
-    assert wait(spawn(tmp_path, "echo run")) == shim.LOST_CLAIM
-    assert (tmp_path / "raw").read_text() == "run\n"
+    assert wait(spawn(files, "echo run")) == shim.LOST_CLAIM
+    assert files.raw.read_text() == "run\n"
 
 
-def test_a_forbidden_step_never_starts(tmp_path: Path) -> None:
-    assert shim.forbid(tmp_path)
-    assert wait(spawn(tmp_path, "echo run")) == shim.LOST_CLAIM
-    assert shim.claimed(tmp_path) is None
-    assert not shim.forbid(tmp_path)
+def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
+    assert shim.forbid(files)
+    assert wait(spawn(files, "echo run")) == shim.LOST_CLAIM
+    assert shim.claimed(files) is None
+    assert not shim.forbid(files)
 
 
-def test_the_shim_outlives_a_signal_to_its_group(tmp_path: Path) -> None:
-    pid = spawn(tmp_path, "echo up; exec sleep 60")
-    until(lambda: (tmp_path / "raw").read_text() == "up\n")
+def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
+    pid = spawn(files, "echo up; exec sleep 60")
+    until(lambda: files.raw.read_text() == "up\n")
     assert os.getpgid(pid) == os.getsid(pid) == pid
     os.killpg(pid, 15)
     assert wait(pid) == 0
-    assert shim.exit_code(tmp_path) == 128 + 15
-    assert (tmp_path / "raw").read_text() == "up\n"
+    assert shim.exit_code(files) == 128 + 15
+    assert files.raw.read_text() == "up\n"
 
 
-def test_the_start_time_is_the_kernels(tmp_path: Path) -> None:
-    pid = spawn(tmp_path, "read line </dev/zero")
-    until(lambda: shim.claimed(tmp_path))
-    claim = shim.claimed(tmp_path)
+def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
+    pid = spawn(files, "read line </dev/zero")
+    until(lambda: shim.claimed(files))
+    claim = shim.claimed(files)
     assert claim == (pid, shim.start_time(pid))
     os.killpg(pid, 9)
     wait(pid)
-    assert shim.exit_code(tmp_path) is None
+    assert shim.exit_code(files) is None
     assert shim.start_time(pid) is None
 
 
-def test_a_missing_program_and_folder_are_exit_codes(tmp_path: Path) -> None:
-    pid = shim.spawn(tmp_path, ["/no/such"], work_dir=tmp_path, env={}, open_files=512)
+def test_a_missing_program_and_folder_are_exit_codes(files: StepFiles) -> None:
+    pid = shim.spawn(files, ["/no/such"], work_dir=files.base.parent, env={}, open_files=512)
     wait(pid)
-    assert shim.exit_code(tmp_path) == 127
-    assert b"/no/such" in (tmp_path / "raw").read_bytes()
+    assert shim.exit_code(files) == 127
+    assert b"/no/such" in files.raw.read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "12", "12 34"])
-def test_incomplete_files_do_not_count(tmp_path: Path, text: str) -> None:
-    (tmp_path / "pid").write_text(text)
-    (tmp_path / "exit").write_text(text)
-    assert shim.claimed(tmp_path) is None
-    assert shim.exit_code(tmp_path) is None
+def test_incomplete_files_do_not_count(files: StepFiles, text: str) -> None:
+    files.pid.write_text(text)
+    files.exit.write_text(text)
+    assert shim.claimed(files) is None
+    assert shim.exit_code(files) is None
 
 
-def test_the_environment_arrives_unchanged(tmp_path: Path) -> None:
+def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
     env = {"PATH": "/usr/bin:/bin", "d": "1", "w": "2", "n": "3", "s": "4", "stat": "5"}
-    wait(spawn(tmp_path, "env", env))
-    lines = (tmp_path / "raw").read_text().splitlines()
+    wait(spawn(files, "env", env))
+    lines = files.raw.read_text().splitlines()
     assert {line.split("=", 1)[0] for line in lines} - {"PWD", "OLDPWD", "SHLVL", "_"} == env.keys()
     assert {"d=1", "w=2", "n=3", "s=4", "stat=5"} <= set(lines)

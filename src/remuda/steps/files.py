@@ -1,0 +1,37 @@
+"""The files of a running step, and how a file is written so that nobody sees half of it.
+
+A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk.
+"""
+
+import os
+from pathlib import Path
+
+
+class StepFiles:
+    """Paths of one step. The shim gets `base` and knows the suffixes too."""
+
+    __slots__ = ("base", "exit", "inputs", "pid", "raw", "script")
+
+    def __init__(self, job: Path, index: int) -> None:
+        self.base = job / f"step-{index}"
+        self.pid = job / f"step-{index}.pid"
+        """Made exclusively by the shim that runs the step: process number and start time."""
+        self.raw = job / f"step-{index}.raw"
+        """What the step prints."""
+        self.exit = job / f"step-{index}.exit"
+        """The exit code; complete when it ends in a line feed."""
+        self.script = job / f"step-{index}.script"
+        self.inputs = job / f"step-{index}.inputs"
+
+    def remove(self) -> None:
+        for path in (self.pid, self.raw, self.exit, self.script, self.inputs):
+            path.unlink(missing_ok=True)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """The whole file or none of it, for this user only."""
+    aside = path.with_name(path.name + ".new")
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+    aside.rename(path)
