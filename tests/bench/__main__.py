@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from remuda.testing.client import connect, first_pipeline, new_project, wait_for
+from remuda.testing.client import first_pipeline, new_project, wait_for
 from remuda.testing.lab import Lab
 
 AT_A_TIME = 20
@@ -121,18 +121,14 @@ def memory(folder: Path) -> None:
         project = new_project(lab, "sleepers", ONE)
         wait_for(lab, first_pipeline(lab, project))
         at_rest = sizes()
+        started = lab.folder / "started"
         pipelines = []
         for number, share in enumerate([100] * (SLEEPERS // 100)):
-            text = MANY.format(jobs=share, command="sleep 600")
+            text = MANY.format(jobs=share, command=f"echo >> {started}; sleep 600")
             action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": f"{text}# {number}\n"}
             project.commits.create({"branch": "main", "commit_message": "Sleep more", "actions": [action]})
             pipelines.append(project.pipelines.list(get_all=False)[0])
-        client = connect(lab)
-        lab.wait_until(
-            lambda: len(client.projects.get(project.id).jobs.list(scope=["running"], get_all=True)) >= SLEEPERS,
-            f"{SLEEPERS} jobs run",
-            300,
-        )
+        lab.wait_until(lambda: started.exists() and started.stat().st_size == SLEEPERS, f"{SLEEPERS} scripts run", 300)
         busy = sizes()
         for pipeline in pipelines:
             pipeline.cancel()
