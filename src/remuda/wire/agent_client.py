@@ -1,7 +1,7 @@
 """The manager's side of the agent's own service: plain values in and out, protobuf stays in here.
 
-`AgentClient` works over any grpclib channel; `unix_channel` gives the one for a socket path, a connector's byte
-stream is another channel whose `_create_connection` wraps that stream. Every error is one of two kinds:
+`AgentClient` works over any grpclib channel: `unix_channel` is the one for a socket path, a connector's byte stream is
+another, with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is one of two kinds:
 `AgentUnavailableError` (try again, or find the agent again), `AgentRefusedError` (the same request will never work).
 
 Nothing is retried here. All calls but `cancel` may be repeated freely; a repeated cancel kills at once.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from grpclib import GRPCError
 from grpclib.client import Channel, Stream
+from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
@@ -22,6 +23,8 @@ from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
 REQUEST_VERSION = 1
+CHANNEL_CONFIG = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_window_size=8 * 1024 * 1024)
+"""The connection takes more than a stream, so that a watch nobody reads just now does not hold up other calls."""
 _PERMANENT = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION})
 
 
@@ -197,7 +200,7 @@ class AgentClient:
 
 def unix_channel(socket: Path) -> Channel:
     """A connection to a socket path, made at the first call."""
-    return Channel(path=str(socket))
+    return Channel(path=str(socket), config=CHANNEL_CONFIG)
 
 
 def socket_of(data: Path) -> Path | None:
