@@ -23,7 +23,7 @@ from remuda.wire.runner_client import api_root
 DEFAULT_TIMEOUT_SECONDS = 7200
 AFTER_SCRIPT_SECONDS = 300
 SHORTEST_SHA = 8
-STRATEGIES = ("fetch", "clone", "none")
+STRATEGIES = ("fetch", "clone", "empty", "none")
 MASK_PREFIXES = (
     "glpat-",
     "gloas-",
@@ -140,7 +140,7 @@ def _sources(payload: JobPayload, runner: RunnerConfig, variables: Variables) ->
     if strategy == "none":
         return []
     git = payload.git_info
-    if len(git.sha) < SHORTEST_SHA:
+    if strategy != "empty" and len(git.sha) < SHORTEST_SHA:
         raise CompileError(f"the server sent {git.sha!r} as the commit, which is none")
     hooks = {hook.get("name"): list(hook.get("script") or ()) for hook in payload.hooks or ()}
     before = [*_lines(runner.pre_get_sources_script), *hooks.get("pre_get_sources_script", ())]
@@ -155,13 +155,20 @@ def _sources(payload: JobPayload, runner: RunnerConfig, variables: Variables) ->
             "refspecs": git.refspecs,
             "depth": git.depth,
             "strategy": strategy,
-        },
+        }
+        | _clean_flags(variables),
     )
     return [
         *([_entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
         checkout,
         *([_entry("post_get_sources_script", "script", {"script": after})] if after else ()),
     ]
+
+
+def _clean_flags(variables: Variables) -> dict[str, list[str]]:
+    """How `git clean` is called, where the job says so."""
+    flags = variables["GIT_CLEAN_FLAGS"]
+    return {"clean_flags": [] if flags == "none" else flags.split()} if flags else {}
 
 
 def _repo_url(payload: JobPayload, runner: RunnerConfig, variables: Variables) -> str:

@@ -86,8 +86,14 @@ class Journal:
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
         """Everything in the journal, oldest first."""
-        rows = self._connection.execute(f"select {_COLUMNS} from jobs order by received_at, key").fetchall()
-        return [_from_row(row) for row in rows]
+        try:
+            rows = self._connection.execute(f"select {_COLUMNS} from jobs order by received_at, key").fetchall()
+            return [_from_row(row) for row in rows]
+        except (sqlite3.Error, ValueError, msgspec.MsgspecError) as error:
+            raise DataFolderError(
+                f"the journal cannot be read: {error}. Move journal.sqlite out of the data folder to start anew; "
+                "jobs that are only in there are lost."
+            ) from error
 
     async def add(self, row: JobRow) -> None:
         """A job came in."""

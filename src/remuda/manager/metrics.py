@@ -104,7 +104,7 @@ class ManagerMetrics:
             "status_class",
             "method",
         )
-        self._errors = counter("gitlab_runner_errors_total", "Warnings and errors logged.", "level")
+        self._errors = counter("gitlab_runner_errors_total", "Failures that nobody foresaw.", "level")
         version = gauge(
             "gitlab_runner_version_info",
             "The manager's version.",
@@ -120,8 +120,7 @@ class ManagerMetrics:
         version.labels(
             "remuda", __version__, __version__, "", "", "", platform.system().lower(), platform.machine()
         ).set(1)
-        for level in ("warning", "error"):
-            self._errors.labels(level)
+        self._errors.labels("error")
 
     def configured(self, config: ManagerConfig, system_id: str) -> None:
         """The configuration's limits."""
@@ -155,9 +154,9 @@ class ManagerMetrics:
             call.seconds
         )
 
-    def logged(self, level: str) -> None:
-        """A line of that level was logged."""
-        self._errors.labels(level).inc()
+    def failed(self) -> None:
+        """A part of the manager failed in a way nobody foresaw, and was started again."""
+        self._errors.labels("error").inc()
 
 
 class _JobsCollector(Collector):

@@ -47,7 +47,10 @@ class Environment(Protocol):
     """Where jobs run."""
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
-        """Make the job's working directory; what an earlier job of the project left there stays for the checkout."""
+        """Make the job's working directory, and one beside it with `.tmp` behind its name for this job alone.
+
+        What an earlier job of the project left in the working directory stays for the checkout.
+        """
         ...
 
     async def connect(self) -> AgentClient:

@@ -265,7 +265,7 @@ class Manager:
                     await work()
                 except Exception as error:  # noqa: BLE001 - an unforeseen failure must stay that of one part
                     failures += 1
-                    self.metrics.logged("error")
+                    self.metrics.failed()
                     self._log.error("a part of the manager failed", failed=name, exc_info=error)
                     await self._clock.sleep(_AGAIN.delay(failures))
                 else:

@@ -197,6 +197,7 @@ class FakeEnvironment:
         builds, work = self._folders(place)
         try:
             work.mkdir(parents=True, exist_ok=True)
+            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds))

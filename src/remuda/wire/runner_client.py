@@ -13,6 +13,7 @@ import json
 import platform
 import random
 import ssl
+import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -142,9 +143,16 @@ def new_session() -> aiohttp.ClientSession:
         # No limit of its own: held polls and jobs bound the connections, and a poll must never keep a job waiting.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
         headers={"User-Agent": _USER_AGENT},
-        trust_env=True,
-        auto_decompress=True,
     )
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for; looked up once, not at every call."""
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies_environment()
+    if urllib.request.proxy_bypass(parts.netloc, proxies):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
 
 
 class RunnerClient:
@@ -169,6 +177,7 @@ class RunnerClient:
         self._session = session
         self._clock = clock
         self._tls: ssl.SSLContext | bool = tls if tls is not None and urlsplit(url).scheme == "https" else True
+        self._proxy = environment_proxy(url)
         self._measure = measure
         self.cursor: str | None = None
 
@@ -301,6 +310,7 @@ class RunnerClient:
                     data=data,
                     headers=headers,
                     ssl=self._tls,
+                    proxy=self._proxy,
                     timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=30),
                 ) as answer:
                     content = await answer.read()

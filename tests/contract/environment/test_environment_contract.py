@@ -111,7 +111,6 @@ async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subje
     work = Path((await subject.environment.prepare(a_place())).work_dir)
     (work / "file").write_text("kept")
     temporary = work.with_name(f"{work.name}.tmp")
-    temporary.mkdir()
     (temporary / "secret").write_text("gone")
     for _ in range(2):
         await subject.environment.clean_up(a_place())

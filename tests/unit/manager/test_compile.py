@@ -127,12 +127,24 @@ def test_a_whole_job_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "allow_fetch", "expected"),
-    [("", True, "fetch"), ("", False, "clone"), ("clone", True, "clone"), ("none", True, None)],
+    [
+        ("", True, "fetch"),
+        ("", False, "clone"),
+        ("clone", True, "clone"),
+        ("empty", True, "empty"),
+        ("none", True, None),
+    ],
 )
 def test_git_strategy(strategy: str, allow_fetch: bool, expected: str | None) -> None:
     job = compiled(allow_git_fetch=allow_fetch, variables=[{"key": "GIT_STRATEGY", "value": strategy}])
     strategies = [step["inputs"]["strategy"] for step in steps_of(job) if step["name"] == "get_sources"]
     assert strategies == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(("flags", "inputs"), [("-ffdx -e keep/", ["-ffdx", "-e", "keep/"]), ("none", [])])
+def test_clean_flags_go_to_the_checkout(flags: str, inputs: list[str]) -> None:
+    job = compiled(variables=[{"key": "GIT_CLEAN_FLAGS", "value": flags}])
+    assert steps_of(job)[0]["inputs"]["clean_flags"] == inputs
 
 
 def test_what_cannot_work_says_so() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.wire.runner_api import JobPayload
-from remuda.wire.runner_client import api_root, asked_wait, is_retried, read_payload
+from remuda.wire.runner_client import api_root, asked_wait, environment_proxy, is_retried, read_payload
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,16 @@ def test_a_payload_of_the_wrong_kind_is_refused() -> None:
 @given(st.builds(JobPayload, id=st.integers(0, 2**53), token=st.text()))
 def test_a_payload_is_read_as_it_was_written(payload: JobPayload) -> None:
     assert read_payload(msgspec.json.encode(payload)) == payload
+
+
+def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    assert environment_proxy("https://gitlab.example") is None
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example,127.0.0.1")
+    assert environment_proxy("https://gitlab.example") == "http://proxy:3128"
+    assert environment_proxy("http://gitlab.example") is None
+    assert environment_proxy("https://cell.inside.example") is None
+    assert environment_proxy("https://127.0.0.1:8443") is None

@@ -17,6 +17,8 @@ from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryErro
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
 
+PROTOCOL = 1
+"""Of the agent's service, as this manager speaks it."""
 START_SECONDS = 20.0
 """How long a new agent may take until it answers; many adopted jobs make it slower."""
 _LOOK_SECONDS = 0.02
@@ -38,6 +40,7 @@ class LocalEnvironment:
         builds, work = self._folders(place)
         try:
             work.mkdir(parents=True, exist_ok=True)
+            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
@@ -80,7 +83,12 @@ class LocalEnvironment:
             return None
         client = AgentClient(unix_channel(socket))
         try:
-            await client.hello()
+            hello = await client.hello()
+            if hello.protocol != PROTOCOL:
+                raise EnvironmentTemporaryError(
+                    f"the agent (process {hello.pid}) speaks protocol {hello.protocol}, this manager {PROTOCOL}; "
+                    "stop that agent when its jobs are over, or use the Remuda that started it"
+                )
         except (AgentUnavailableError, AgentRefusedError):
             client.close()
             return None

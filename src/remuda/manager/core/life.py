@@ -85,6 +85,7 @@ class Life:
         self._interval = DEFAULT_INTERVAL_SECONDS
         self._trace_sent_at: float | None = None
         self._contact_at = now
+        self._corrections = 0  # times in a row that the server stood elsewhere
         self._server_failures = 0
         self._server_at = now  # no call to the server before
         self._agent_failures = 0
@@ -326,10 +327,12 @@ class Life:
             case SendTrace(), 200 | 201 | 202 | 204:
                 self.trace.server_has(call.start + len(call.data))
                 self._trace_sent_at = now
+                self._corrections = 0
             case SendTrace(), 416:
                 # Once is a correction; a server that repeats itself is asked again with growing waits.
                 self._rewind_trace(reply.size or 0)
-                return self._server_failures == 0 and reply.size != call.start
+                self._corrections += 1
+                return self._corrections == 1 and (reply.size or 0) != call.start
             case SendTrace(), 404 if self.phase is Phase.ENDED:
                 self._agent_forgot = True
                 self.trace.server_has(self.trace.received)

@@ -204,8 +204,14 @@ def test_a_server_that_lost_bytes_gets_them_from_the_agent_again() -> None:
 def test_a_server_that_repeats_itself_is_asked_with_growing_waits() -> None:
     book = started()
     book.life.log(0, LOG)
-    book.hears(416, size=0)
+    book.hears(416, size=None)
     assert isinstance(book.life.next(book.now), Wait)
+    confused = started()
+    confused.life.log(0, LOG)
+    confused.hears(416, size=6)
+    assert isinstance(confused.life.next(confused.now), SendTrace)
+    confused.hears(416, size=8)
+    assert isinstance(confused.life.next(confused.now), Wait)
 
 
 def test_silence_is_broken_with_size_and_checksum() -> None:
