@@ -5,7 +5,7 @@ reference that leads back to itself, or a value that would outgrow the limit, st
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from remuda.wire.runner_api import Variable
@@ -19,11 +19,8 @@ _REFERENCE = re.compile(r"\$(?:\$|\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[*#@!?0-
 class Variables:
     """The variables of one job; a later one wins over an earlier one of the same name."""
 
-    def __init__(
-        self, variables: Iterable[Variable], *, file_path: Callable[[str], str] = lambda key: f"${key}"
-    ) -> None:
+    def __init__(self, variables: Iterable[Variable]) -> None:
         self._by_key = {variable.key: variable for variable in variables}
-        self._file_path = file_path
         self._expanded: dict[str, str] = {}
         self._growing: list[str] = []  # variables whose values are being made, the outermost first
 
@@ -73,7 +70,7 @@ class Variables:
         if variable is None:
             return ""
         if variable.file:
-            return self._file_path(key)
+            return f"${key}"  # a path that only the agent knows; a shell finds it in the environment
         if key not in self._expanded and (key in self._growing or len(self._growing) > DEEPEST):
             return match[0]
         return self[key]
