@@ -80,7 +80,7 @@ def request(
     for _ in range(MOST_REDIRECTS + 1):
         target = urlsplit(url)
         same = (target.scheme, target.netloc) == (first.scheme, first.netloc)
-        fields = {"User-Agent": AGENT} | (headers or {}) | ({"JOB-TOKEN": token} if same else {})
+        fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {}) | ({"JOB-TOKEN": token} if same else {})
         response = _send(method, url, fields, body() if body else None)
         if 200 <= response.status < 300:
             return response

@@ -44,7 +44,7 @@ class StepProcess:
         except ProcessLookupError:
             self._found_dead()
             return
-        except OSError:
+        except (OSError, AttributeError):  # the kernel has none, or the Python was built without
             pulse.add(self._check)
         # Looked at after the pidfd is open: from here on the number cannot be given to another process unnoticed.
         if start is not None and shim.start_time(pid) != start:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,14 @@ echo run >>runs
 for n in 1 2 3 4 5; do echo line $n; sleep 0.05; done
 printf 'unfinished s3c'; sleep 0.6; echo ret-value done
 exit 3
+"""
+OLD_KERNEL = """
+import os, sys
+from remuda.steps import kernel
+from remuda.steps.__main__ import main
+del os.pidfd_open
+kernel._libc = object()
+sys.exit(main())
 """
 ALWAYS = "echo run >>always; echo status $CI_JOB_STATUS"
 
@@ -83,6 +92,13 @@ async def test_killed_again_and_again(tmp_path: Path, a_job: Build) -> None:
             killing = tasks.create_task(killer())
             seen = await through_deaths(agent, talkative(a_job))
             killing.cancel()
+        check_talkative(seen, tmp_path / "work")
+
+
+async def test_an_old_kernel_without_inotify_and_pidfd_will_do(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / "data", program=(sys.executable, "-c", OLD_KERNEL)) as agent:
+        await agent.start(kill_point="agent.step_spawned")
+        seen = await through_deaths(agent, talkative(a_job), kill_point="agent.step_spawned")
         check_talkative(seen, tmp_path / "work")
 
 

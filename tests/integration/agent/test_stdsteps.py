@@ -70,6 +70,16 @@ class Handler(BaseHTTPRequestHandler):
             self._git(path)
             return
         self.state.requests.append(f"{self.command} {self.path}")
+        if path == "/storage":
+            # Somebody else's server, which must not see the token.
+            self._answer(403 if "JOB-TOKEN" in self.headers else 200, self.state.archives[path])
+            return
+        if "direct_download" in self.path and "/storage" in self.state.archives:
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{self.state.port}/storage")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.headers["JOB-TOKEN"] != TOKEN:
             self._answer(403)
             return
@@ -299,6 +309,19 @@ def download_steps(server: Server) -> str:
     one = {"id": 5, "name": "build", "token": TOKEN, "filename": "built.zip"}
     inputs = {"api_url": server.api_url, "dependencies": [one]}
     return steps_text({"name": "it", "step": "builtin://artifacts_download", "inputs": inputs})
+
+
+async def test_a_redirect_to_storage_is_followed_without_the_token(
+    agent: AgentProcess, a_job: Build, server: Server, tmp_path: Path
+) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("file", "text")
+    server.archives["/storage"] = data.getvalue()
+    seen = await run_job(agent, a_job(steps=download_steps(server)))
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/file").read_text() == "text"
+    assert server.requests == ["GET /api/v4/jobs/5/artifacts?direct_download=true", "GET /storage"]
 
 
 async def test_nothing_to_upload_is_a_warning(agent: AgentProcess, a_job: Build, server: Server) -> None:
