@@ -69,6 +69,7 @@ class Execution:
         self._process: StepProcess | None = None
         self._terminated_at: float | None = None
         self._killed = False
+        self._abandoned = False
 
     @property
     def usage(self) -> Usage | None:
@@ -123,6 +124,7 @@ class Execution:
 
     def _adopt(self, claim: tuple[int, int]) -> StepProcess:
         self._process = self._watched(claim[0], start=claim[1])
+        self._terminated_at, self._killed = None, False
         return self._process
 
     def _watched(self, pid: int, *, start: int | None) -> StepProcess:
@@ -130,12 +132,16 @@ class Execution:
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
         """The shim that runs the step where ours came too late: an agent before this one had started it."""
-        deadline = self._around.clock.now() + CLAIM_SECONDS
-        while (claim := shim.claimed(self._files)) is None and self._around.clock.now() < deadline:
-            if not self._files.pid.exists():
+        if self._abandoned:
+            return None
+        deadline = self._around.clock.monotonic() + CLAIM_SECONDS
+        while (claim := shim.claimed(self._files)) is None:
+            # Ours has ended without a claim. If nobody else made one, nobody may any more.
+            if shim.forbid(self._files) or self._around.clock.monotonic() >= deadline:
+                self._abandoned = True
                 return None
             await asyncio.sleep(POLL_SECONDS)
-        return self._adopt(claim) if claim and claim[0] != process.pid else None
+        return self._adopt(claim) if claim[0] != process.pid else None
 
     def _take_output(self) -> int:
         shown = self._log.mark.length
@@ -167,7 +173,7 @@ class Execution:
             return True
         if not self._has_cause():
             return True
-        now = self._around.clock.now()
+        now = self._around.clock.monotonic()
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)

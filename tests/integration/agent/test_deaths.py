@@ -154,6 +154,20 @@ async def test_shim_killed_from_outside_is_a_system_failure(agent: AgentProcess,
     assert seen.results[-1]["fault"] == "runner"
 
 
+async def test_a_claim_that_was_never_completed_is_a_system_failure(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(kill_point="agent.step_prepared")
+        async with agent.client() as client:
+            await client.start(a_job(script="touch ran"))
+        await agent.wait()
+        (next((agent.data / "jobs").glob("*")) / "step-0.pid").touch()
+        await agent.start()
+        async with agent.client() as client:
+            seen = await follow(client, "1")
+    assert seen.check().reason == "runner_system_failure"
+    assert not (tmp_path / "work/ran").exists()
+
+
 async def test_a_reused_process_number_is_not_the_step(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
