@@ -14,7 +14,7 @@ from remuda.cli.screen import Screen
 from remuda.cli.stepevents import fold
 from remuda.cli.view import RunView, StepView, build
 from remuda.lib.clock import Clock
-from remuda.wire.user_client import JobInfo, PipelineInfo, UserClient
+from remuda.wire.user_client import JobInfo, PipelineInfo, UserApiError, UserClient
 
 LOOK_SECONDS = 0.15
 """Between two looks: often enough for an eye, rare enough for a machine with two cores."""
@@ -54,7 +54,11 @@ class Follower:
                 return view
             if interrupts.asked.is_set() and given_up_at is None:
                 screen.say("canceling the pipeline; Ctrl-C again leaves at once")
-                await self._client.cancel_pipeline(self._pipeline.project_id, self._pipeline.id)
+                try:
+                    await self._client.cancel_pipeline(self._pipeline.project_id, self._pipeline.id)
+                except UserApiError as error:
+                    screen.say(f"leaving without: {error}")
+                    return view
                 given_up_at = self._clock.monotonic() + CANCEL_SECONDS
             next_interrupt = interrupts.again if interrupts.asked.is_set() else interrupts.asked
             with suppress(TimeoutError):

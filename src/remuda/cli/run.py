@@ -176,9 +176,11 @@ def remove_tree(folder: Path) -> None:
 async def _run(asked: _Run, folder: Path, git_dir: Path) -> int:
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.screen import GuardedScreen, screen_for
+    from remuda.cli.servicelog import service_log
     from remuda.cli.signals import STOPPING, handled
     from remuda.telemetry import logs
 
+    _check_room(folder)
     interrupts = Interrupts()
     with (
         handled(dict.fromkeys(STOPPING, interrupts.arrive)),
@@ -187,8 +189,20 @@ async def _run(asked: _Run, folder: Path, git_dir: Path) -> int:
         async with interrupts.stopping():
             snapshot = await asyncio.to_thread(take, asked.folder, asked.text, git_dir)
             with (folder / "remuda.log").open("a") as log:
-                logs.configure(stream=log)
+                logs.configure(stream=service_log(log, screen.say))
                 return await _through_platform(asked, folder, snapshot, screen, interrupts)
+
+
+def _check_room(folder: Path) -> None:
+    """Below the manager's own limit no job would ever start."""
+    from remuda.manager.polling import LEAST_DISK_BYTES
+
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_DISK_BYTES:
+        raise CommandError(
+            f"only {free >> 20} MiB are free at {folder}, a run needs {LEAST_DISK_BYTES >> 20}; free some space, or "
+            "choose another place with --data or TMPDIR"
+        )
 
 
 async def _through_platform(

@@ -231,7 +231,7 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
         )
     reason = _reason(body)
     if status >= 500:
-        return UserApiError(f"the cell at {url} failed on {method} {path}: {status} {reason}; its log says why")
+        return UserApiError(f"the cell at {url} failed on {method} {path}: {reason or status}; its log says why")
     return RefusedError(f"the cell at {url} refused {method} {path}: {reason or status}", status)
 
 

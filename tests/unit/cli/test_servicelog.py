@@ -1,0 +1,19 @@
+import io
+
+from remuda.cli.servicelog import service_log
+from remuda.telemetry import logs
+
+
+def test_everything_is_written_and_each_kind_of_error_said_once() -> None:
+    file = io.StringIO()
+    said: list[str] = []
+    logs.configure(stream=service_log(file, said.append))
+    try:
+        log = logs.logger("manager")
+        log.info("a job came", job=1)
+        log.error("the disk is full", free_bytes=1)
+        log.error("the disk is full", free_bytes=0)
+    finally:
+        logs.configure()
+    assert said == ["problem: the disk is full"]
+    assert len(file.getvalue().splitlines()) == 3
