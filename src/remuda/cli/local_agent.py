@@ -29,25 +29,28 @@ def data_of(manager_data: Path) -> Path:
 
 
 async def close(data: Path) -> None:
-    """End the agent of a data folder with everything that it runs; one that is just starting too."""
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            while True:
-                if await _end(data, closing=True) or not _is_starting(data):
-                    return
-                await asyncio.sleep(LOOK_SECONDS)
-    except TimeoutError:
-        raise CommandError(f"the agent of {data} does not end; see agent.log beside it, and end it by hand") from None
+    """End the agent of a data folder with everything that it runs."""
+    await _end(data, closing=True)
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
     """End the agent unless it runs jobs; those it runs. What it keeps of ended ones is on its disk."""
     running = await _running(data)
     if not running:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
-                await _end(data, closing=False)
+        await _end(data, closing=False)
     return running
+
+
+async def _end(data: Path, *, closing: bool) -> None:
+    """End the agent; one that is just starting is waited for, because nobody would end it later."""
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            while True:
+                if await _ended(data, closing=closing) or not _is_starting(data):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise CommandError(f"the agent of {data} does not end; see agent.log beside it, and end it by hand") from None
 
 
 async def _running(data: Path) -> frozenset[str]:
@@ -64,7 +67,7 @@ async def _running(data: Path) -> frozenset[str]:
     return frozenset(job.id for job in answer.jobs if job.status == StepResult.running)
 
 
-async def _end(data: Path, *, closing: bool) -> bool:
+async def _ended(data: Path, *, closing: bool) -> bool:
     """End the agent that answers, after closing its jobs if wanted; False when none answers."""
     socket = socket_of(data)
     if socket is None:
