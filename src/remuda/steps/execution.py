@@ -161,7 +161,7 @@ class Execution:
                 now=self._around.clock.now(),
                 started_at=self._started_at,
                 job_deadline=self._job_deadline,
-                stop=self._journal.stop,
+                cancelled=self._journal.cancelled,
             )
             if cause is not None:
                 self._journal.record_cause(self._index, cause)
@@ -177,8 +177,7 @@ class Execution:
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)
-        at_once = self._journal.stop is plan.Stop.KILL
-        if not self._killed and (at_once or now >= self._terminated_at + plan.GRACE_SECONDS):
+        if not self._killed and now >= self._terminated_at + plan.GRACE_SECONDS:
             process.signal_group(signal.SIGKILL)
             self._killed = True
         return self._killed or not process.group_lives()

@@ -24,7 +24,7 @@ from typing import Any
 
 from remuda.lib.killpoints import reach
 from remuda.steps.files import StepFiles, write_private
-from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status, Stop
+from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 _VERSION = 1
@@ -48,7 +48,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.accepted_at = 0.0
-        self.stop = Stop.NONE
+        self.cancelled = False
         self.causes: dict[int, Cause] = {}
         """Why the agent ended a step, by the step's place in the list."""
         self.results: list[bytes] = []
@@ -84,8 +84,8 @@ class Journal:
     def timed_out(self) -> bool:
         return Cause.JOB_TIMEOUT in self.causes.values()
 
-    def record_stop(self, stop: Stop) -> None:
-        self._control(event="stop", stop=int(stop))
+    def record_cancel(self) -> None:
+        self._control(event="cancel")
 
     def record_cause(self, index: int, cause: Cause) -> None:
         self._control(event="ended_by_agent", step=index, cause=str(cause))
@@ -123,8 +123,8 @@ class Journal:
         match entry["event"]:
             case "accepted":
                 self.accepted_at = entry["time"]
-            case "stop":
-                self.stop = max(self.stop, Stop(entry["stop"]))
+            case "cancel":
+                self.cancelled = True
             case "ended_by_agent":
                 self.causes[entry["step"]] = Cause(entry["cause"])
 

@@ -4,12 +4,12 @@
 does what they say; both can be asked again after a crash and answer the same. Steps run one after the other.
 
 A stopped job is not over: steps with `always()` and `failure()` still run (that is how after_script and artifacts of
-a failed job work), each under a limit of its own. Only a second cancel ends everything.
+a failed job work), each under a limit of its own. Asking twice is asking once; Close ends everything.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 from remuda.steps.definition import Condition, Definition, Step
 
@@ -23,19 +23,10 @@ EXIT_PLATFORM = 75
 """A standard step exits with this (EX_TEMPFAIL) when the platform broke, not the user's input."""
 
 
-class Stop(IntEnum):
-    """What was asked from outside; it only grows."""
-
-    NONE = 0
-    CANCEL = 1  # end the running step, then run what always runs
-    KILL = 2  # asked again: end everything
-
-
 class Cause(StrEnum):
     """Why the agent ended a step's processes."""
 
     CANCEL = "cancel"
-    KILL = "kill"
     JOB_TIMEOUT = "job_timeout"
     STEP_TIMEOUT = "step_timeout"
 
@@ -97,17 +88,15 @@ class End:
 
 
 def next_action(
-    definition: Definition, finished: Sequence[Finished], *, is_started: bool, stop: Stop, timed_out: bool
+    definition: Definition, finished: Sequence[Finished], *, is_started: bool, cancelled: bool, timed_out: bool
 ) -> StartStep | SkipStep | End:
     """What follows on the steps that are finished. One that has started is carried to its end, whatever came since."""
     index = len(finished)
     if is_started:
         return StartStep(index)
     if index == len(definition.steps):
-        return End(_outcome(definition, finished, stop=stop, timed_out=timed_out))
-    if stop is Stop.KILL:
-        return SkipStep(index)
-    good = stop is Stop.NONE and not timed_out and _decisive(definition, finished) is None
+        return End(_outcome(definition, finished, cancelled=cancelled, timed_out=timed_out))
+    good = not cancelled and not timed_out and _decisive(definition, finished) is None
     match definition.steps[index].condition:
         case Condition.ALWAYS:
             runs = True
@@ -118,11 +107,11 @@ def next_action(
     return StartStep(index) if runs else SkipStep(index)
 
 
-def job_status(definition: Definition, finished: Sequence[Finished], *, stop: Stop, timed_out: bool) -> str:
+def job_status(definition: Definition, finished: Sequence[Finished], *, cancelled: bool, timed_out: bool) -> str:
     """CI_JOB_STATUS for the step that comes next."""
     if definition.steps[len(finished)].condition is Condition.SUCCESS:
         return "running"
-    if stop is not Stop.NONE:
+    if cancelled:
         return "canceled"
     return "failed" if timed_out or _decisive(definition, finished) is not None else "success"
 
@@ -140,11 +129,11 @@ def deadlines(step: Step, *, started_at: float, job_deadline: float | None) -> d
     return found
 
 
-def reason_to_end(step: Step, *, now: float, started_at: float, job_deadline: float | None, stop: Stop) -> Cause | None:
+def reason_to_end(
+    step: Step, *, now: float, started_at: float, job_deadline: float | None, cancelled: bool
+) -> Cause | None:
     """Why the running step must end now, if it must. A cancel lets a step finish that runs after a failure anyway."""
-    if stop is Stop.KILL:
-        return Cause.KILL
-    if stop is Stop.CANCEL and step.condition is Condition.SUCCESS:
+    if cancelled and step.condition is Condition.SUCCESS:
         return Cause.CANCEL
     for cause, deadline in deadlines(step, started_at=started_at, job_deadline=job_deadline).items():
         if now >= deadline:
@@ -155,7 +144,7 @@ def reason_to_end(step: Step, *, now: float, started_at: float, job_deadline: fl
 def judge(step: Step, *, exit_code: int | None, cause: Cause | None) -> Finished:
     """What the end of a step's processes means. Only our own steps can say that the platform broke."""
     match cause:
-        case Cause.CANCEL | Cause.KILL:
+        case Cause.CANCEL:
             return Finished(status=Status.CANCELLED, exit_code=exit_code, error="cancelled")
         case Cause.JOB_TIMEOUT:
             error = "the job took longer than its limit"
@@ -201,8 +190,8 @@ def _decisive(definition: Definition, finished: Sequence[Finished]) -> int | Non
     return None
 
 
-def _outcome(definition: Definition, finished: Sequence[Finished], *, stop: Stop, timed_out: bool) -> Outcome:
-    if stop is not Stop.NONE:
+def _outcome(definition: Definition, finished: Sequence[Finished], *, cancelled: bool, timed_out: bool) -> Outcome:
+    if cancelled:
         return Outcome(
             status=Status.CANCELLED,
             reason="job_canceled",

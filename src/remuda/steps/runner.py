@@ -24,7 +24,7 @@ from remuda.steps.errors import DefinitionError
 from remuda.steps.execution import Execution, Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
 from remuda.steps.logfile import LogFile, stamp
-from remuda.steps.plan import End, Finished, Outcome, SkipStep, StartStep, Status, Stop
+from remuda.steps.plan import End, Finished, Outcome, SkipStep, StartStep, Status
 from remuda.steps.process import Usage
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -58,9 +58,9 @@ class Job:
         return self.journal.end
 
     def cancel(self) -> None:
-        """Asked once: the running step ends, what always runs still does. Asked twice: everything ends."""
-        if self.end is None and self.journal.stop < Stop.KILL:
-            self.journal.record_stop(Stop(self.journal.stop + 1))
+        """The running step ends, what always runs still does. Asking again changes nothing."""
+        if self.end is None and not self.journal.cancelled:
+            self.journal.record_cancel()
             if self._execution is not None:
                 self._execution.look_again()
 
@@ -97,7 +97,7 @@ class Job:
                 definition,
                 self.journal.finished,
                 is_started=self.journal.started is not None,
-                stop=self.journal.stop,
+                cancelled=self.journal.cancelled,
                 timed_out=self.journal.timed_out,
             ):
                 case StartStep(index) if self._is_too_late(definition.steps[index]):
@@ -182,7 +182,7 @@ class Job:
 
     def _environment(self, definition: Definition, step: Step) -> Environment:
         status = plan.job_status(
-            definition, self.journal.finished, stop=self.journal.stop, timed_out=self.journal.timed_out
+            definition, self.journal.finished, cancelled=self.journal.cancelled, timed_out=self.journal.timed_out
         )
         return fit(
             dict(self._around.base_env)

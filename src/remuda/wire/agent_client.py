@@ -166,7 +166,7 @@ class AgentClient:
             await self._stub.Start(_start_request(job))
 
     async def cancel(self, job_id: str) -> None:
-        """End the running step; what always runs still does. A second cancel kills at once."""
+        """End the running step; what always runs still does. Repeatable."""
         with _translated():
             await self._stub.Cancel(pb.CancelRequest(id=job_id))
 

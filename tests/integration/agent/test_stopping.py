@@ -61,16 +61,12 @@ async def test_what_ignores_sigterm_is_killed(agent: AgentProcess, a_job: Build,
     await until(lambda: is_dead(work / "child"))
 
 
-async def test_second_cancel_kills_at_once_and_skips_the_rest(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_cancelling_twice_is_cancelling_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    steps = steps_text({"name": "build", "script": spawning(work, stubborn=True)}, ALWAYS)
-    began = time.monotonic()
+    steps = steps_text({"name": "build", "script": spawning(work)}, ALWAYS)
     seen = await start_and_cancel(agent, a_job(steps=steps), work / "child", times=2)
     assert seen.check().status == "cancelled"
-    assert seen.statuses == {"build": "cancelled", "after": "skipped"}
-    assert time.monotonic() - began < 4
+    assert seen.statuses == {"build": "cancelled", "after": "success"}
     await until(lambda: is_dead(work / "child"))
 
 

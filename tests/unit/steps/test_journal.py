@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.journal import JobEnd, Journal, folder_name, stored_jobs
-from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status, Stop
+from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 
@@ -23,10 +23,10 @@ def finished(status: Status = Status.FAILURE) -> dict[str, object]:
 
 def test_a_job_is_found_again_as_it_was(journal: Journal) -> None:
     journal.add_result(started())
-    journal.record_stop(Stop.CANCEL)
+    journal.record_cancel()
     journal.record_cause(0, Cause.JOB_TIMEOUT)
     again = Journal(journal.folder)
-    assert (again.accepted_at, again.stop, again.causes) == (12.5, Stop.CANCEL, {0: Cause.JOB_TIMEOUT})
+    assert (again.accepted_at, again.cancelled, again.causes) == (12.5, True, {0: Cause.JOB_TIMEOUT})
     assert again.timed_out
     assert again.started is not None
     assert again.read_request().id == "7"

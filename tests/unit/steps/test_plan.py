@@ -14,7 +14,6 @@ from remuda.steps.plan import (
     SkipStep,
     StartStep,
     Status,
-    Stop,
     deadlines,
     job_status,
     judge,
@@ -48,7 +47,7 @@ ALWAYS, FAILURE = a_step("always", condition=Condition.ALWAYS), a_step("failure"
 
 
 def walk(
-    steps: list[Step], results: list[Finished], *, stop: Stop = Stop.NONE, timed_out: bool = False
+    steps: list[Step], results: list[Finished], *, cancelled: bool = False, timed_out: bool = False
 ) -> tuple[list[str], Outcome]:
     """Which steps run when each gives the next of the results, and the outcome."""
     definition = Definition(steps=tuple(steps))
@@ -56,7 +55,7 @@ def walk(
     ran: list[str] = []
     left = iter(results)
     while True:
-        match next_action(definition, finished, is_started=False, stop=stop, timed_out=timed_out):
+        match next_action(definition, finished, is_started=False, cancelled=cancelled, timed_out=timed_out):
             case StartStep(index):
                 ran.append(steps[index].name)
                 finished.append(next(left, GOOD))
@@ -87,15 +86,9 @@ def test_tolerated_failure_fails_nothing() -> None:
 
 
 def test_cancelled_job_runs_what_follows_a_failure() -> None:
-    ran, outcome = walk([a_step("a"), FAILURE, ALWAYS], [], stop=Stop.CANCEL)
+    ran, outcome = walk([a_step("a"), FAILURE, ALWAYS], [], cancelled=True)
     assert ran == ["failure", "always"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.CANCELLED, "job_canceled", -1)
-
-
-def test_killed_job_runs_nothing() -> None:
-    ran, outcome = walk([a_step("a"), ALWAYS], [], stop=Stop.KILL)
-    assert ran == []
-    assert outcome.status is Status.CANCELLED
 
 
 def test_timed_out_job() -> None:
@@ -106,7 +99,7 @@ def test_timed_out_job() -> None:
 
 def test_a_started_step_is_carried_to_its_end() -> None:
     definition = Definition(steps=(a_step(),))
-    action = next_action(definition, [], is_started=True, stop=Stop.KILL, timed_out=True)
+    action = next_action(definition, [], is_started=True, cancelled=True, timed_out=True)
     assert action == StartStep(0)
 
 
@@ -119,7 +112,6 @@ def test_a_started_step_is_carried_to_its_end() -> None:
         (a_step(builtin="checkout"), 1, None, Status.FAILURE, Fault.USER, "exit status 1"),
         (a_step(), None, None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
         (a_step(), 143, Cause.CANCEL, Status.CANCELLED, None, "cancelled"),
-        (a_step(), None, Cause.KILL, Status.CANCELLED, None, "cancelled"),
         (a_step(), 0, Cause.JOB_TIMEOUT, Status.FAILURE, Fault.USER, "the job took longer"),
         (a_step(timeout=1.5), 143, Cause.STEP_TIMEOUT, Status.FAILURE, Fault.USER, "its limit of 1.5 s"),
     ],
@@ -142,16 +134,15 @@ def test_faults_that_are_not_the_users_are_system_failures(fault: Fault) -> None
 
 
 def test_reasons_to_end() -> None:
-    def reason(step: Step, now: float, stop: Stop = Stop.NONE, job_deadline: float | None = 100) -> Cause | None:
-        return reason_to_end(step, now=now, started_at=50, job_deadline=job_deadline, stop=stop)
+    def reason(step: Step, now: float, cancelled: bool = False, job_deadline: float | None = 100) -> Cause | None:
+        return reason_to_end(step, now=now, started_at=50, job_deadline=job_deadline, cancelled=cancelled)
 
     assert reason(a_step(), 99.9) is None
     assert reason(a_step(), 100) is Cause.JOB_TIMEOUT
     assert reason(a_step(), 1e9, job_deadline=None) is None
     assert reason(a_step(timeout=10), 60) is Cause.STEP_TIMEOUT
-    assert reason(a_step(), 50, Stop.CANCEL) is Cause.CANCEL
-    assert reason(ALWAYS, 50, Stop.CANCEL) is None
-    assert reason(ALWAYS, 50, Stop.KILL) is Cause.KILL
+    assert reason(a_step(), 50, True) is Cause.CANCEL
+    assert reason(ALWAYS, 50, True) is None
     assert reason(ALWAYS, 100) is None
     assert reason(ALWAYS, 50 + AFTER_SECONDS) is Cause.JOB_TIMEOUT
     assert reason(a_step(condition=Condition.ALWAYS, timeout=1000), 1000) is None
@@ -163,18 +154,18 @@ def test_deadlines_of_a_step_after_a_timeout_are_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "stop", "timed_out", "status"),
+    ("finished", "cancelled", "timed_out", "status"),
     [
-        ([GOOD], Stop.NONE, False, "success"),
-        ([BAD], Stop.NONE, False, "failed"),
-        ([GOOD], Stop.NONE, True, "failed"),
-        ([BAD], Stop.CANCEL, False, "canceled"),
+        ([GOOD], False, False, "success"),
+        ([BAD], False, False, "failed"),
+        ([GOOD], False, True, "failed"),
+        ([BAD], True, False, "canceled"),
     ],
 )
-def test_job_status_for_what_follows(finished: list[Finished], stop: Stop, timed_out: bool, status: str) -> None:
+def test_job_status_for_what_follows(finished: list[Finished], cancelled: bool, timed_out: bool, status: str) -> None:
     definition = Definition(steps=(a_step("a"), ALWAYS))
-    assert job_status(definition, finished, stop=stop, timed_out=timed_out) == status
-    assert job_status(definition, [], stop=stop, timed_out=timed_out) == "running"
+    assert job_status(definition, finished, cancelled=cancelled, timed_out=timed_out) == status
+    assert job_status(definition, [], cancelled=cancelled, timed_out=timed_out) == "running"
 
 
 steps = st.lists(
@@ -194,16 +185,16 @@ results = st.lists(
 )
 
 
-@given(steps, results, st.sampled_from(Stop), st.booleans())
+@given(steps, results, st.booleans(), st.booleans())
 def test_every_job_ends_with_one_consistent_outcome(
-    steps: list[Step], results: list[Finished], stop: Stop, timed_out: bool
+    steps: list[Step], results: list[Finished], cancelled: bool, timed_out: bool
 ) -> None:
-    _, outcome = walk(steps, results, stop=stop, timed_out=timed_out)
+    _, outcome = walk(steps, results, cancelled=cancelled, timed_out=timed_out)
     assert (outcome.status is Status.SUCCESS) == (outcome.reason == "")
     assert outcome.message.count("exit status") <= 1
     if "exit status" in outcome.message:
         assert outcome.message.endswith(f"exit status {outcome.exit_code}")
-    if stop is not Stop.NONE:
+    if cancelled:
         assert outcome.status is Status.CANCELLED
     elif timed_out:
         assert outcome.reason == "job_execution_timeout"
