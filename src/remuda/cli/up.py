@@ -105,9 +105,8 @@ def welcome(url: str, folder: Path, concurrent: int) -> str:
     host = url.partition("://")[2]
     return f"""Remuda is up at {url}, {concurrent} jobs at a time, data in {folder}.
 
-Make a project and push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
+Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
 
-    curl --header "PRIVATE-TOKEN: $TOKEN" --data name=shop {url}/api/v4/projects
     git push http://me:$TOKEN@{host}/root/shop.git HEAD
 
 See what happens:

@@ -263,3 +263,22 @@ def test_a_push_that_nobody_acted_on_is_found_at_the_next_start(tmp_path: Path) 
             if len(found := pipelines(cell)) == 2:
                 break
         assert found[0]["sha"] == sha
+
+
+def test_a_push_makes_the_project(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", address(cell, "acme/new-shop", cell.token), "HEAD:main")
+    project = cell.send("GET", f"/api/v4/projects/{quote('acme/new-shop', safe='')}", PRIVATE_TOKEN=cell.token).json()
+    assert (project["path_with_namespace"], project["name"]) == ("acme/new-shop", "new-shop")
+    pipelines = cell.send("GET", f"/api/v4/projects/{project['id']}/pipelines", PRIVATE_TOKEN=cell.token).json()
+    assert [pipeline["source"] for pipeline in pipelines] == ["push"]
+
+
+def test_a_push_makes_no_project_with_a_bad_name(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    refused = clone.run("push", address(cell, "onlyname", cell.token), "HEAD:main", ok=False)
+    assert "403" in refused.stderr
+    clone.run("push", address(cell, "acme/-shop", cell.token), "HEAD:main", ok=False)
+    clone.run("fetch", address(cell, "acme/unknown", cell.token), ok=False)
+    found = cell.send("GET", "/api/v4/projects", PRIVATE_TOKEN=cell.token).json()
+    assert [project["path_with_namespace"] for project in found] == ["root/app"]

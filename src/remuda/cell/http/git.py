@@ -1,8 +1,8 @@
 """git over smart HTTP at `/<project path>.git`.
 
 Decided here: who may fetch and push. A job's token fetches its own project, which is also a sign of life of the job; a
-user's token, whatever the user name, fetches and pushes. Everyone else learns nothing, not even whether the project
-exists. `git http-backend` does the rest.
+user's token, whatever the user name, fetches and pushes, and a push to a project that is not there makes it. Everyone
+else learns nothing, not even whether the project exists. `git http-backend` does the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """
@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
-from remuda.cell.errors import ForbiddenError
+from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge
@@ -117,8 +117,22 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> Pr
     except ApiError:
         raise _denied() from None
     project = await edge.store.project_by_path(path)
+    if project is None and wanted == PUSH:
+        project = await _made_by_push(edge, path)
     if project is None:
         raise _RefusedError(404, f"There is no project {path}")
+    return project
+
+
+async def _made_by_push(edge: Edge, path: str) -> Project | None:
+    """A push to a project that does not exist makes it; two at once make one."""
+    try:
+        project = await edge.projects.create(path, name=path.rsplit("/", 1)[-1])
+    except ConflictError:
+        return await edge.store.project_by_path(path)
+    except InvalidError as error:
+        raise _RefusedError(403, f"The push cannot make the project {path}: {error}") from None
+    _log.info("project made by a push", project=project.path)
     return project
 
 
