@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,9 @@ class FakeAgent(AgentBase):
         self.jobs: dict[str, FakeJob] = {}
         self.closed: list[str] = []
         self.confirmed: dict[str, tuple[int, int]] = {}
+        self.unsubscribed: list[str] = []
+        self.sent_bytes = 0
+        """Of logs, to whoever watches."""
         self.changed = asyncio.Condition()
 
     async def job(self) -> str:
@@ -127,6 +131,7 @@ class FakeAgent(AgentBase):
                         places[request.subscribe.id] = (request.subscribe.log_offset, request.subscribe.result_seq)
                     case "unsubscribe":
                         places.pop(request.unsubscribe.id, None)
+                        self.unsubscribed.append(request.unsubscribe.id)
                     case "confirm":
                         confirm = request.confirm
                         self.confirmed[confirm.id] = (confirm.log_offset, confirm.result_seq)
@@ -141,6 +146,7 @@ class FakeAgent(AgentBase):
                 event = self._next(job_id, places)
                 if event is not None:
                     await stream.send_message(event)
+                    self.sent_bytes += len(event.log.data)
             async with self.changed:
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
@@ -188,6 +194,8 @@ class FakeEnvironment:
         self.agent = FakeAgent()
         self.is_broken = False
         """While set, no agent can be started."""
+        self.calls: Counter[str] = Counter()
+        """How often the environment was asked to connect and for its usage."""
         self.disk_free_bytes = 1 << 40
         self._folder = folder
         self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
@@ -203,6 +211,7 @@ class FakeEnvironment:
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
 
     async def connect(self) -> AgentClient:
+        self.calls["connect"] += 1
         if self.is_broken:
             raise EnvironmentTemporaryError("the fake agent is told not to start")
         socket = Path(self._sockets.name) / "agent.sock"
@@ -224,6 +233,7 @@ class FakeEnvironment:
         return bool(self.agent.jobs)
 
     async def usage(self) -> Usage:
+        self.calls["usage"] += 1
         return Usage(disk_free_bytes=self.disk_free_bytes)
 
     async def clean_up(self, place: JobPlace) -> None:

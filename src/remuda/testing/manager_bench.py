@@ -1,17 +1,20 @@
 """A manager on the bench: a data folder, a configuration that points at a `Coordinator`, ways to start and break it."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from remuda.manager.journal import Journal
 from remuda.manager.ports import Environment
 from remuda.manager.service import ManagerService
+from remuda.testing.agent_process import AgentProcess, until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
 
@@ -108,7 +111,21 @@ class ManagerBench:
         finally:
             journal.close()
 
-    def close(self) -> None:
-        """Leave no agent behind."""
+    async def close(self) -> None:
+        """Leave neither an agent behind nor what it runs: a new one adopts the jobs that are left and closes them."""
         with suppress(FileNotFoundError, ProcessLookupError, ValueError):
             self.kill_agent()
+        agent = self.data / "agent"
+        if any((agent / "jobs").glob("*")):
+            await until(partial(_is_free, agent / "agent.lock"))
+            async with AgentProcess(agent):
+                pass
+
+
+def _is_free(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

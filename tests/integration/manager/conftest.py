@@ -23,7 +23,7 @@ async def coordinator() -> AsyncIterator[Coordinator]:
 async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
     bench = ManagerBench(tmp_path, coordinator)
     yield bench
-    bench.close()
+    await bench.close()
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """One job against a strict server and the real agent."""
 
-import asyncio
+from pathlib import Path
 
 from remuda.manager.core.record import Phase
 from remuda.manager.journal import Journal
+from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench
 
@@ -81,16 +82,14 @@ async def test_a_canceled_job_runs_its_after_script_and_ends(bench: ManagerBench
 
 
 async def test_an_aborted_job_is_killed_and_forgotten(bench: ManagerBench, coordinator: Coordinator) -> None:
-    mark = bench.folder / "alive"
+    number = bench.folder / "pid"
     async with bench.manager():
-        job = await coordinator.enqueue("echo started", f"while :; do date +%N >> {mark}; echo tick; sleep 0.1; done")
+        job = await coordinator.enqueue(f"echo $$ > {number}", "while :; do echo tick; sleep 0.1; done")
         await coordinator.until(lambda: b"tick" in job.output)
         job.status = "canceled"
         await coordinator.changed()
     assert bench.rows() == 0
-    size = mark.stat().st_size
-    await asyncio.sleep(0.5)
-    assert mark.stat().st_size == size
+    await until(lambda: not Path(f"/proc/{number.read_text().strip()}").exists())
 
 
 async def test_an_unusable_working_directory_fails_the_job_with_the_cause(

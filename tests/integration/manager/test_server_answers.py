@@ -6,6 +6,7 @@ from zlib import crc32
 import pytest
 from aiohttp import web
 
+from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, Fault
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.manager_bench import ManagerBench
@@ -132,15 +133,18 @@ async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
 
 
 async def test_a_server_that_is_down_for_a_while_misses_nothing(bench: ManagerBench, coordinator: Coordinator) -> None:
-    go = bench.folder / "go"
+    go, done = bench.folder / "go", bench.folder / "done"
     async with bench.manager():
         job = await coordinator.enqueue(
-            "echo first", f"until [ -e {go} ]; do sleep 0.05; done", "for n in $(seq 1 2000); do echo line $n; done"
+            "echo first",
+            f"until [ -e {go} ]; do sleep 0.05; done",
+            "for n in $(seq 1 2000); do echo line $n; done",
+            f"touch {done}",
         )
         await coordinator.until(lambda: b"first\n" in job.output)
         await coordinator.stop()
         go.touch()
-        await asyncio.sleep(1)
+        await until(done.exists)
         await coordinator.start()
         await coordinator.until_over(job)
     assert job.status == "success"
