@@ -14,7 +14,17 @@ from grpclib.client import Channel
 from grpclib.const import Status
 
 from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text, until
-from remuda.wire.agent_client import JobEnded, JobStart, LogChunk, StepResultEvent, UnknownJob, socket_of
+from remuda.wire.agent_client import (
+    AgentClient,
+    JobEnded,
+    JobStart,
+    LogChunk,
+    StepResultEvent,
+    UnknownJob,
+    Watch,
+    socket_of,
+    unix_channel,
+)
 from remuda.wire.proto import step_runner_pb2 as pb
 from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
@@ -169,12 +179,23 @@ async def test_a_client_that_does_not_read_costs_no_memory(agent: AgentProcess, 
 
     await run_job(agent, a_job(script="head -c 12000000 /dev/zero | tr '\\0' x | fold -w 1000"))
     before = resident()
-    async with agent.client() as client, client.watch() as watch:
+    channel = unix_channel(agent.data / "agent.sock")
+    async with AgentClient(channel) as client, client.watch() as watch:
+        await watch.subscribe("1")
+        await until(lambda: room_left(channel, watch) == 0)
         for _ in range(20):
             await watch.subscribe("1")
             # Other calls get through while the stream is full.
             assert (await client.hello()).jobs == {"1"}
         assert resident() - before < 8_000_000
+
+
+def room_left(channel: Channel, watch: Watch) -> int:
+    """How many bytes the agent may still send before somebody reads; known to the connection's own state only."""
+    protocol, stream = channel._protocol, watch._stream._stream
+    assert protocol is not None
+    assert stream.id is not None
+    return protocol.connection._connection.remote_flow_control_window(stream.id)
 
 
 async def test_concurrent_starts_of_one_id_execute_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
