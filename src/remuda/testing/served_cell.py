@@ -9,10 +9,11 @@ import http.client
 import json
 import secrets
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
@@ -41,7 +42,8 @@ class ServedCell:
     """A cell that serves while the `with` block runs."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 5}
+        # Longer than `connect` waits for an answer: a poll that is held and not woken fails its test.
+        defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 120}
         self.settings = CellSettings(**(defaults | settings))
         self.service = CellService(self.settings)
         self.url = ""
@@ -110,6 +112,28 @@ class ServedCell:
     def api(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request of the administrator's below /api/v4."""
         return self.send(method, f"/api/v4{path}", body, **({"PRIVATE_TOKEN": self.token} | headers))
+
+    def until_metric(self, line: str) -> None:
+        """Wait until the cell's metrics hold this line."""
+        self._until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
+
+    def until_pipelines(self, count: int, project: str = "root/app") -> list[dict[str, Any]]:
+        """The project's pipelines, newest first, once there are so many."""
+        found: list[dict[str, Any]] = []
+
+        def are_there() -> bool:
+            found[:] = self.api("GET", f"/projects/{quote(project, safe='')}/pipelines").json()
+            return len(found) >= count
+
+        self._until(are_there, f"{count} pipelines")
+        return found
+
+    @staticmethod
+    def _until(true: Callable[[], bool], what: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+            time.sleep(0.02)
 
     def new_project(self, name: str, pipeline_file: str = "", **files: str) -> int:
         """A project with one commit, if there is something to commit."""

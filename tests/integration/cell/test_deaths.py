@@ -68,16 +68,6 @@ def mortal(tmp_path: Path) -> Iterator[MortalCell]:
         cell.end()
 
 
-def until_pipeline(cell: ServedCell, count: int) -> list[dict[str, object]]:
-    deadline = time.monotonic() + 20
-    while True:
-        found: list[dict[str, object]] = cell.api("GET", "/projects/root%2Fapp/pipelines").json()
-        if len(found) >= count:
-            return found
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_between_the_commit_and_its_pipeline(mortal: MortalCell) -> None:
     mortal.start("cell.ref_updated")
     project = mortal.new_project("app")
@@ -89,10 +79,10 @@ def test_between_the_commit_and_its_pipeline(mortal: MortalCell) -> None:
 
     mortal.dies_in(commit)
     mortal.start()
-    [pipeline] = until_pipeline(mortal, 1)
+    [pipeline] = mortal.until_pipelines(1)
     again = commit()
     assert (again.status, again.json()["id"]) == (201, pipeline["sha"])
-    assert len(until_pipeline(mortal, 1)) == 1
+    assert len(mortal.until_pipelines(1)) == 1
 
 
 def test_between_a_push_and_its_pipeline(mortal: MortalCell, tmp_path: Path) -> None:
@@ -113,7 +103,7 @@ def test_between_a_push_and_its_pipeline(mortal: MortalCell, tmp_path: Path) -> 
     assert mortal.process.wait(10) == -9
     mortal.start()
     assert git("push", origin, "main") == 0
-    assert len(until_pipeline(mortal, 1)) == 1
+    assert len(mortal.until_pipelines(1)) == 1
 
 
 def test_between_an_artifact_and_its_answer(mortal: MortalCell) -> None:

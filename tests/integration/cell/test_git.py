@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import time
 import zlib
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -221,11 +220,8 @@ def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
             b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: 5000\r\n\r\n0094"
             % cell.token.encode()
         )
-        time.sleep(0.2)
-    deadline = time.monotonic() + 10
-    while b'route="/{path}.git/git-receive-pack",status="499"} 1.0' not in cell.send("GET", "/-/metrics").body:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    route = "/{path}.git/git-receive-pack"
+    cell.until_metric(f'remuda_cell_http_requests_total{{method="POST",route="{route}",status="499"}} 1.0')
     clone.commit()
     clone.run("push", "--quiet", "origin", "main")
     assert len(pipelines(cell)) == 2
@@ -259,10 +255,7 @@ def test_a_push_that_nobody_acted_on_is_found_at_the_next_start(tmp_path: Path) 
     sha = copy.commit()
     copy.run("push", "--quiet", "origin", "HEAD:main")
     with ServedCell(tmp_path / "cell") as cell:
-        for _ in range(100):
-            if len(found := pipelines(cell)) == 2:
-                break
-        assert found[0]["sha"] == sha
+        assert cell.until_pipelines(2)[0]["sha"] == sha
 
 
 def test_a_push_makes_the_project(cell: ServedCell, clone: Clone) -> None:
