@@ -24,6 +24,7 @@ from remuda.cell.ports import Appended, Applied, Changes, Store, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Pipeline, Runner, StepResult
 from remuda.lib import killpoints
+from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, HELD, STARTED, FailureReason, JobId, JobState, PipelineId
 from remuda.queue import WaitingJobs
@@ -290,7 +291,6 @@ class Dispatch:
             trace_checksum=checksum,
         )
         ended = await self._finish(job, outcome)
-        self._short_since.pop(job.id, None)
         if ended is None:
             row = await self._store.job(job.id)
             if row is None or row.epoch != job.epoch or row.reported != update.state:
@@ -361,14 +361,7 @@ class Dispatch:
             except StoreError as error:
                 self._log.warning("the store is not usable", error=str(error))
                 pause = float(error.retry_after_seconds)
-            async with asyncio.TaskGroup() as group:
-                waits = {
-                    group.create_task(self._clock.sleep(pause), name="sweep-timer"),
-                    group.create_task(stop.wait(), name="sweep-stop"),
-                }
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                for wait in waits:
-                    wait.cancel()
+            await happens_by(self._clock, stop, within_seconds=pause, name="sweep")
 
     async def _sweep(self) -> float:
         """Do what is due, and say when something can be due next.
@@ -421,6 +414,8 @@ class Dispatch:
         applied = await self._store.change_family(pipeline_id, decide)
         await self.announce(applied.jobs)
         for job in applied.jobs:
+            if job.state in FINAL:
+                self._short_since.pop(job.id, None)
             if job.state in FINAL and job.started_at is not None and job.trace_checksum is None:
                 await self._archive(job)
         return applied

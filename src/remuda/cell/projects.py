@@ -15,7 +15,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_na
 from remuda.cell.errors import CellError, ConflictError, InvalidError, TooLargeError
 from remuda.cell.ports import Store
 from remuda.cell.values import Job, NewJob, Page, Pipeline, Project
+from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import PipelineId, ProjectId
@@ -334,7 +335,7 @@ class Projects:
                         self._unsynced.discard(project_id)
             except CellError as error:
                 _log.warning("cannot look at the repositories; trying again", error=str(error))
-            await _pause(self._clock, stop, RETRY_SECONDS)
+            await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     async def _all(self) -> Sequence[Project]:
         found: list[Project] = []
@@ -351,15 +352,3 @@ def _new_jobs(specs: Sequence[JobSpec]) -> Sequence[NewJob]:
         NewJob(spec=spec, waits_for=waits_for_names(waits, spec.name), artifacts_from=tuple(sources[spec.name]))
         for spec in specs
     ]
-
-
-async def _pause(clock: Clock, stop: asyncio.Event, seconds: float) -> None:
-    """Sleep, but not beyond the stop."""
-    async with asyncio.TaskGroup() as group:
-        waits: set[asyncio.Task[Any]] = {
-            group.create_task(clock.sleep(seconds), name="projects pause"),
-            group.create_task(stop.wait(), name="projects stop"),
-        }
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
-            task.cancel()

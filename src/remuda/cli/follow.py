@@ -5,14 +5,13 @@ its end, so that a finished job costs nothing. The loop ends when the pipeline i
 wait any longer for a cancelled one.
 """
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 
 from remuda.cli.interrupts import Interrupts
 from remuda.cli.screen import Screen
 from remuda.cli.stepevents import fold
 from remuda.cli.view import RunView, StepView, build
+from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.wire.user_client import JobInfo, PipelineInfo, UserApiError, UserClient
 
@@ -61,9 +60,7 @@ class Follower:
                     return view
                 given_up_at = self._clock.monotonic() + CANCEL_SECONDS
             next_interrupt = interrupts.again if interrupts.asked.is_set() else interrupts.asked
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await next_interrupt.wait()
+            await happens(next_interrupt, within_seconds=LOOK_SECONDS)
 
     async def _read_steps(self, jobs: Sequence[JobInfo]) -> None:
         for job in jobs:

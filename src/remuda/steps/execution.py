@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps import plan, script, shim
@@ -188,7 +189,7 @@ class Execution:
         if size == READ_BYTES:
             return
         if size:
-            await _within(BATCH_SECONDS, process.exited)
+            await happens(process.exited, within_seconds=BATCH_SECONDS)
             return
         now = self._around.clock.now()
         if self._terminated_at is not None:
@@ -200,7 +201,7 @@ class Execution:
             )
         if self._log.partial_due_at is not None:
             moments.append(self._log.partial_due_at)
-        await _within(min(moments) - now if moments else None, self._wake)
+        await happens(self._wake, within_seconds=min(moments) - now if moments else None)
 
 
 def kill_unattended(files: StepFiles, around: Surroundings) -> None:
@@ -208,11 +209,3 @@ def kill_unattended(files: StepFiles, around: Surroundings) -> None:
     if not shim.forbid(files) and (claim := shim.claimed(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)
-
-
-async def _within(seconds: float | None, event: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(None if seconds is None else max(seconds, 0.0)):
-            await event.wait()
-    except TimeoutError:
-        pass

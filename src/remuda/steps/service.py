@@ -21,6 +21,7 @@ from grpclib.const import Status
 from grpclib.server import Server, Stream
 
 from remuda import __version__
+from remuda.lib.aio import happens
 from remuda.lib.clock import SystemClock
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan
@@ -219,11 +220,7 @@ async def _until_stopped(stop: asyncio.Event, server: Server, jobs: Jobs, idle_e
         left = used_at + idle_exit_seconds - clock.monotonic()
         if left <= 0:
             return
-        try:
-            async with asyncio.timeout(min(left, 1.0)):
-                await stop.wait()
-        except TimeoutError:
-            continue
+        await happens(stop, within_seconds=min(left, 1.0))
 
 
 def _raise_open_files() -> int:

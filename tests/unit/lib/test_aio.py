@@ -1,0 +1,42 @@
+"""An event comes in time or it does not; a clock of the test's own says when."""
+
+import asyncio
+
+import pytest
+
+from remuda.lib.aio import happens, happens_by
+from remuda.lib.clock import VirtualClock
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])
+async def test_what_has_happened_is_not_waited_for(seconds: float | None) -> None:
+    event = asyncio.Event()
+    event.set()
+    assert await happens(event, within_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+async def test_what_does_not_happen_ends_the_wait(seconds: float) -> None:
+    assert not await happens(asyncio.Event(), within_seconds=seconds)
+
+
+async def test_a_wait_is_over_at_the_event_or_when_the_clock_says_so() -> None:
+    clock, event = VirtualClock(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(happens_by(clock, event, within_seconds=5, name="early"))
+        late = group.create_task(happens_by(clock, event, within_seconds=20, name="late"))
+        await clock.advance(10)
+        assert early.done()
+        assert not late.done()
+        event.set()
+    assert (early.result(), late.result()) == (False, True)
+
+
+async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    before = asyncio.all_tasks()
+    waiting = asyncio.ensure_future(happens_by(VirtualClock(), asyncio.Event(), within_seconds=5, name="cancelled"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert asyncio.all_tasks() == before
