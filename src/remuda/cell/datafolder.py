@@ -7,13 +7,12 @@ versions of the layout are understood, and that nobody else on the machine may r
 Invariant: a folder that is refused is left as it was.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
+from remuda.lib.files import InUseError, sole_use, write_whole
 
 VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
@@ -34,29 +33,29 @@ class DataFolder:
 @contextmanager
 def opened(path: Path, *, cell_id: int) -> Iterator[DataFolder]:
     """Hold the folder for this process; DataFolderError says why it cannot be used and what to do."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _unusable(path, error) from error
-    try:
-        yield _prepared(lock, path, cell_id)
-    finally:
-        os.close(lock)
+    with ExitStack() as stack:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(sole_use(path / "lock"))
+            folder = _prepared(path, cell_id)
+        except InUseError as error:
+            raise DataFolderError(
+                f"the data folder {path} is in use by another process (process {error.holder}); "
+                "stop it or give another --data"
+            ) from None
+        except OSError as error:
+            raise _unusable(path, error) from error
+        yield folder
 
 
-def _prepared(lock: int, path: Path, cell_id: int) -> DataFolder:
-    _take(lock, path)
+def _prepared(path: Path, cell_id: int) -> DataFolder:
     folder = DataFolder(path)
-    try:
-        _check_version(path)
-        _check_cell(path, cell_id)
-        with suppress(PermissionError):
-            path.chmod(0o700)
-        for place in (folder.repos, folder.hooks, folder.traces, folder.blobs):
-            place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise _unusable(path, error) from error
+    _check_version(path)
+    _check_cell(path, cell_id)
+    with suppress(PermissionError):
+        path.chmod(0o700)
+    for place in (folder.repos, folder.hooks, folder.traces, folder.blobs):
+        place.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
@@ -67,23 +66,10 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
     )
 
 
-def _take(lock: int, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        who = f" (process {holder})" if holder.isdigit() else ""
-        raise DataFolderError(
-            f"the data folder {path} is in use by another process{who}; stop it or give another --data"
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
-
-
 def _check_version(path: Path) -> None:
     found = _read_number(path / "version")
     if found is None:
-        _write(path / "version", str(VERSION))
+        write_whole(path / "version", f"{VERSION}\n".encode())
     elif found > VERSION:
         raise DataFolderError(
             f"the data folder {path} has version {found}, this program knows versions up to {VERSION}; "
@@ -95,7 +81,7 @@ def _check_cell(path: Path, cell_id: int) -> None:
     """Ids and tokens in the folder name their cell, so a folder stays with the cell that made it."""
     found = _read_number(path / "cell")
     if found is None:
-        _write(path / "cell", str(cell_id))
+        write_whole(path / "cell", f"{cell_id}\n".encode())
     elif found != cell_id:
         raise DataFolderError(
             f"the data folder {path} belongs to cell {found}, not {cell_id}; start it with --cell-id {found}, "
@@ -111,10 +97,3 @@ def _read_number(file: Path) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise DataFolderError(f"{file} holds no number; it was damaged or belongs to something else")
     return int(text)
-
-
-def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    new = file.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.rename(file)

@@ -4,13 +4,13 @@
 stored address: naming another cell does not hand it over.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from remuda.cli.exits import BadInputError
+from remuda.lib.files import write_whole
 
 FILE_NAME = "client.json"
 VERSION = 1
@@ -41,12 +41,7 @@ def stored(data: Path, name: str = FILE_NAME) -> Access | None:
 def store(data: Path, access: Access, name: str = FILE_NAME) -> None:
     """Keep it for later commands; whole or not at all, and for this user only."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = data / f"{name}.new"
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(access)) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(data / name)
+    write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
 
 
 def find(*, url: str | None, kept: Access | None, environment: Mapping[str, str]) -> Access:

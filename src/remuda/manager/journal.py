@@ -6,17 +6,17 @@ Only the manager that holds the data folder's lock opens it. What the values mea
 """
 
 import asyncio
-import fcntl
-import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from remuda.lib.files import InUseError, sole_use
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
 
@@ -143,26 +143,21 @@ class Journal:
         self._written = last
 
 
-class DataFolder:
-    """The manager's folder, locked for this process while it is open."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The manager's folder, for this process alone as long as this lasts."""
+    with ExitStack() as stack:
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(path / "manager.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise DataFolderError(f"{path}: the data folder cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(sole_use(folder / "manager.lock"))
+        except InUseError as error:
             raise DataFolderError(
-                f"{path}: the data folder is in use by another manager. Stop that one, or give --data another folder."
+                f"{folder}: the data folder is in use by another manager (process {error.holder}). "
+                "Stop that one, or give --data another folder."
             ) from None
-
-    def close(self) -> None:
-        os.close(self._lock)
+        except OSError as error:
+            raise DataFolderError(f"{folder}: the data folder cannot be used: {error.strerror}") from None
+        yield
 
 
 def _open(path: Path) -> sqlite3.Connection:

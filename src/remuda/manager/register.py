@@ -6,7 +6,6 @@ whole, so a crash leaves the old one or the new one. `remuda manager register` c
 """
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import tomlkit
 import tomlkit.exceptions
 
 from remuda.lib.clock import Clock, SystemClock, rfc3339
+from remuda.lib.files import write_whole
 from remuda.manager.config import parse
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.features import runner_info
@@ -56,7 +56,7 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
         entry["token_obtained_at"] = rfc3339(clock.now())
         entry["token_expires_at"] = credentials.token_expires_at or "0001-01-01T00:00:00Z"
         _append(document, entry)
-        _write(config_path, tomlkit.dumps(document))
+        write_whole(config_path, tomlkit.dumps(document).encode(), durable=True)
     except OSError as error:
         raise RegisterError(f"{config_path}: cannot be written: {error.strerror}") from error
     return credentials.id
@@ -137,17 +137,3 @@ def _append(document: tomlkit.TOMLDocument, entry: dict[str, Any]) -> None:
     if not isinstance(runners, tomlkit.items.AoT):
         raise ConfigError("runners: is not a list of [[runners]] sections")
     runners.append(table)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file as a whole; its owner alone may read it, because it holds tokens."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise

@@ -27,7 +27,7 @@ from remuda.manager.core.slots import Slot, Slots
 from remuda.manager.errors import ConfigError
 from remuda.manager.features import runner_info
 from remuda.manager.jobs import ManagedJob, Surroundings, job_key
-from remuda.manager.journal import DataFolder, JobRow, Journal
+from remuda.manager.journal import JobRow, Journal, locked
 from remuda.manager.link import AgentLink
 from remuda.manager.metrics import JobSample, ManagerMetrics, RunnerLabels, serve_metrics
 from remuda.manager.polling import Asker, Asking, Room
@@ -69,8 +69,7 @@ class ManagerService:
         """Serve until told to stop or drained. ManagerError says why it cannot start."""
         config, beside = self._load()
         async with AsyncExitStack() as stack:
-            folder = DataFolder(self._data)
-            stack.callback(folder.close)
+            stack.enter_context(locked(self._data))
             journal = Journal(self._data / "journal.sqlite")
             stack.callback(journal.close)
             session = await stack.enter_async_context(new_session())

@@ -10,6 +10,8 @@ import secrets
 import string
 from pathlib import Path
 
+from remuda.lib.files import write_whole
+
 FILE_NAME = ".runner_system_id"
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
@@ -24,7 +26,7 @@ def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tup
     else:
         known = _derive(machine_ids)
     if _read(data / FILE_NAME) != known:
-        (data / FILE_NAME).write_text(known, encoding="ascii")
+        write_whole(data / FILE_NAME, known.encode())
     return known
 
 

@@ -8,17 +8,17 @@ agent.log    what the agent has to say after its start; stderr may be a pipe tha
 jobs/        see `journal`
 """
 
-import fcntl
 import logging
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+from remuda.lib.files import InUseError, sole_use, write_whole
 from remuda.steps.errors import AgentError, DataInUseError
 
 FORMAT = 1
@@ -32,22 +32,16 @@ _TEMPORARY = "remuda-agent-"
 def occupied(data: Path) -> Iterator[None]:
     """Hold the folder as long as this lasts."""
     _make_private(data)
-    lock = os.open(data / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(lock, 32).decode().strip() or "unknown"
+            stack.enter_context(sole_use(data / "agent.lock"))
+        except InUseError as error:
             raise DataInUseError(
-                f"another agent (process {holder}) serves {data}; use that one, or give another folder with --data"
+                f"another agent (process {error.holder}) serves {data}; use that one, or give another --data"
             ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         _check_format(data / "format")
-        with _logging_to(data / "agent.log"):
-            yield
-    finally:
-        os.close(lock)
+        stack.enter_context(_logging_to(data / "agent.log"))
+        yield
 
 
 @contextmanager
@@ -70,9 +64,7 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
 
 def announce(data: Path, path: Path) -> None:
     """Write down where the socket is, whole or not at all."""
-    aside = data / "socket.new"
-    aside.write_bytes(os.fsencode(path) + b"\n")
-    aside.rename(data / "socket")
+    write_whole(data / "socket", os.fsencode(path) + b"\n")
 
 
 @contextmanager
@@ -100,7 +92,7 @@ def _make_private(data: Path) -> None:
 def _check_format(path: Path) -> None:
     found = path.read_text().strip() if path.exists() else ""
     if not found:
-        path.write_text(f"{FORMAT}\n")
+        write_whole(path, f"{FORMAT}\n".encode())
     elif found != str(FORMAT):
         raise AgentError(f"{path.parent} has format {found}, this agent knows {FORMAT}; start the agent that wrote it")
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.lib.files import write_whole
 from remuda.steps.definition import NAME
 from remuda.steps.errors import BadRequestError
-from remuda.steps.files import write_private
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})
@@ -61,7 +61,7 @@ def write_files(folder: Path, variables: Sequence[Variable]) -> dict[str, str]:
         if variable.file:
             folder.mkdir(mode=0o700, exist_ok=True)
             path = folder / variable.key
-            write_private(path, variable.value.encode())
+            write_whole(path, variable.value.encode())
             values[variable.key] = str(path)
         else:
             values[variable.key] = variable.value

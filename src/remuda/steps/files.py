@@ -1,9 +1,8 @@
-"""The files of a running step, and how a file is written so that nobody sees half of it.
+"""The files of a running step: which there are, and where.
 
 A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk.
 """
 
-import os
 from pathlib import Path
 
 
@@ -26,12 +25,3 @@ class StepFiles:
     def remove(self) -> None:
         for path in (self.pid, self.raw, self.exit, self.script, self.inputs):
             path.unlink(missing_ok=True)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """The whole file or none of it, for this user only."""
-    aside = path.with_name(path.name + ".new")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(data)
-    aside.rename(path)

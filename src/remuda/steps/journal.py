@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
-from remuda.steps.files import StepFiles, write_private
+from remuda.steps.files import StepFiles
 from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -72,7 +73,7 @@ class Journal:
         aside = folder.with_name(_NEW + folder.name)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
-        write_private(aside / "request", request.SerializeToString())
+        write_whole(aside / "request", request.SerializeToString())
         _append(aside / "control", {"version": _VERSION, "event": "accepted", "time": now})
         aside.rename(folder)
         return cls(folder)
@@ -98,7 +99,7 @@ class Journal:
 
     def record_end(self, end: JobEnd) -> None:
         value = {"version": _VERSION} | asdict(end)
-        write_private(self.folder / "end", json.dumps(value).encode())
+        write_whole(self.folder / "end", json.dumps(value).encode())
         self.end = end
         reach("agent.job_ended")
 

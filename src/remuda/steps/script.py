@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.files import write_whole
 from remuda.steps.definition import Step
-from remuda.steps.files import StepFiles, write_private
+from remuda.steps.files import StepFiles
 
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
@@ -23,9 +24,9 @@ def prepare(files: StepFiles, step: Step, *, path: str, shell_variables: Mapping
     if step.builtin == "script":
         shell = shutil.which("bash", path=path) or "/bin/sh"
         text = script_text(step.inputs["script"], bash=shell.endswith("bash"), variables=shell_variables)
-        write_private(files.script, text.encode("utf-8", "surrogateescape"))
+        write_whole(files.script, text.encode("utf-8", "surrogateescape"))
         return [shell, str(files.script)]
-    write_private(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
+    write_whole(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
     return [sys.executable, "-I", *_own_program(), step.builtin]
 
 

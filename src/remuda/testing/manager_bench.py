@@ -1,7 +1,6 @@
 """A manager on the bench: a data folder, a configuration that points at a `Coordinator`, ways to start and break it."""
 
 import asyncio
-import fcntl
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from remuda.lib.files import InUseError, sole_use
 from remuda.manager.journal import Journal
 from remuda.manager.ports import Environment
 from remuda.manager.service import ManagerService
@@ -123,9 +123,8 @@ class ManagerBench:
 
 
 def _is_free(lock: Path) -> bool:
-    with lock.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+    try:
+        with sole_use(lock):
+            return True
+    except InUseError:
+        return False

@@ -1,6 +1,7 @@
 """The journal keeps what it was told, also for another process, and refuses what it does not know."""
 
 import asyncio
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
-from remuda.manager.journal import DataFolder, JobRow, Journal, _from_row, _record_values
+from remuda.manager.journal import JobRow, Journal, _from_row, _record_values, locked
 
 
 def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
@@ -91,17 +92,20 @@ async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
 
 
 def test_one_manager_per_data_folder(tmp_path: Path) -> None:
-    first = DataFolder(tmp_path / "data")
-    with pytest.raises(DataFolderError, match="in use by another manager"):
-        DataFolder(tmp_path / "data")
-    first.close()
-    DataFolder(tmp_path / "data").close()
+    with (
+        locked(tmp_path / "data"),
+        pytest.raises(DataFolderError, match=f"in use by another manager .process {os.getpid()}"),
+        locked(tmp_path / "data"),
+    ):
+        pass
+    with locked(tmp_path / "data"):
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataFolderError, match="cannot be used"):
-        DataFolder(tmp_path / "file" / "data")
+    with pytest.raises(DataFolderError, match="cannot be used"), locked(tmp_path / "file" / "data"):
+        pass
 
 
 @given(
