@@ -5,10 +5,8 @@ it returns; so a caller may act on it in the next line. Calls that come while th
 Only the manager that holds the data folder's lock opens it. What the values mean is decided in `core/life.py`.
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 import msgspec
 
 from remuda.lib.files import InUseError, sole_use
+from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
 
@@ -46,7 +45,6 @@ _COLUMNS = (
     "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, "
     "phase, log_offset, log_crc, result_seq, cancel_told, outcome"
 )
-_Write = Callable[[sqlite3.Connection], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +76,7 @@ class Journal:
                 f"{path}: the journal cannot be opened: {error}. Is the disk full or the file damaged? "
                 "Without it running jobs cannot be found again; move it away to start anew."
             ) from error
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._lock = asyncio.Lock()
-        self._queued: list[_Write] = []
-        self._numbered = 0
-        self._written = 0
+        self._writer = Writer(self._connection, path.name)
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
         """Everything in the journal, oldest first."""
@@ -99,7 +93,9 @@ class Journal:
         """A job came in."""
         values = (*asdict(row).values(), *_record_values(Record()))
         marks = ", ".join("?" * len(values))
-        await self._write(lambda db: db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values))
+        await self._writer.run(
+            lambda db: db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values)
+        )
 
     async def save(self, key: str, record: Record) -> None:
         """A job went on."""
@@ -108,39 +104,15 @@ class Journal:
             "where key = ?"
         )
         values = (*_record_values(record), key)
-        await self._write(lambda db: db.execute(statement, values))
+        await self._writer.run(lambda db: db.execute(statement, values))
 
     async def remove(self, key: str) -> None:
         """A job is over."""
-        await self._write(lambda db: db.execute("delete from jobs where key = ?", (key,)))
+        await self._writer.run(lambda db: db.execute("delete from jobs where key = ?", (key,)))
 
     def close(self) -> None:
         """Wait for what is being written, then close."""
-        self._executor.shutdown()
-        self._connection.close()
-
-    async def _write(self, write: _Write) -> None:
-        """Whoever gets the lock first commits for everybody who waits behind it."""
-        self._queued.append(write)
-        self._numbered += 1
-        mine = self._numbered
-        async with self._lock:
-            if self._written >= mine:
-                return
-            batch, self._queued = self._queued, []
-            last = self._numbered
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, batch, last)
-            except sqlite3.Error:
-                # This caller learns of it; the others try theirs themselves.
-                self._queued = [other for other in batch if other is not write] + self._queued
-                raise
-
-    def _commit(self, batch: Sequence[_Write], last: int) -> None:
-        with self._connection:
-            for write in batch:
-                write(self._connection)
-        self._written = last
+        self._writer.close()
 
 
 @contextmanager
@@ -161,7 +133,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False, isolation_level="IMMEDIATE")
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         path.chmod(0o600)
         connection.execute("pragma journal_mode = wal")
@@ -174,6 +146,7 @@ def _open(path: Path) -> sqlite3.Connection:
             )
         if version == 0:
             with connection:
+                connection.execute("begin immediate")
                 connection.execute("drop table if exists jobs")
                 connection.execute(_SCHEMA)
                 connection.execute(f"pragma user_version = {SCHEMA_VERSION}")

@@ -144,7 +144,7 @@ async def test_one_operation_that_cannot_be_stored_does_not_fail_those_beside_it
     async with asyncio.TaskGroup() as group:
         good = [group.create_task(store.put_setting(f"s{number}", "x")) for number in range(20)]
         with pytest.raises(StoreError, match="nowhere"):
-            await store._writer.run(broken)
+            await store._write(broken)
         good += [group.create_task(store.put_setting(f"t{number}", "x")) for number in range(20)]
     assert await store.setting("half") is None
     assert await store.setting("s19") == await store.setting("t19") == "x"

@@ -1,12 +1,13 @@
 """The store in one SQLite file: what a cell runs on unless it is given a database server.
 
-It decides nothing; `core.lifecycle` does, inside the writer's transactions. Writes go through `sqlite_writer` and are
+It decides nothing; `core.lifecycle` does, inside the writer's transactions. Writes go through a `Writer` and are
 on disk when they return. Reads go straight to a second, read-only connection in the event loop: single rows by key
 take microseconds, less than a thread would cost, and they see every commit that was reported.
 
 One process at a time may open the file; the data folder's lock sees to that.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
 from remuda.cell.adapters.sqlite_schema import prepare
-from remuda.cell.adapters.sqlite_writer import Writer, store_error
 from remuda.cell.core import lifecycle
 from remuda.cell.errors import ConflictError, DataFolderError, NotFoundError, StoreError
 from remuda.cell.ports import Applied, Changes
@@ -36,12 +36,28 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
+from remuda.lib.sqlite_writer import ClosedError, Writer
 from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 T = TypeVar("T")
 
 _BUSY_SECONDS = 5.0
+
+
+def store_error(error: sqlite3.Error) -> StoreError:
+    """What an operator should know about a failing database."""
+    advice = {
+        "SQLITE_FULL": "free some space where the data folder is",
+        "SQLITE_READONLY": "make the data folder writable for this user",
+        "SQLITE_BUSY": "another process uses the database; end it",
+        "SQLITE_LOCKED": "another process uses the database; end it",
+        "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
+        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
+    }
+    name = str(getattr(error, "sqlite_errorname", ""))
+    hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
+    return StoreError(f"the store cannot do this now: {error}; {hint}")
 
 
 class SqliteStore:
@@ -77,7 +93,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         self._db.close()
-        await self._writer.close()
+        await asyncio.to_thread(self._writer.close)
 
     async def writable(self) -> None:
         await self._write(
@@ -89,6 +105,10 @@ class SqliteStore:
             return await self._writer.run(operation)
         except IdsExhaustedError as error:
             raise StoreError(f"{error}; give the cell a further range") from error
+        except ClosedError:
+            raise StoreError("the store is closed; the cell stops") from None
+        except sqlite3.Error as error:
+            raise store_error(error) from error
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         try:

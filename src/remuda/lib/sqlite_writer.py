@@ -2,9 +2,11 @@
 
 An fsync costs the same for one operation as for a hundred, so whatever has queued up while the last commit was on its
 way shares the next. Each operation has a savepoint of its own: one that raises undoes itself and nothing else. Callers
-hear of success only after the commit, and when the commit fails all of them hear of that.
+hear of success only after the commit, and when the commit fails all of them hear of that. The cell's store and the
+manager's journal write through it; what is written, and what an error means, is theirs to say.
 
-A caller that is cancelled while it waits does not know whether its operation was stored: it may yet be.
+Operations are stored in the order in which they came. A caller that is cancelled while it waits does not know whether
+its operation was stored: it may yet be.
 """
 
 import asyncio
@@ -15,8 +17,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-from remuda.cell.errors import StoreError
 
 T = TypeVar("T")
 
@@ -33,19 +33,8 @@ class _Operation:
     error: BaseException | None = None
 
 
-def store_error(error: sqlite3.Error) -> StoreError:
-    """What an operator should know about a failing database."""
-    advice = {
-        "SQLITE_FULL": "free some space where the data folder is",
-        "SQLITE_READONLY": "make the data folder writable for this user",
-        "SQLITE_BUSY": "another process uses the database; end it",
-        "SQLITE_LOCKED": "another process uses the database; end it",
-        "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
-        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
-    }
-    name = str(getattr(error, "sqlite_errorname", ""))
-    hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
-    return StoreError(f"the store cannot do this now: {error}; {hint}")
+class ClosedError(Exception):
+    """The writer takes nothing more."""
 
 
 class Writer:
@@ -55,24 +44,24 @@ class Writer:
         self._db = db
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=f"store-writer-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"writer of {name}", daemon=True)
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """The result of the operation, once it is committed."""
         if self._closed:
-            raise StoreError("the store is closed; the cell stops")
+            raise ClosedError
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Operation(operation, future, loop))
         return await future
 
-    async def close(self) -> None:
-        """Finish what is queued, then close the connection."""
+    def close(self) -> None:
+        """Finish what is queued, then close the connection; waits for that."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        self._thread.join()
 
     def _work(self) -> None:
         while batch := self._next_batch():
@@ -106,7 +95,7 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back()
             for operation in batch:
-                operation.error = operation.error or store_error(error)
+                operation.error = operation.error or error
 
     def _run_one(self, operation: _Operation) -> None:
         self._db.execute("SAVEPOINT operation")
@@ -115,7 +104,7 @@ class Writer:
         except BaseException as error:  # it belongs to the caller, who gets it
             if isinstance(error, sqlite3.Error) and not self._db.in_transaction:
                 raise  # SQLite gave the whole transaction up: nothing of the batch is stored
-            operation.error = store_error(error) if isinstance(error, sqlite3.Error) else error
+            operation.error = error
             self._db.execute("ROLLBACK TO operation")
         self._db.execute("RELEASE operation")
 
