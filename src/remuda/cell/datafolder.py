@@ -1,8 +1,8 @@
 """The data folder: whether this process may use it, and where in it things lie.
 
 Decided here: one process at a time (an flock that the kernel drops when the process dies, however it dies), which
-versions of the layout are understood, and that nobody else on the machine may read it. Called by
-`remuda.cell.service` before anything is opened.
+versions of the layout are understood, that a folder with other things in it is not taken over, and that nobody else
+on the machine may read it. Called by `remuda.cell.service` before anything is opened.
 
 Invariant: a folder that is refused is left as it was.
 """
@@ -16,6 +16,8 @@ from remuda.lib.files import InUseError, sole_use, write_whole
 
 VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
+_BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite")
+"""What may stand in a folder without a version: what a start left that died early, a new disk, a restored database."""
 
 
 class DataFolder:
@@ -36,6 +38,7 @@ def opened(path: Path, *, cell_id: int) -> Iterator[DataFolder]:
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_ours(path)
             stack.enter_context(sole_use(path / "lock"))
             folder = _prepared(path, cell_id)
         except InUseError as error:
@@ -64,6 +67,19 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
         f"the data folder {path} cannot be used: {error.strerror}; free space, correct its permissions, "
         "or give another --data"
     )
+
+
+def _check_ours(path: Path) -> None:
+    """A mistyped --data must not change somebody else's folder, whose mode would be narrowed, too."""
+    if (path / "version").exists():
+        return
+    names = sorted(entry.name for entry in path.iterdir())
+    foreign = [name for name in names if not name.startswith((".", *_BEFORE_VERSION))]
+    if foreign:
+        raise DataFolderError(
+            f"the folder {path} is not a cell's (it has {', '.join(foreign[:3])}); "
+            "give an empty or a new one with --data"
+        )
 
 
 def _check_version(path: Path) -> None:

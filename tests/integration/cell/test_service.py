@@ -47,6 +47,23 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
         ServedCell(tmp_path / "cell").__enter__()
 
 
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir(mode=0o755)
+    (tmp_path / "bin" / "ls").write_text("a program")
+    with pytest.raises(DataFolderError, match=r"not a cell's \(it has ls\).*--data"):
+        ServedCell(tmp_path / "bin").__enter__()
+    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["ls"]
+    assert stat.S_IMODE((tmp_path / "bin").stat().st_mode) == 0o755
+
+
+def test_a_folder_that_a_start_died_in(tmp_path: Path) -> None:
+    (tmp_path / "cell" / "lost+found").mkdir(parents=True)
+    (tmp_path / "cell" / "lock").write_text("1\n")
+    (tmp_path / "cell" / ".version.1.new").touch()
+    with ServedCell(tmp_path / "cell") as cell:
+        assert cell.send("GET", "/-/health").status == 200
+
+
 def test_a_damaged_database(tmp_path: Path) -> None:
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell" / "cell.sqlite").write_bytes(b"this is no database" * 100)
