@@ -99,6 +99,17 @@ async def test_sealing_twice_at_once_loses_nothing(traces: Traces) -> None:
     assert await text_of(traces) == b"hello"
 
 
+async def test_a_trace_can_be_read_while_it_is_sealed(traces: Traces) -> None:
+    for number in range(1, 101):
+        job = JobId(number)
+        await traces.append(job, 0, b"hello")
+        async with asyncio.TaskGroup() as group:
+            seal = group.create_task(traces.seal(job))
+            while not seal.done():
+                assert (await traces.size(job), await text_of(traces, job)) == (5, b"hello")
+                await asyncio.sleep(0)
+
+
 async def test_traces_do_not_mix(traces: Traces) -> None:
     jobs = [JobId(number) for number in range(1, 101)]
     for turn in range(3):

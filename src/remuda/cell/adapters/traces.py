@@ -39,9 +39,14 @@ class FileTraces:
             os.close(self._open.popitem()[1])
 
     async def size(self, job_id: JobId) -> int:
-        path = self._find(job_id)
         try:
-            return path.stat().st_size if path else 0
+            file = self._opened(job_id)
+            if file is None:
+                return 0
+            try:
+                return os.fstat(file).st_size
+            finally:
+                os.close(file)
         except OSError as error:
             raise _store_error(error) from error
 
@@ -72,22 +77,23 @@ class FileTraces:
 
     def _compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         """A sealed trace does not grow: only what it has already is taken."""
-        path = self._find(job_id)
-        if path is None:
+        file = self._opened(job_id)
+        if file is None:
             return Appended(taken=start == 0 and not data, size=0)
-        with path.open("rb") as sealed:
-            size = os.fstat(sealed.fileno()).st_size
-            there = _overlap(sealed.fileno(), size, start, data)
+        try:
+            size = os.fstat(file).st_size
+            there = _overlap(file, size, start, data)
+        finally:
+            os.close(file)
         return Appended(taken=there == len(data), size=size)
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        path = self._find(job_id)
-        if path is None:
-            return
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = self._opened(job_id)
         except OSError as error:
             raise _store_error(error) from error
+        if file is None:
+            return
         try:
             while piece := await asyncio.to_thread(os.pread, file, _PIECE_BYTES, start):
                 start += len(piece)
@@ -143,8 +149,12 @@ class FileTraces:
     def _archived(self, job_id: JobId) -> Path:
         return self._archive / f"{int(job_id)}.log"
 
-    def _find(self, job_id: JobId) -> Path | None:
-        return next((path for path in (self._live(job_id), self._archived(job_id)) if path.exists()), None)
+    def _opened(self, job_id: JobId) -> int | None:
+        """The trace for reading. The live file first: a trace that is sealed meanwhile is then found in the archive."""
+        for path in (self._live(job_id), self._archived(job_id)):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return None
 
     def _live_file(self, job_id: JobId) -> int:
         file = self._open.get(job_id)
