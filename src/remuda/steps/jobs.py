@@ -85,14 +85,15 @@ class Jobs:
         return not self._tasks
 
     def close(self, job_id: str) -> None:
-        """Kill what runs and forget the job."""
-        job = self._jobs.pop(job_id, None)
+        """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated."""
+        job = self._jobs.get(job_id)
         if job is None:
             return
         task = self._tasks.pop(job_id, None)
         if task is not None:
             task.cancel()
         job.destroy()
+        del self._jobs[job_id]
 
     def abandon(self) -> None:
         """Stop looking after the jobs; they go on under their shims."""

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ class Journal:
         """Make the folder disappear at once, its contents after that."""
         gone = self.folder.with_name(_GONE + self.folder.name)
         shutil.rmtree(gone, ignore_errors=True)
-        self.folder.rename(gone)
+        with suppress(FileNotFoundError):
+            self.folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
     def _control(self, **entry: Any) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from remuda.steps.journal import folder_name
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
-from remuda.wire.agent_client import JobStart
+from remuda.wire.agent_client import AgentUnavailableError, JobStart
 
 Build = Callable[..., JobStart]
 ALWAYS = {"name": "after", "script": "echo status $CI_JOB_STATUS", "if": "always()"}
@@ -156,3 +157,16 @@ async def test_id_is_free_after_close_and_its_log_starts_empty(agent: AgentProce
         await client.close_job("1")
     seen = await run_job(agent, a_job(script="echo second"))
     assert seen.lines == [b"second"]
+
+
+async def test_a_job_that_cannot_be_removed_can_be_closed_again(agent: AgentProcess, a_job: Build) -> None:
+    await run_job(agent, a_job(script="true"))
+    in_the_way = agent.data / "jobs" / f".gone-{folder_name('1')}"
+    in_the_way.touch()
+    async with agent.client() as client:
+        with pytest.raises(AgentUnavailableError, match="data folder"):
+            await client.close_job("1")
+        assert (await client.hello()).jobs == {"1"}
+        in_the_way.unlink()
+        await client.close_job("1")
+        assert (await client.hello()).jobs == frozenset()

@@ -88,3 +88,9 @@ def test_files_are_private_and_gone_after_removal(tmp_path: Path, journal: Journ
 def test_no_id_escapes_its_folder(job_id: str) -> None:
     assert folder_name(job_id).isalnum()
     assert folder_name(job_id) != folder_name(job_id + " ")
+
+
+def test_a_removed_job_may_be_removed_again(journal: Journal) -> None:
+    journal.remove()
+    journal.remove()
+    assert not list(journal.folder.parent.iterdir())
