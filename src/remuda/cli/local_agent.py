@@ -59,7 +59,8 @@ async def _running(data: Path) -> frozenset[str]:
         return frozenset()
     channel = unix_channel(socket)
     try:
-        answer = await StepRunnerStub(channel).Status(StatusRequest())
+        async with asyncio.timeout(END_SECONDS):  # its TimeoutError is an OSError
+            answer = await StepRunnerStub(channel).Status(StatusRequest())
     except (GRPCError, OSError, ProtocolError, StreamTerminatedError):
         return frozenset()
     finally:

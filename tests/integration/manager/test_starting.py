@@ -1,12 +1,19 @@
 """What stops a manager from starting, in words an operator can act on."""
 
 import asyncio
+import os
+import signal
 import socket
+from pathlib import Path
 
 import pytest
 
-from remuda.manager.errors import DataFolderError, ManagerError
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters import local
+from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.errors import DataFolderError, EnvironmentTemporaryError, ManagerError
 from remuda.manager.service import ManagerService
+from remuda.testing.agent_process import AgentProcess
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.manager_bench import ManagerBench
@@ -42,3 +49,16 @@ async def test_the_command_says_what_is_wrong_and_exits_with_2(bench: ManagerBen
     output = (bench.folder / "manager.out").read_text()
     assert "there is no [[runners]] section" in output
     assert "Traceback" not in output
+
+
+async def test_an_agent_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "HELLO_SECONDS", 0.1)
+    monkeypatch.setattr(local, "START_SECONDS", 2.0)
+    async with AgentProcess(tmp_path / "agent") as agent:
+        await agent.start()
+        os.kill(agent.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(EnvironmentTemporaryError, match="does not answer"):
+                await LocalEnvironment(tmp_path, clock=SystemClock()).connect()
+        finally:
+            os.kill(agent.pid, signal.SIGCONT)

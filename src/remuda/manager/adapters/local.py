@@ -5,6 +5,7 @@ some time after nobody needs it any more. It is found by the socket in its data 
 is never a second one. Which job runs where is the manager's decision; this only makes folders and keeps the agent up.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -21,6 +22,8 @@ PROTOCOL = 1
 """Of the agent's service, as this manager speaks it."""
 START_SECONDS = 20.0
 """How long a new agent may take until it answers; many adopted jobs make it slower."""
+HELLO_SECONDS = 5.0
+"""How long an agent that listens may take to say who it is; one that hangs must not hold up its manager for ever."""
 _LOOK_SECONDS = 0.02
 _LOG_LIMIT_BYTES = 1 << 20
 
@@ -70,7 +73,8 @@ class LocalEnvironment:
     async def clean_up(self, place: JobPlace) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
         _, work = self._folders(place)
-        shutil.rmtree(work.with_name(f"{work.name}.tmp"), ignore_errors=True)
+        # A job may have left much there.
+        await asyncio.to_thread(shutil.rmtree, work.with_name(f"{work.name}.tmp"), ignore_errors=True)
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")
@@ -83,13 +87,14 @@ class LocalEnvironment:
             return None
         client = AgentClient(unix_channel(socket))
         try:
-            hello = await client.hello()
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await client.hello()
             if hello.protocol != PROTOCOL:
                 raise EnvironmentTemporaryError(
                     f"the agent (process {hello.pid}) speaks protocol {hello.protocol}, this manager {PROTOCOL}; "
                     "stop that agent when its jobs are over, or use the Remuda that started it"
                 )
-        except (AgentUnavailableError, AgentRefusedError):
+        except (AgentUnavailableError, AgentRefusedError, TimeoutError):
             client.close()
             return None
         except BaseException:
