@@ -9,6 +9,8 @@ one of its runners'; trouble with the store is 503.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -39,24 +41,37 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")
         outcome = await edge.dispatch.request_job(runner, message, request_id=shown_id, ip=ip, gone=gone)
+        if isinstance(outcome, Handout):
+            await _made_ready(edge, outcome, gone)
         watching.cancel()
     match outcome:
         case NoJob():
             await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
         case Handout():
-            try:
-                await edge.projects.ensure_commit(outcome.job)
-                if gone.is_set():
-                    raise ClientGoneError
-                headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
+            headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
+            async with _released_on_failure(edge, outcome):
                 await json_answer(outcome.payload, 201, headers)(scope, receive, send)
-            except Exception:
-                _log.warning("a job could not be delivered", job=outcome.job.id)
-                await edge.dispatch.release(outcome.job)
-                raise
             edge.metrics.queue_seconds.labels(str(runner.type is RunnerType.INSTANCE).lower()).observe(
                 max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
             )
+
+
+async def _made_ready(edge: Edge, handout: Handout, gone: asyncio.Event) -> None:
+    """The last thing before the answer, while it is still noticed that the caller hangs up."""
+    async with _released_on_failure(edge, handout):
+        await edge.projects.ensure_commit(handout.job)
+        if gone.is_set():
+            raise ClientGoneError
+
+
+@asynccontextmanager
+async def _released_on_failure(edge: Edge, handout: Handout) -> AsyncIterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.warning("a job could not be delivered", job=handout.job.id)
+        await edge.dispatch.release(handout.job)
+        raise
 
 
 def _decoded(scope: Scope, raw: bytes) -> RequestJob:
