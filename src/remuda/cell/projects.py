@@ -328,14 +328,20 @@ class Projects:
                     self._unsynced |= {project.id for project in await self._all()}
                     looks.pop(0)
                 for project_id in sorted(self._unsynced):
-                    project = await self._store.project(project_id)
-                    if project:
-                        await self.refs_changed(project)
-                    else:
-                        self._unsynced.discard(project_id)
+                    await self._look_again(project_id)
             except CellError as error:
                 _log.warning("cannot look at the repositories; trying again", error=str(error))
             await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
+
+    async def _look_again(self, project_id: ProjectId) -> None:
+        project = await self._store.project(project_id)
+        if project is None:
+            self._unsynced.discard(project_id)
+            return
+        try:
+            await self.refs_changed(project)
+        except Exception as error:  # noqa: BLE001 - whatever a repository holds, it must not end the cell
+            _log.error("a repository cannot be looked at; trying again", project=project.path, exc_info=error)
 
     async def _all(self) -> Sequence[Project]:
         found: list[Project] = []

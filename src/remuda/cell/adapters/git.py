@@ -205,6 +205,8 @@ class GitRepos:
                     if len(content) > limit_bytes:
                         raise TooLargeError(f"{path} is larger than {limit_bytes} bytes")
                 code = await process.wait()
+        except TimeoutError:
+            raise GitError(f"git cat-file took longer than {DEADLINE_SECONDS} s") from None
         finally:
             await end_git(process)
         return bytes(content) if code == 0 else None
