@@ -35,7 +35,7 @@ TOKEN_PREFIXES = (
     "_gitlab_session=",
     "gltok-",
 )
-"""What GitLab's own tokens begin with."""
+"""What GitLab's own tokens begin with; they are masked even where nobody listed them."""
 
 SHORTEST_LINE = 4
 """A line of a secret of several lines is no secret of its own below this many characters (`{`, `EOF`)."""

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from remuda import __version__
+from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.manager.config import RunnerConfig
 from remuda.manager.variables import Variables, variable_list
 from remuda.wire.runner_api import Artifact, JobPayload, ScriptStep, Variable
@@ -24,23 +25,6 @@ DEFAULT_TIMEOUT_SECONDS = 7200
 AFTER_SCRIPT_SECONDS = 300
 SHORTEST_SHA = 8
 STRATEGIES = ("fetch", "clone", "empty", "none")
-MASK_PREFIXES = (
-    "glpat-",
-    "gloas-",
-    "gldt-",
-    "glrt-",
-    "glcbt-",
-    "glrtr-",
-    "glptt-",
-    "glft-",
-    "glimt-",
-    "glagent-",
-    "glsoat-",
-    "glffct-",
-    "_gitlab_session=",
-    "gltok-",
-)
-"""Tokens that begin so are masked even where nobody listed them."""
 
 _CONDITIONS = {"on_failure": "failure()", "always": "always()"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -90,7 +74,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
         steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
         variables=tuple(sendable),
         masks=_masks(payload, expanded),
-        mask_prefixes=tuple(dict.fromkeys([*MASK_PREFIXES, *_prefixes(payload)])),
+        mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
         log_limit_bytes=setting.runner.output_limit * 1024,
         banner=(

@@ -1,7 +1,6 @@
 """How the services log: for people on a terminal, one JSON object a line otherwise.
 
-Every line that concerns a job carries `job`, every line of a service `part`. Secrets never reach a logger: tokens are
-logged as `short(token)` only.
+Every line that concerns a job carries `job`, every line of a service `part`. Secrets never reach a logger.
 """
 
 import logging
@@ -38,9 +37,3 @@ def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO |
 def logger(part: str) -> Any:
     """The logger of a part: cell, manager, run ... It follows `configure`, whichever of the two comes first."""
     return structlog.get_logger(part=part)
-
-
-def short(token: str) -> str:
-    """Enough of a token to tell two apart, not enough to use it."""
-    body = token.split("-", 1)[-1]
-    return f"{body[:6]}…" if len(body) > 12 else "…"

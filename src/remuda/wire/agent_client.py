@@ -4,7 +4,7 @@
 another, with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is one of two kinds:
 `AgentUnavailableError` (try again, or find the agent again), `AgentRefusedError` (the same request will never work).
 
-Nothing is retried here. All calls but `cancel` may be repeated freely; a repeated cancel kills at once.
+Nothing is retried here, and every call may be repeated.
 """
 
 import asyncio

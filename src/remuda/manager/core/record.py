@@ -48,5 +48,5 @@ class Record:
     result_seq: int = FIRST_RESULT
     """The next result the server wants."""
     cancel_told: bool = False
-    """The agent knows that the job shall end; told twice, it would end the after_script too."""
+    """The agent knows that the job shall end."""
     outcome: Outcome | None = None
