@@ -84,5 +84,13 @@ async def settle(rounds: int = 20) -> None:
 
 def rfc3339(seconds: float) -> str:
     """The way times are written on the wire: UTC, milliseconds, Z."""
-    stamp = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return stamp.replace("+00:00", "Z")
+    return _in_utc(seconds, "milliseconds")
+
+
+def stamp(seconds: float) -> str:
+    """The way log lines and step results are stamped: UTC, microseconds, Z."""
+    return _in_utc(seconds, "microseconds")
+
+
+def _in_utc(seconds: float, timespec: str) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -14,12 +14,11 @@ still points to the begin of that line. Which lines the agent adds is decided in
 import os
 import struct
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from remuda.lib.clock import Clock
+from remuda.lib.clock import Clock, stamp
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Masker, Secrets
 from remuda.steps.kernel import punch_hole
@@ -212,11 +211,6 @@ class LogFile:
         _write_at(self._mark_file, mark.pack(), 0)
         reach("agent.log_recorded")
         self.mark = mark
-
-
-def stamp(seconds: float) -> str:
-    """UTC with microseconds, as log lines and results carry it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _write_at(path: Path, data: bytes, offset: int) -> None:

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.clock import stamp
 from remuda.lib.masking import Secrets
 from remuda.steps import plan, shim
 from remuda.steps.definition import Condition, Definition, Step, parse_definition
@@ -23,7 +24,7 @@ from remuda.steps.environment import Environment, fit, write_files
 from remuda.steps.errors import DefinitionError
 from remuda.steps.execution import Execution, Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
-from remuda.steps.logfile import LogFile, stamp
+from remuda.steps.logfile import LogFile
 from remuda.steps.plan import End, Finished, Outcome, SkipStep, StartStep, Status
 from remuda.steps.process import Usage
 from remuda.wire.proto.agent_pb2 import StartRequest

@@ -3,17 +3,16 @@
 Uses python-gitlab, which is no dependency of Remuda itself: import this module only in tests.
 """
 
-import re
 import time
 from typing import Any
 
 import gitlab
 from gitlab.v4.objects import Project, ProjectPipeline
 
+from remuda.testing.agent_process import plain_lines
 from remuda.testing.lab import ADMIN_TOKEN, Lab, LabError
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
-_HEADER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ([0-9a-f]{2})[OE]([ +])")
 
 
 def connect(lab: Lab) -> gitlab.Gitlab:
@@ -64,16 +63,7 @@ def trace_of(project: Project, job_id: int) -> bytes:
 
 def output_of(trace: bytes) -> bytes:
     """What the job's own commands wrote: lines of the job's stream without their headers, artificial ends undone."""
-    written = b""
-    assert trace.endswith(b"\n"), f"the trace ends within a line: {trace[-80:]!r}"
-    for line in trace.removesuffix(b"\n").split(b"\n"):
-        header = _HEADER.match(line)
-        assert header, f"a line without a header: {line[:80]!r}"
-        if header[1] != b"01":
-            continue
-        text = line[32:] + b"\n"
-        written = written.removesuffix(b"\n") + text if header[2] == b"+" else written + text
-    return written
+    return b"".join(line + b"\n" for line in plain_lines(trace, b"01O"))
 
 
 def script_output(trace: bytes) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
+from remuda.testing.agent_process import plain_lines
 from remuda.wire.runner_api import FEATURES, parse_content_range
 
 RUNNER_TOKEN = "glrt-t1_abcdefghijklmnopqrst"
@@ -52,8 +53,8 @@ class ServerJob:
     @property
     def output(self) -> bytes:
         """What the job's own commands wrote."""
-        lines = [line for line in bytes(self.trace).splitlines(keepends=True) if line[28:31] == b"01O"]
-        return b"".join(line[32:] for line in lines)
+        whole = self.trace[: self.trace.rfind(b"\n") + 1]
+        return b"".join(line + b"\n" for line in plain_lines(bytes(whole), b"01O"))
 
 
 Fault = Callable[[web.Request], web.StreamResponse | None]

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle
+from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle, stamp
 
 
 async def test_virtual_time_stands_still_until_it_is_moved() -> None:
@@ -64,3 +64,5 @@ async def test_the_machines_clock() -> None:
 def test_times_on_the_wire() -> None:
     assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
     assert rfc3339(1_750_000_000.1239) == "2025-06-15T15:06:40.123Z"
+    assert stamp(1_750_000_000.0) == "2025-06-15T15:06:40.000000Z"
+    assert stamp(0.000001) == "1970-01-01T00:00:00.000001Z"

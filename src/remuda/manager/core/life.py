@@ -13,9 +13,9 @@ its final state or does not want it any more; every wait has an end.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from remuda.lib.backoff import Backoff
+from remuda.lib.clock import stamp
 from remuda.manager.core.actions import (
     Acknowledge,
     Action,
@@ -270,9 +270,8 @@ class Life:
         """The job cannot go on; the manager says why in the log. Without effect once the outcome is known."""
         if self.outcome is not None or self.phase is Phase.OVER:
             return
-        stamp = datetime.fromtimestamp(self._epoch + now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         about = " (system failure)" if reason is FailureReason.RUNNER_SYSTEM_FAILURE else ""
-        note = f"{stamp} 00O ERROR: Job failed{about}: {' '.join(message.split())}\n"
+        note = f"{stamp(self._epoch + now)} 00O ERROR: Job failed{about}: {' '.join(message.split())}\n"
         end = max(self.trace.received, self.trace.confirmed) + len(note.encode())
         self.outcome = Outcome(state="failed", reason=reason, message=message, log_bytes=end, note=note)
         self.phase, self._since = Phase.ENDED, now
