@@ -3,12 +3,15 @@
 import os
 import socket
 import subprocess
+import threading
 import zlib
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
 
+from remuda.cell.projects import Projects
+from remuda.cell.values import Project
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "only:\n  script: [echo hello]\n"
@@ -275,3 +278,22 @@ def test_a_push_makes_no_project_with_a_bad_name(cell: ServedCell, clone: Clone)
     clone.run("fetch", address(cell, "acme/unknown", cell.token), ok=False)
     found = cell.send("GET", "/api/v4/projects", PRIVATE_TOKEN=cell.token).json()
     assert [project["path_with_namespace"] for project in found] == ["root/app"]
+
+
+def test_a_repository_that_cannot_be_looked_at_does_not_end_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ServedCell(tmp_path / "cell") as cell:
+        cell.new_project("app", PIPELINE)
+    looks = threading.Semaphore(0)
+
+    async def fail(self: Projects, project: Project) -> None:
+        looks.release()
+        raise RuntimeError(f"{project.path} is odd")
+
+    monkeypatch.setattr(Projects, "sync_refs", fail)
+    monkeypatch.setattr("remuda.cell.projects.RETRY_SECONDS", 0.01)
+    with ServedCell(tmp_path / "cell") as cell:
+        for _ in range(2):
+            assert looks.acquire(timeout=30)
+        assert cell.send("GET", "/-/health").status == 200
