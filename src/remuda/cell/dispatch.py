@@ -133,9 +133,9 @@ class Dispatch:
     async def _claim(self, runner: Runner, request: RequestJob, request_id: str) -> Job | None:
         """Lease the first waiting job that fits; a job that was lost to someone else is dropped."""
         features = (request.info.features if request.info else None) or {}
-        offer = runner.fingerprint()
+        fingerprint = runner.fingerprint()
         try:
-            while (job_id := self._waiting.choose(offer)) is not None:
+            while (job_id := self._waiting.choose(fingerprint)) is not None:
                 now = self._clock.now()
                 terms = leases.Lease(
                     runner_id=runner.id,

@@ -14,11 +14,11 @@ from remuda.queue import WaitingJobs
 
 
 class _Poll:
-    __slots__ = ("number", "offer", "woken")
+    __slots__ = ("fingerprint", "number", "woken")
 
-    def __init__(self, number: int, offer: Fingerprint) -> None:
+    def __init__(self, number: int, fingerprint: Fingerprint) -> None:
         self.number = number
-        self.offer = offer
+        self.fingerprint = fingerprint
         self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
@@ -35,12 +35,12 @@ class HeldPolls:
     def __len__(self) -> int:
         return sum(len(group) for group in self._held.values())
 
-    async def hold(self, offer: Fingerprint, seconds: float, gone: asyncio.Event) -> bool:
+    async def hold(self, fingerprint: Fingerprint, seconds: float, gone: asyncio.Event) -> bool:
         """Wait. True: look for a job again. False: time is up, the client is gone, or all polls end."""
         if self.stopped or seconds <= 0:
             return False
-        poll = _Poll(next(self._numbers), offer)
-        self._held.setdefault(offer, {})[poll.number] = poll
+        poll = _Poll(next(self._numbers), fingerprint)
+        self._held.setdefault(fingerprint, {})[poll.number] = poll
         try:
             async with asyncio.TaskGroup() as group:
                 timer = group.create_task(self._end_after(poll, seconds), name=f"poll-{poll.number}-timer")
@@ -61,8 +61,8 @@ class HeldPolls:
         while len(self._waiting) and not self.stopped:
             heads = (
                 next(iter(group.values()))
-                for offer, group in self._held.items()
-                if self._waiting.choose(offer) is not None
+                for fingerprint, group in self._held.items()
+                if self._waiting.choose(fingerprint) is not None
             )
             poll = min(heads, key=lambda poll: poll.number, default=None)
             if poll is None or self._end(poll, woken=True):
@@ -83,9 +83,9 @@ class HeldPolls:
         return True
 
     def _remove(self, poll: _Poll) -> None:
-        group = self._held.get(poll.offer)
+        group = self._held.get(poll.fingerprint)
         if group and group.pop(poll.number, None) and not group:
-            del self._held[poll.offer]
+            del self._held[poll.fingerprint]
 
     async def _end_after(self, poll: _Poll, seconds: float) -> None:
         await self._clock.sleep(seconds)

@@ -35,7 +35,7 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.clock import Clock, SystemClock
 from remuda.telemetry.logs import logger
-from remuda.wire.routable import encode, fingerprint
+from remuda.wire.routable import encode, token_hash
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than runners keep an idle connection (90 s), so that the server is not the one to cut it."""
@@ -133,8 +133,8 @@ class CellService:
             routing = {"c": self.settings.cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
             given = encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
             self.admin_token_generated = given
-        if given is not None and await store.user_token(fingerprint(given)) is None:
-            token = UserToken(token_hash=fingerprint(given), name="administrator", created_at=self._clock.now())
+        if given is not None and await store.user_token(token_hash(given)) is None:
+            token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
             await store.put_user_token(token)
         if self.settings.registration_token is None and await store.setting(REGISTRATION_TOKEN) is None:
             await store.put_setting(REGISTRATION_TOKEN, _REGISTRATION_PREFIX + secrets.token_urlsafe(15))

@@ -36,20 +36,20 @@ class Fingerprint:
     """Projects it serves; None means all of the cell."""
 
 
-def misfit(offer: Fingerprint, need: CapabilityKey) -> str | None:
+def misfit(fingerprint: Fingerprint, need: CapabilityKey) -> str | None:
     """Why the runner cannot take such a job, in words; None when it can."""
-    if offer.project_ids is not None and need.project_id not in offer.project_ids:
+    if fingerprint.project_ids is not None and need.project_id not in fingerprint.project_ids:
         return "the runner does not serve this project"
-    missing = need.tags - offer.tags
+    missing = need.tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))
-    if not need.tags and not offer.run_untagged:
+    if not need.tags and not fingerprint.run_untagged:
         return "the runner takes only jobs with tags"
-    if offer.protected_only and not need.protected:
+    if fingerprint.protected_only and not need.protected:
         return "the runner takes only jobs of protected refs"
     return None
 
 
-def fits(offer: Fingerprint, need: CapabilityKey) -> bool:
+def fits(fingerprint: Fingerprint, need: CapabilityKey) -> bool:
     """Whether the runner can take such a job."""
-    return misfit(offer, need) is None
+    return misfit(fingerprint, need) is None

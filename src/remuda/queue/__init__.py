@@ -36,9 +36,9 @@ class WaitingJobs:
         """The job waits no longer; what it needed, None when it did not wait."""
         return self._key_of.pop(job_id, None)
 
-    def choose(self, offer: Fingerprint) -> JobId | None:
+    def choose(self, fingerprint: Fingerprint) -> JobId | None:
         """The job this runner should get, or None."""
-        heads = (self._head(key) for key in list(self._ages) if fits(offer, key))
+        heads = (self._head(key) for key in list(self._ages) if fits(fingerprint, key))
         return min((head for head in heads if head is not None), default=None)
 
     def waiting(self) -> dict[CapabilityKey, int]:

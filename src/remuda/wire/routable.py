@@ -137,6 +137,6 @@ def _checksum(head: str) -> str:
     return to_base36(zlib.crc32(head.encode())).rjust(7, "0")
 
 
-def fingerprint(token: str) -> str:
+def token_hash(token: str) -> str:
     """What is stored of a token: its SHA-256. Tokens are long and random, so no salt is needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.routable import KEYS, TokenError, decode, encode, fingerprint, to_base36
+from remuda.wire.routable import KEYS, TokenError, decode, encode, to_base36, token_hash
 
 SHORT = "EL25d_AKXDUtqLnIQHEpkG86MQM.01.0r1ajj2i3"
 LONG = (
@@ -94,5 +94,6 @@ def test_base36(number: int) -> None:
 
 
 @given(st.text())
-def test_any_text_has_a_fingerprint(text: str) -> None:
-    assert len(fingerprint(text)) == 64
+def test_any_text_has_a_hash(text: str) -> None:
+    assert len(token_hash(text)) == 64
+    assert token_hash(text) != token_hash(text + "x")

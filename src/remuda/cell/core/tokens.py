@@ -10,7 +10,7 @@ from remuda.cell.values import ORGANIZATION_ID, USER_ID, Job
 from remuda.model.runner import RunnerType
 from remuda.wire import job_token
 from remuda.wire.job_token import JobClaims, SigningKey
-from remuda.wire.routable import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX, TokenError, encode, fingerprint
+from remuda.wire.routable import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX, TokenError, encode
 
 RANDOM_BYTES = 16
 """How much randomness a runner token has."""
@@ -23,9 +23,6 @@ REMEMBERED_TOKENS = 10_000
 all the rest of such a call."""
 
 _TYPE_NUMBERS = {RunnerType.INSTANCE: 1, RunnerType.GROUP: 2, RunnerType.PROJECT: 3}
-
-token_hash = fingerprint
-"""What is stored of a runner's or a person's token."""
 
 
 def runner_token(

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import bad_parameter, forbidden, unauthorized
 from remuda.cell.values import Job, Runner, UserToken
-from remuda.wire.routable import fingerprint
+from remuda.wire.routable import token_hash
 
 _MAX_TOKEN = 8192
 
@@ -46,7 +46,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
     """The user with this token; 401 when there is none."""
     if not token or len(token) > _MAX_TOKEN:
         raise unauthorized()
-    found = await edge.store.user_token(fingerprint(token))
+    found = await edge.store.user_token(token_hash(token))
     if found is None:
         raise unauthorized()
     return found
@@ -56,7 +56,7 @@ async def runner_of(edge: Edge, token: str) -> Runner:
     """The runner with this token; 403 when the cell knows for sure that there is none."""
     if not token:
         raise bad_parameter("token is missing")
-    found = await edge.store.runner_by_token(fingerprint(token)) if len(token) <= _MAX_TOKEN else None
+    found = await edge.store.runner_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if found is None:
         raise forbidden()
     return found

@@ -10,7 +10,7 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.tokens import RANDOM_BYTES, runner_token, token_hash
+from remuda.cell.core.tokens import RANDOM_BYTES, runner_token
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
@@ -20,6 +20,7 @@ from remuda.cell.http.trace import job_headers
 from remuda.cell.values import Runner
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import RunnerType
+from remuda.wire.routable import token_hash
 from remuda.wire.runner_api import (
     CreateRunner,
     RegisterRunner,
