@@ -36,4 +36,5 @@ def pack(*options: Rest) -> None:
 def _hand_over(command: str, options: tuple[str, ...]) -> None:
     """Become the agent: same process, same signals, its own exit code."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "remuda.steps", command, *options])
+    # -P: modules in the current folder must not come before ours.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "remuda.steps", command, *options])

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,19 @@ def test_json_is_one_document_on_stdout(world: Any, examples: Path) -> None:
     assert steps["script"] == "failure"
     assert steps["after_script"] == "success"
     assert "unit tests  failed" in result.err
+
+
+def test_modules_of_the_repository_are_not_ours(world: Any, pipeline: MakePipeline) -> None:
+    """A repository may have a logging.py; run from inside it, its code must not get into our processes."""
+    folder = pipeline("job:\n  script: [echo hi > kept]\n  artifacts: {paths: [kept]}\n")
+    for name in ("argparse", "logging", "zipfile"):
+        (folder / f"{name}.py").write_text("raise SystemExit('a module of the repository was imported')\n")
+    command = [str(Path(sys.executable).with_name("remuda")), "run"]
+    result = subprocess.run(command, cwd=folder, env=world.environment(), capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0, result.stdout + result.stderr
+    command = [str(Path(sys.executable).with_name("remuda")), "agent", "serve", "--", "--help"]
+    result = subprocess.run(command, cwd=folder, env=world.environment(), capture_output=True, text=True, timeout=30)
+    assert "--idle-exit" in result.stdout, result.stderr
 
 
 def test_artifacts_are_unpacked(world: Any, examples: Path) -> None:

@@ -108,7 +108,8 @@ class LocalEnvironment:
             self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT_BYTES:
                 self._log.replace(self._log.with_suffix(".log.1"))
-            arguments = [sys.executable, "-m", "remuda.steps", "serve"]
+            # -P: the current folder may be a repository, whose modules must not come before ours.
+            arguments = [sys.executable, "-P", "-m", "remuda.steps", "serve"]
             arguments += ["--data", str(self._agent), "--idle-exit", str(self._idle_exit_seconds)]
             self._pid = os.posix_spawn(
                 sys.executable,
