@@ -1,1 +1,1 @@
-"""What has no domain: clock, waiting, ids, backoff, files, SQLite writer, kill points, masking. Standard library only."""
+"""What has no domain: clock, waiting, ids, backoff, files, SQLite, masking, kill points. Standard library only."""
