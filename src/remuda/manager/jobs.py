@@ -187,6 +187,13 @@ class ManagedJob:
             self.agent_failed(str(error))
         except EnvironmentLostError as error:
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
+        except Exception as error:
+            # Tried again for ever, a job that cannot be started would keep its slot and its user waiting.
+            if not isinstance(action, Start):
+                raise
+            self._log.error("the job cannot be started", exc_info=error)
+            cause = f"the manager could not start it: {type(error).__name__}; its log says where"
+            self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause)
 
     async def _call(self, call: Call) -> None:
         before = self.life.phase

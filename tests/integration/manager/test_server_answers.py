@@ -194,3 +194,18 @@ async def test_results_begin_again_where_the_server_stands(
         await environment.agent.end(key)
         await coordinator.until_over(job)
     assert [result["name"] for result in job.results] == ["one", "two", "three", "four"]
+
+
+async def test_a_job_that_nobody_foresaw_fails_and_frees_its_slot(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    bench.write_config(concurrent=1)
+    async with bench.manager(environment):
+        odd = await coordinator.enqueue("true", git_info={"repo_url": "http://cell/a\0b.git", "sha": "0" * 40})
+        await coordinator.until_over(odd)
+        job = await coordinator.enqueue("true")
+        await environment.agent.end(await environment.agent.job())
+        await coordinator.until_over(job)
+    assert (odd.status, odd.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
+    assert b"the manager could not start it: ValueError" in bytes(odd.trace)
+    assert job.status == "success"
