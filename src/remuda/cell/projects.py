@@ -42,6 +42,8 @@ LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are looked at after a start. More than once, because a git process of a killed cell may
 outlive it for a while and move its ref then."""
 RETRY_SECONDS = 5.0
+REMEMBERED_PIPELINES = 10_000
+"""Pipelines whose commits are known to be kept; of others that is looked up again."""
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
@@ -316,6 +318,8 @@ class Projects:
             except GitError as error:
                 _log.warning("a pipeline's commit cannot be kept", pipeline=pipeline.id, error=str(error))
                 return
+        if len(self._kept) >= REMEMBERED_PIPELINES:
+            self._kept.clear()
         self._kept.add(pipeline.id)
 
     async def watch(self, stop: asyncio.Event) -> None:
