@@ -33,6 +33,17 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: a file that was renamed into it is there after a loss of power, too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import IO, ParamSpec, TypeVar
 from uuid import uuid4
 
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError, TooLargeError
+from remuda.lib.files import sync_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,11 +108,7 @@ def _keep(file: IO[bytes], incoming: Path, path: Path) -> None:
     os.fsync(file.fileno())
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     incoming.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _store_error(error: OSError) -> StoreError:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Appended
+from remuda.lib.files import sync_folder
 from remuda.model.job import JobId
 
 _PIECE_BYTES = 256 * 1024
@@ -127,7 +128,7 @@ class FileTraces:
         except FileNotFoundError:
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
             archived.touch(mode=0o600)
-        _sync_folder(self._archive)
+        sync_folder(self._archive)
         checksum = size = 0
         with archived.open("rb") as trace:
             while piece := trace.read(_PIECE_BYTES):
@@ -173,14 +174,6 @@ def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:
         return None
     there = min(size - start, len(data))
     return there if os.pread(file, there, start) == data[:there] else None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _store_error(error: OSError) -> StoreError:
