@@ -12,10 +12,12 @@ processes, and a test reads as a sequence of what an operator does.
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -25,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from remuda.lib.files import InUseError, sole_use
+
 ADMIN_TOKEN = "glpat-lab-administrator-token"
 
 
@@ -32,11 +36,25 @@ class LabError(Exception):
     """The system did not do what the lab waited for; the message ends with the part's last output."""
 
 
+_held = contextlib.ExitStack()
+"""Locks of the ports that this process was given, until it ends."""
+
+
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of loopback for this process alone, also while nothing listens on it.
+
+    A part that dies is started again on its port, so nobody else may take it meanwhile. Ports below the range that
+    the kernel gives out are taken by no client, and a lock keeps other labs away.
+    """
+    folder = Path(tempfile.gettempdir()) / f"remuda-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for port in random.sample(range(20_000, 30_000), 1000):
+        with contextlib.suppress(InUseError, OSError):
+            _held.enter_context(sole_use(folder / str(port)))
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+            return port
+    raise LabError("no free port between 20000 and 30000")
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
