@@ -1,7 +1,6 @@
 """Many jobs at once: room, order, back-pressure, metrics."""
 
 import os
-import socket
 from functools import partial
 
 import aiohttp
@@ -10,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.lab import free_port
 from remuda.testing.manager_bench import ManagerBench
 
 
@@ -123,9 +123,7 @@ async def test_two_runners_share_the_last_slot(
 async def test_metrics_have_gitlab_runners_names_and_labels(
     bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     bench.write_config(top=f'listen_address = "127.0.0.1:{port}"')
     async with bench.manager(environment), aiohttp.ClientSession() as session:
         running = await coordinator.enqueue("true")
