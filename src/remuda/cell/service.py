@@ -13,6 +13,8 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
 
 import uvicorn
 
@@ -25,6 +27,7 @@ from remuda.cell.dispatch import Dispatch
 from remuda.cell.errors import CellError
 from remuda.cell.handout import load_job_tokens
 from remuda.cell.http.app import CellApp
+from remuda.cell.http.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
 from remuda.cell.http.runner_api import REGISTRATION_TOKEN
@@ -34,12 +37,12 @@ from remuda.cell.projects import Projects
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.clock import Clock, SystemClock
+from remuda.lib.descriptors import raise_limit
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import encode, token_hash
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than runners keep an idle connection (90 s), so that the server is not the one to cut it."""
-BACKLOG = 2048
 _USER_PREFIX = "glpat-"
 _REGISTRATION_PREFIX = "GR1348941"
 
@@ -79,16 +82,17 @@ class CellService:
         await self._ensure_tokens(store)
         edge = await self._assembled(store, folder)
         await edge.dispatch.start()
+        connections = connections_within(raise_limit())
         server = _Server(
             uvicorn.Config(
                 CellApp(edge),
-                http="httptools",
+                http=cast("type[asyncio.Protocol]", partial(Connection, shared=connections)),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                backlog=BACKLOG,
+                backlog=connections.at_one_go,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=self.settings.stop_seconds,
             ),
@@ -157,6 +161,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # asyncio has one number for two things: how many may wait in the kernel, and how many it accepts in a row.
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
         self._on_started()
 
 

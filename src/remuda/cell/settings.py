@@ -52,6 +52,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One call with step results."""
     request_limit_bytes: int = 32 * 1024
     """One `jobs/request`."""
+    body_silent_seconds: float = 60
+    """A request whose body has begun and of which nothing comes for so long is given up."""
     stop_seconds: int = 5
     """How long a stop waits for requests that are under way."""
 

@@ -18,6 +18,7 @@ from aiohttp import ClientSession
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
+from remuda.lib.descriptors import raise_limit
 from remuda.lib.killpoints import reach
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.config import ManagerConfig, RunnerConfig, load
@@ -68,6 +69,7 @@ class ManagerService:
     ) -> None:
         """Serve until told to stop or drained. ManagerError says why it cannot start."""
         config, beside = self._load()
+        raise_limit()
         async with AsyncExitStack() as stack:
             stack.enter_context(locked(self._data))
             journal = Journal(self._data / "journal.sqlite")

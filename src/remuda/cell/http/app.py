@@ -34,6 +34,7 @@ from remuda.cell.http import (
     trace,
     variables,
 )
+from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
 from remuda.telemetry.logs import logger
@@ -74,6 +75,7 @@ class CellApp:
         shown_id = _shown_id(scope)
         exchange = _Exchange(self._edge, send, shown_id or uuid.uuid4().hex)
         began = self._edge.clock.monotonic()
+        receive = heard_within(receive, self._edge.settings.body_silent_seconds)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
         try:

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
-from remuda.cell.http.errors import ClientGoneError, bad_parameter, bad_request, too_large
+from remuda.cell.http.errors import ClientGoneError, bad_parameter, bad_request, too_large, too_slow
 
 T = TypeVar("T")
 
@@ -24,6 +24,28 @@ _MISSING = re.compile(r"missing required field `([^`]+)`")
 _AT = re.compile(r"at `\$\.?([^`]*)`")
 _INDEX = re.compile(r"\[[0-9.]*\]")
 _KEY_PART = re.compile(r"\[([^\]]*)\]")
+
+
+def heard_within(receive: Receive, seconds: float) -> Receive:
+    """The same caller, given up with 408 when it is silent for so long in the middle of its body.
+
+    Once the body is whole nothing but the caller's going away is waited for, and that may take as long as it likes.
+    """
+    is_whole = False
+
+    async def hear() -> Message:
+        nonlocal is_whole
+        if is_whole:
+            return await receive()
+        try:
+            async with asyncio.timeout(seconds):
+                message = await receive()
+        except TimeoutError:
+            raise too_slow(f"nothing of the body came for {seconds:g} seconds") from None
+        is_whole = not message.get("more_body", False)
+        return message
+
+    return hear
 
 
 class Body:

@@ -79,6 +79,11 @@ def too_large(reason: str) -> ApiError:
     return ApiError(413, {"message": f"413 Request Entity Too Large - {reason}"})
 
 
+def too_slow(reason: str) -> ApiError:
+    """What may still come of the request is of no use, so the connection ends with the answer."""
+    return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
+
+
 def unavailable(reason: str) -> ApiError:
     message = f"503 Service Unavailable - {reason}"
     return ApiError(503, {"message": message}, Retry_After=str(RETRY_AFTER_SECONDS))

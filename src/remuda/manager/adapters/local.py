@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from remuda.lib.clock import Clock
+from remuda.lib.descriptors import as_inherited
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
@@ -124,6 +125,7 @@ class LocalEnvironment:
                 setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT],
                 setsigmask=[],
             )
+            as_inherited(self._pid)
         except OSError as error:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 

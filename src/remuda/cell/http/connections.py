@@ -1,0 +1,105 @@
+"""Which connections are kept: a bounded number, and none whose request does not come.
+
+Decided here: how many connections a cell has at most (half of its descriptors; the other half is for the files and
+programs that requests need), which one goes when there is one too many, and how long the head of a request may take.
+The one that goes is the one that has been silent for longest among those that wait for their caller; a request that
+came in whole, such as a held poll, is never cut. How long a body may be silent is decided in `bodies`. uvicorn makes
+one `Connection` for each that it accepts; everything else about HTTP is uvicorn's.
+
+Invariant: callers who send nothing cannot keep out those who do.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 30.0
+BACKLOG = 2048
+"""Connections that wait to be accepted; they need no descriptor of ours yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """What the connections of one server share."""
+
+    most: int
+    head_seconds: float = HEAD_SECONDS
+    waiting: dict["Connection", None] = field(default_factory=dict)
+    """Those that wait for their caller, the one that has been silent for longest first."""
+
+    @property
+    def at_one_go(self) -> int:
+        """How many asyncio may accept in a row. It does so some times over before the first one is looked at."""
+        return max(min(BACKLOG, self.most // 8), 1)
+
+
+def connections_within(descriptors: int) -> Connections:
+    """For a process that may have so many files and sockets open."""
+    return Connections(most=max(descriptors // 2, 1))
+
+
+class Connection(HttpToolsProtocol):
+    """One connection; `shared` is the same for all of a server."""
+
+    def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._shared = shared
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+        self._sort_in()
+        if len(self.connections) > self._shared.most:
+            next(iter(self._shared.waiting))._cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.waiting.pop(self, None)
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._sort_in()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._sort_in()
+
+    def _sort_in(self) -> None:
+        """Behind all others that wait for their caller, or not among them while the caller waits for us."""
+        self._shared.waiting.pop(self, None)
+        if not self._is_answering() and self in self.connections:
+            self._shared.waiting[self] = None
+
+    def _is_answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.more_body and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(self._shared.head_seconds, self._head_is_late)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        if not self._is_answering():
+            self._cut()
+
+    def _cut(self) -> None:
+        """At once: whoever sends nothing may read nothing, too, and then a last word would never be out."""
+        self._shared.waiting.pop(self, None)
+        self.connections.discard(self)
+        self.transport.abort()
