@@ -49,7 +49,7 @@ def download(url: str, token: str, target: Path, failures: int) -> int:
                 while chunk := response.read(_CHUNK):
                     size += file.write(chunk)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
-            raise HttpError(0, f"the connection broke: {error}") from None
+            raise HttpError(0, f"the connection to the server broke: {error}") from None
     if wanted is not None and size < int(wanted):
-        raise HttpError(0, f"the connection ended after {size} of {wanted} bytes")
+        raise HttpError(0, f"the connection to the server ended after {size} of {wanted} bytes")
     return size

@@ -2,7 +2,11 @@
 
 Credentials come with the repository's address. They are taken out of it before git sees it and reach git through a
 configuration file of its own that only this user can read: not in an argument, not in .git/config, not in the log.
-A fetch that fails for a reason that may pass is tried again. Which commit, and how deep, the inputs say.
+A fetch that fails for a reason that may pass is tried again, see `patience`; what git says tells which it is. Which
+commit, and how deep, the inputs say.
+
+A repository that is found in the working directory is not trusted: an earlier job may have left anything in it. Its
+objects are used, but no configuration, hook or attribute of it is ever seen by git.
 """
 
 import base64
@@ -11,28 +15,36 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from remuda.lib.backoff import Backoff
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.patience import PassingError, patiently
 from remuda.stdsteps.speech import say
 
-ATTEMPTS = 3
-BACKOFF = Backoff(first_seconds=1.0, factor=3.0)
 STRATEGIES = ("fetch", "clone", "none", "empty")
 ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
-LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock", "hooks/post-checkout")
+LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
+COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info")
+"""What can make git run programs or read its configuration from somewhere else."""
 
 _FINAL = re.compile(
-    r"authentication failed|access denied|\b40[134]\b|not found|could not read (username|password)"
-    r"|does not appear to be a git repository|couldn't find remote ref|not our ref|permission denied",
+    r"authentication failed|access denied|(error:|HTTP) 4(?!08|29)\d\d|not found|could not read (username|password)"
+    r"|does not appear to be a git repository|couldn't find remote ref|not our ref|permission denied"
+    r"|unadvertised object|does not make sense",
     re.IGNORECASE,
 )
 """What git says when trying again does not help."""
+_AWAY = re.compile(
+    r"(could not|couldn't|failed to) connect|connection (was )?(refused|reset|timed out|closed)|could not resolve"
+    r"|timed out|unreachable|no route to host|empty reply|early EOF|hung up|unexpected disconnect|RPC failed"
+    r"|transfer closed|operation too slow|(error:|HTTP) (408|429|5\d\d)|expected flush|bad line length"
+    r"|TLS connection|SSL_ERROR_SYSCALL|recv failure|send failure",
+    re.IGNORECASE,
+)
+"""What git says when the server is not there, or was there no longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +99,7 @@ class Git:
         self._start = [program, "-c", f"include.path={config}"]
         self._work_dir = work_dir
         kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        self._env = kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        self._env = kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
         """Exit code and what git said on stderr; that goes to the log too."""
@@ -135,6 +147,8 @@ def private_config(folder: Path, remote: Remote) -> Path:
     """What git reads beside its usual configuration."""
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper =", "[gc]", "\tauto = 0"]
     lines += ["[advice]", "\tdetachedHead = false", "[init]", "\tdefaultBranch = none"]
+    lines += ["[core]", "\tfsmonitor = false", "\thooksPath = /dev/null"]
+    lines += ["[http]", "\tlowSpeedLimit = 1", "\tlowSpeedTime = 300"]
     if remote.header is not None:
         lines += [f'[http "{remote.origin}"]', f"\textraHeader = {remote.header}"]
     path = folder / "config"
@@ -147,43 +161,77 @@ def private_config(folder: Path, remote: Remote) -> Path:
 def empty(folder: Path) -> None:
     """Remove everything in a folder, but not the folder: it is the job's working directory."""
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Whatever it is; a link, not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
     """A repository with the right remote, whatever an earlier job left here."""
     inside = work_dir / ".git"
-    for name in LEFT_BY_A_KILLED_GIT:
-        (inside / name).unlink(missing_ok=True)
-    git.run("init", "--quiet")
-    if git.attempt("remote", "set-url", "origin", remote.url, quiet=True)[0]:
-        git.run("remote", "add", "origin", remote.url)
+    if inside.is_symlink() or not inside.is_dir():
+        inside.unlink(missing_ok=True)
+        inside.mkdir()
+    for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING):
+        remove(inside / name)
+    url = remote.url.replace("\\", "\\\\").replace('"', '\\"')
+    (inside / "config").write_text(
+        f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = "{url}"\n'
+    )
+    git.run("init", "--quiet", "--template=")
 
 
 def fetch(git: Git, refspecs: list[str], depth: int) -> None:
-    """The wanted refs, with a few tries."""
-    shallow = ["--depth", str(depth)] if depth else []
-    arguments = ["fetch", "origin", "--no-recurse-submodules", "--prune", "--quiet", "--force", *shallow, *refspecs]
-    for failures in range(1, ATTEMPTS + 1):
-        code, text = git.attempt(*arguments)
-        if code == 0:
-            return
-        if _FINAL.search(text):
-            raise StepError(f"git fetch failed with exit code {code}: the server refused")
-        if failures < ATTEMPTS:
-            delay = BACKOFF.delay(failures)
-            say(f"git fetch failed with exit code {code}, trying again in {delay:.0f} s ({failures} of {ATTEMPTS})")
-            time.sleep(delay)
-    raise PlatformError(f"git fetch failed {ATTEMPTS} times; the repository's server cannot be reached")
+    """The wanted refs."""
+    options = ["--no-recurse-submodules", "--prune", "--quiet", "--force"]
+    if text := fetch_patiently(git, *options, *shallow(depth), "origin", *refspecs):
+        raise StepError(f"git fetch failed, the server refused: {last_line(text)}")
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
     """The refs do not lead to the commit: the branch has moved on, or the history is cut too short."""
-    shallow = ["--depth", str(depth)] if depth else []
-    if git.attempt("fetch", "origin", "--quiet", *shallow, sha, quiet=True)[0] and depth:
-        git.attempt("fetch", "origin", "--quiet", "--unshallow", quiet=True)
+    if fetch_patiently(git, "--quiet", *shallow(depth), "origin", sha) and depth:
+        fetch_patiently(git, "--quiet", "--unshallow", "origin")
     if not git.has(sha):
         raise StepError(f"commit {sha} is not in the repository; it may have been removed by a forced push")
+
+
+def fetch_patiently(git: Git, *arguments: str) -> str:
+    """Fetch, again while that may help; what git said where the server refuses, nothing where it worked."""
+
+    def attempt(_: int) -> str:
+        code, text = git.attempt("fetch", *arguments, quiet=True)
+        if code and may_pass(text):
+            away = is_away(text)
+            line = f"exit code {code}: {last_line(text)}"
+            raise PassingError(f"the server cannot be reached: {line}" if away else line, away=away)
+        if text.strip():
+            say(text.rstrip("\n"))
+        return text or "it gave no reason" if code else ""
+
+    return patiently("git fetch", attempt)
+
+
+def may_pass(text: str) -> bool:
+    """Whether a failure with these words is none for good."""
+    return not _FINAL.search(text)
+
+
+def is_away(text: str) -> bool:
+    """Whether these words speak of a server that is not there."""
+    return bool(_AWAY.search(text))
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it gave no reason"
+
+
+def shallow(depth: int) -> list[str]:
+    return ["--depth", str(depth)] if depth else []

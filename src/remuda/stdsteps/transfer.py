@@ -1,28 +1,25 @@
 """HTTP for artifacts: bodies are streamed both ways, failures that may pass are tried again.
 
-How often is a pure decision (`next_try`): 503 up to six tries, other trouble three, refusals none. The job token goes
-only to the server it belongs to, not to where that server redirects. A server that refuses a long upload answers
-before it has read it; that answer is still read, so that the user learns the reason.
+Decided here is what an answer means (`passing`): refusals are final, a server that is away is waited for, other
+trouble gets a few tries; how long, `patience` says. The job token goes only to the server it belongs to, not to where
+that server redirects. A server that refuses a long upload answers before it has read it; that answer is still read,
+so that the user learns the reason.
 """
 
 import http.client
 import json
 import os
-import random
 import ssl
-import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from remuda.lib.backoff import Backoff
 from remuda.stdsteps.errors import PlatformError, StepError
-from remuda.stdsteps.speech import say
+from remuda.stdsteps.patience import PassingError, patiently
 
-TRIES_UNAVAILABLE, TRIES = 6, 3
-LONGEST_WAIT_SECONDS = 60.0
-BACKOFF = Backoff(first_seconds=1.0)
+AWAY = (0, 429, 502, 503, 504)
+"""Statuses of a server that will be there again; 0 means that there was no answer."""
 CONNECT_SECONDS, ANSWER_SECONDS = 30, 600
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -40,31 +37,28 @@ class HttpError(Exception):
         self.retry_after = retry_after
 
 
-def next_try(error: HttpError, failures: int, *, jitter: float) -> float | None:
-    """Seconds to wait before the next try; None when there is none."""
-    if 400 <= error.status < 500 and error.status not in (408, 429):
+def passing(error: HttpError) -> PassingError | None:
+    """The same failure as one that may pass; None when the answer is final."""
+    if error.status in AWAY:
+        return PassingError(str(error), away=True, retry_after=error.retry_after)
+    if 400 <= error.status < 500 and error.status != 408:
         return None
-    if failures >= (TRIES_UNAVAILABLE if error.status == 503 else TRIES):
-        return None
-    if error.retry_after is not None:
-        return min(error.retry_after, LONGEST_WAIT_SECONDS)
-    return BACKOFF.delay(failures, jitter=jitter)
+    return PassingError(str(error), away=False)
 
 
 def with_retries(what: str, call: Callable[[int], T]) -> T:
     """Call until it works or trying again is pointless; the call gets the number of failures so far."""
-    failures = 0
-    while True:
+
+    def attempt(failures: int) -> T:
         try:
             return call(failures)
         except HttpError as error:
-            failures += 1
-            delay = next_try(error, failures, jitter=random.random())
-            if delay is None:
-                kind = StepError if 400 <= error.status < 500 and error.status not in (408, 429) else PlatformError
-                raise kind(f"{what} failed: {error}") from None
-            say(f"WARNING: {what} failed: {error}; trying again in {delay:.0f} s")
-            time.sleep(delay)
+            may_pass = passing(error)
+            if may_pass is None:
+                raise StepError(f"{what} failed: {error}") from None
+            raise may_pass from None
+
+    return patiently(what, attempt)
 
 
 def request(
@@ -89,7 +83,7 @@ def request(
             raise _error(response)
         response.close()
         url = urljoin(url, location)
-    raise HttpError(0, "too many redirects")
+    raise PlatformError(f"the server at {first.hostname} redirects more than {MOST_REDIRECTS} times")
 
 
 def _send(method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None) -> http.client.HTTPResponse:
@@ -106,7 +100,10 @@ def _send(method: str, url: str, headers: dict[str, str], body: Iterable[bytes] 
         return connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         connection.close()
-        raise HttpError(0, f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}") from None
+        server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise PlatformError(f"the server's certificate is not trusted: {server}") from None
+        raise HttpError(0, f"the server cannot be reached: {server}") from None
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:

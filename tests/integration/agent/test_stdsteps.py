@@ -32,6 +32,8 @@ class Server:
     root: Path
     answers: list[int] = field(default_factory=list)
     """Statuses for the next artifact requests; then success."""
+    git_answers: list[int] = field(default_factory=list)
+    """The same for git; -1 is no answer at all, 0 the right one."""
     requests: list[str] = field(default_factory=list)
     archives: dict[str, bytes] = field(default_factory=dict)
     forms: list[bytes] = field(default_factory=list)
@@ -84,6 +86,9 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(403)
             return
         status = self.state.answers.pop(0) if self.state.answers else 0
+        if status == -1:  # the server dies
+            self.close_connection = True
+            return
         if status == 413:  # refused without reading, as servers do
             self.close_connection = True
             self._answer(413)
@@ -113,6 +118,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def _git(self, path: str) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        status = self.state.git_answers.pop(0) if self.state.git_answers else 0
+        if status == -1:  # the server dies
+            self.close_connection = True
+            return
+        if status:
+            self._answer(status)
+            return
         if self.headers["Authorization"] != BASIC:
             self.send_response(401)
             self.send_header("WWW-Authenticate", "Basic")
@@ -177,9 +189,12 @@ def commits(server: Server, tmp_path: Path) -> list[str]:
     return hashes
 
 
-async def run_step(agent: AgentProcess, a_job: Build, step: str, inputs: dict[str, Any], job_id: str = "1") -> Seen:
+async def run_step(
+    agent: AgentProcess, a_job: Build, step: str, inputs: dict[str, Any], job_id: str = "1", patience: int = 30
+) -> Seen:
     entry = {"name": "it", "step": f"builtin://{step}", "inputs": inputs, "origin": "compiled"}
-    return await run_job(agent, a_job(job_id, steps=steps_text(entry), masks=[]))
+    env = {"REMUDA_PATIENCE_SECONDS": str(patience)}
+    return await run_job(agent, a_job(job_id, steps=steps_text(entry), masks=[], env=env))
 
 
 def checkout_inputs(server: Server, sha: str, **values: Any) -> dict[str, Any]:
@@ -244,7 +259,7 @@ async def test_checkout_failures(
     reason: str,
     text: bytes,
 ) -> None:
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]) | change)
+    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]) | change, patience=1)
     assert seen.check().reason == reason
     assert any(text in line for line in seen.lines), seen.lines
 
@@ -257,6 +272,38 @@ async def test_wrong_token_is_not_tried_again(
     assert seen.check().reason == "script_failure"
     assert not any(b"trying again" in line for line in seen.lines)
     assert b"glcbt-other" not in seen.log
+
+
+async def test_a_checkout_waits_for_a_server_that_is_away(
+    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
+) -> None:
+    # The last two befall the search for a commit that the branch does not lead to any more.
+    server.git_answers = [-1, 503, 0, -1, 0, 0, 502]
+    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[0]))
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/file").read_text() == "version 0\n"
+    assert not server.git_answers
+    assert any(b"trying again for up to 30 seconds" in line for line in seen.lines), seen.lines
+
+
+async def test_a_checkout_of_a_hostile_repository(
+    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[1]))
+    (work / ".git/hooks").mkdir(exist_ok=True)
+    for path in (work / ".git/hooks/post-checkout", tmp_path / "program"):
+        path.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        path.chmod(0o755)
+    for name in ("core.fsmonitor", "filter.bad.smudge", "core.sshCommand", "core.pager"):
+        git(work, "config", name, str(tmp_path / "program"))
+    (work / ".git/info").mkdir(exist_ok=True)
+    (work / ".git/info/attributes").write_text("* filter=bad\n")
+    (tmp_path / "ran").unlink(missing_ok=True)
+    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]), "2")
+    assert seen.check().status == "success", seen.lines
+    assert (work / "file").read_text() == "version 2\n"
+    assert not (tmp_path / "ran").exists()
 
 
 def upload_inputs(server: Server, **values: Any) -> dict[str, Any]:
@@ -338,6 +385,7 @@ async def test_nothing_to_upload_is_a_warning(agent: AgentProcess, a_job: Build,
         ([500, 500, 500], TOKEN, "runner_system_failure", 3, b"answered 500"),
         ([], "glcbt-other", "script_failure", 1, b"answered 403 Forbidden: told by the test"),
         ([503, 500], TOKEN, "", 3, b"Uploaded artifacts"),
+        ([-1, 502, 504, -1], TOKEN, "", 5, b"the server cannot be reached: 127.0.0.1"),
     ],
 )
 async def test_upload_answers(

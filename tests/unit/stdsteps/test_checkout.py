@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout import Remote, private_config, split_credentials
+from remuda.stdsteps.checkout import Git, Remote, is_away, may_pass, prepare, private_config, split_credentials
 from remuda.stdsteps.errors import StepError
 
 
@@ -28,3 +28,75 @@ def test_the_configuration_is_private(tmp_path: Path) -> None:
     path = private_config(tmp_path, split_credentials("http://u:p@h/x"))
     assert path.stat().st_mode & 0o777 == 0o600
     assert '[http "http://h/"]' in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fatal: unable to access 'http://h/': Failed to connect to h port 1 after 404 ms: Couldn't connect",
+        "fatal: unable to access 'http://h/': Could not resolve host: h",
+        "fatal: unable to access 'http://h/': The requested URL returned error: 503",
+        "fatal: unable to access 'http://h/': Recv failure: Connection reset by peer",
+        "fatal: unable to access 'http://h/': Empty reply from server",
+        "error: RPC failed; curl 18 transfer closed with outstanding read data remaining\nfatal: early EOF",
+        "fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF",
+        "fatal: the remote end hung up unexpectedly",
+        "fatal: expected flush after ref listing",
+    ],
+)
+def test_a_server_that_is_away_is_waited_for(text: str) -> None:
+    assert may_pass(text)
+    assert is_away(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fatal: Authentication failed for 'http://h/'",
+        "fatal: unable to access 'http://h/': The requested URL returned error: 403",
+        "fatal: repository 'http://h/' not found",
+        "fatal: remote error: upload-pack: not our ref 00\nfatal: the remote end hung up unexpectedly",
+        "error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413",
+        "error: Server does not allow request for unadvertised object 00",
+    ],
+)
+def test_refusals_are_final(text: str) -> None:
+    assert not may_pass(text)
+
+
+def test_a_repository_found_there_cannot_command(tmp_path: Path) -> None:
+    work, private = tmp_path / "work", tmp_path / "private"
+    inside = work / ".git"
+    for folder in (inside / "hooks", inside / "info", inside / "worktrees", private):
+        folder.mkdir(parents=True)
+    (tmp_path / "bad").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/ran\n")
+    (inside / "config").symlink_to(tmp_path / "bad")
+    (inside / "config.worktree").write_text((tmp_path / "bad").read_text())
+    (inside / "info/attributes").write_text("* filter=bad\n")
+    (inside / "commondir").write_text(str(tmp_path))
+    (inside / "hooks/post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (inside / "hooks/post-checkout").chmod(0o755)
+    remote = split_credentials("http://u:secret@h/x")
+    git = Git(work, private_config(private, remote))
+    prepare(git, work, remote)
+    git.run("status")
+    assert not (tmp_path / "ran").exists()
+    assert not list(inside.glob("hooks/*"))
+    assert not list(inside.glob("info/*"))
+    assert "secret" not in (inside / "config").read_text()
+    assert "touch" in (tmp_path / "bad").read_text(), "written through the link"
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_repository_elsewhere_is_left_alone(tmp_path: Path, kind: str) -> None:
+    work, private, other = tmp_path / "work", tmp_path / "private", tmp_path / "other"
+    for folder in (work, private, other):
+        folder.mkdir()
+    if kind == "link":
+        (work / ".git").symlink_to(other)
+    else:
+        (work / ".git").write_text(f"gitdir: {other}\n")
+    remote = split_credentials("http://h/x")
+    prepare(Git(work, private_config(private, remote)), work, remote)
+    assert not list(other.iterdir())
+    assert (work / ".git/HEAD").exists()

@@ -1,19 +1,22 @@
 import pytest
 
-from remuda.stdsteps.transfer import HttpError, next_try
+from remuda.stdsteps.transfer import HttpError, passing
 
 
-@pytest.mark.parametrize(
-    ("status", "tries"), [(0, 3), (500, 3), (502, 3), (503, 6), (429, 3), (408, 3), (400, 1), (403, 1), (404, 1)]
-)
-def test_how_often_is_tried(status: int, tries: int) -> None:
-    error = HttpError(status, "text")
-    failures = 1
-    while next_try(error, failures, jitter=0.5) is not None:
-        failures += 1
-    assert failures == tries
+@pytest.mark.parametrize("status", [0, 429, 502, 503, 504])
+def test_a_server_that_is_away_is_waited_for(status: int) -> None:
+    may_pass = passing(HttpError(status, "text", retry_after=7))
+    assert may_pass is not None
+    assert (may_pass.away, may_pass.retry_after) == (True, 7)
 
 
-def test_the_server_says_how_long_to_wait() -> None:
-    assert next_try(HttpError(503, "", retry_after=7), 1, jitter=0.5) == 7
-    assert next_try(HttpError(503, "", retry_after=7000), 1, jitter=0.5) == 60
+@pytest.mark.parametrize("status", [408, 500, 501])
+def test_trouble_of_a_server_that_is_there_gets_a_few_tries(status: int) -> None:
+    may_pass = passing(HttpError(status, "text"))
+    assert may_pass is not None
+    assert not may_pass.away
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
+def test_refusals_are_final(status: int) -> None:
+    assert passing(HttpError(status, "text")) is None
