@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from remuda.cell.adapters.git import GitRepos
+from remuda.cell.errors import StoreError
+
 LIMITED = """
 import asyncio, resource, signal, sys
 from pathlib import Path
@@ -77,3 +82,17 @@ def test_a_blob_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
     run(STORE, 400_000, tmp_path)
+
+
+async def test_git_says_so_in_its_own_words(tmp_path: Path) -> None:
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(
+        "#!/bin/sh\ncat > /dev/null\necho \"fatal: sha1 file '<stdout>' write error. Out of diskspace\" >&2\nexit 128\n"
+    )
+    git.chmod(0o700)
+    repos = GitRepos(tmp_path / "repos", tmp_path / "hooks")
+    repos.environment["PATH"] = f"{git.parent}:{repos.environment['PATH']}"
+    repos.prepare()
+    with pytest.raises(StoreError):
+        await repos.put_ref("any.git", "refs/heads/main", "0" * 40)

@@ -58,7 +58,7 @@ done
 """
 
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
-_DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
+_DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "Read-only file system")
 
 
 class GitError(CellError):
