@@ -288,7 +288,21 @@ class TestTrace:
         path = f"/projects/1/jobs/{job['id']}/trace"
         part = cell.api("GET", path, Range="bytes=4-")
         assert (part.status, part.body, part.headers["Content-Range"]) == (206, b"456789", "bytes 4-9/10")
-        assert cell.api("GET", path, Range="bytes=10-").status == 416
+        for wanted, status, body in (
+            ("bytes=2-4", 206, b"234"),
+            ("bytes=0-0", 206, b"0"),
+            ("bytes=8-99", 206, b"89"),
+            ("bytes=-3", 206, b"789"),
+            ("bytes=-99", 206, b"0123456789"),
+            ("bytes=4-2", 200, b"0123456789"),
+            ("bytes=0-1,4-5", 200, b"0123456789"),
+            ("bytes=-", 200, b"0123456789"),
+            ("lines=1-2", 200, b"0123456789"),
+        ):
+            part = cell.api("GET", path, Range=wanted)
+            assert (part.status, part.body) == (status, body), wanted
+        for beyond in ("bytes=10-", "bytes=10-12", "bytes=-0"):
+            assert cell.api("GET", path, Range=beyond).status == 416
         follow = f"/api/remuda/v1/jobs/{job['id']}/trace?offset="
         answer = cell.send("GET", f"{follow}7", PRIVATE_TOKEN=cell.token)
         assert answer.body == b"789"

@@ -24,7 +24,7 @@ from remuda.wire.runner_api import parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
 ROUTE = "/api/v4/jobs/{job_id}/trace"
-_BYTES_FROM = re.compile(r"bytes=([0-9]{1,18})-")
+_BYTES = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,17 +56,29 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 
 async def get_trace(edge: Edge, request: Request) -> Response:
-    """The log as it stands; `Range: bytes=N-` gives the rest from N on."""
+    """The log as it stands, or the part of it that `Range` names."""
     job, _ = await job_in_path(edge, request)
     size = await edge.traces.size(job.id)
-    wanted = request.headers.get("range")
-    if wanted is None:
+    asked = _asked_range(request.headers.get("range", ""), size)
+    if asked is None:
         return _bytes(edge, job, 0, size, 200, {})
-    asked = _BYTES_FROM.fullmatch(wanted.replace(" ", ""))
-    start = int(asked[1]) if asked else 0
-    if start >= size:
+    start, end = asked
+    if start >= end:
         raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
-    return _bytes(edge, job, start, size, 206, {"Content-Range": f"bytes {start}-{size - 1}/{size}"})
+    return _bytes(edge, job, start, end, 206, {"Content-Range": f"bytes {start}-{end - 1}/{size}"})
+
+
+def _asked_range(header: str, size: int) -> tuple[int, int] | None:
+    """Where the wanted part begins and ends; None for no range, and for several or odd ones, which may be ignored."""
+    found = _BYTES.fullmatch(header.replace(" ", ""))
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        return max(size - int(found[2]), 0), size
+    start, last = int(found[1]), int(found[2] or size)
+    if found[2] and last < start:
+        return None
+    return start, min(last + 1, size)
 
 
 async def follow_trace(edge: Edge, request: Request) -> Response:
