@@ -70,6 +70,7 @@ class Dispatch:
         self._since = clock.now()
         self._enqueued = 0
         self._short_since: dict[JobId, float] = {}
+        self._ending: set[JobId] = set()
         self._log = logger("cell")
 
     async def start(self) -> None:
@@ -253,9 +254,17 @@ class Dispatch:
             )
             raise ForbiddenError("the log is too large", job_status=JobState.FAILED.value)
         appended = await self._traces.append(job.id, start, data)
+        if not appended.taken and start <= appended.size and await self._goes_on(job):
+            # Sealed for an end that could then not be stored.
+            await self._traces.reopen(job.id)
+            appended = await self._traces.append(job.id, start, data)
         if appended.taken:
             killpoints.reach("cell.trace_appended")
         return appended
+
+    async def _goes_on(self, job: Job) -> bool:
+        row = await self._store.job(job.id)
+        return row is not None and row.epoch == job.epoch and row.state in HELD and job.id not in self._ending
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
         """Store step results; the next sequence number wanted."""
@@ -276,7 +285,11 @@ class Dispatch:
             return Updated(code=200 if job.reported == update.state else 403, job=job)
         if await self._lacks_trace(job, update):
             return Updated(code=202, job=await self.touch(job))
-        return await self._end(job, update)
+        self._ending.add(job.id)
+        try:
+            return await self._end(job, update)
+        finally:
+            self._ending.discard(job.id)
 
     async def _end(self, job: Job, update: UpdateJob) -> Updated:
         # The trace is durable before the end is stored: a job that is over has its whole log.

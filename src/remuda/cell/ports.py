@@ -192,7 +192,14 @@ class Traces(Protocol):
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """The job is over: make the bytes durable, archive them; size and checksum `crc32:xxxxxxxx`. Repeatable."""
+        """The job is over: make the bytes durable, archive them; size and checksum `crc32:xxxxxxxx`. Repeatable.
+
+        A sealed trace does not grow: only what it has already is taken.
+        """
+        ...
+
+    async def reopen(self, job_id: JobId) -> None:
+        """The job goes on after all: let a sealed trace grow again. One that is just being sealed stays so."""
         ...
 
     async def remove(self, job_id: JobId) -> None: ...

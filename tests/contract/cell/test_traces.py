@@ -91,6 +91,18 @@ async def test_a_sealed_trace_is_read_like_before_and_does_not_grow(traces: Trac
     assert await traces.seal(JOB) == sealed
 
 
+async def test_a_trace_that_was_opened_again_grows(traces: Traces) -> None:
+    await traces.reopen(JOB)
+    await traces.append(JOB, 0, b"hello")
+    await traces.seal(JOB)
+    await traces.reopen(JOB)
+    await traces.reopen(JOB)
+    assert (await traces.append(JOB, 5, b" world")).taken
+    assert await text_of(traces) == b"hello world"
+    assert await traces.seal(JOB) == (11, f"crc32:{zlib.crc32(b'hello world'):08x}")
+    assert not (await traces.append(JOB, 11, b"!")).taken
+
+
 async def test_sealing_twice_at_once_loses_nothing(traces: Traces) -> None:
     await traces.append(JOB, 0, b"hello")
     async with asyncio.TaskGroup() as group:

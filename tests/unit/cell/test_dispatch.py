@@ -436,6 +436,26 @@ class TestUpdates:
         await cell.clock.advance(300)
         assert await cell.put(token, "success", bytesize=9) == (200, "success")
 
+    async def test_a_log_goes_on_when_the_end_was_not_stored(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"four")
+
+        async def full(*_: object) -> None:
+            raise StoreError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cell.store, "change_family", full)
+            with pytest.raises(StoreError):
+                await cell.put(token, "success")
+        assert not (await cell.dispatch.append_trace(job, 2, b"other")).taken
+        assert (await cell.dispatch.append_trace(job, 4, b" more")).size == 9
+        assert await cell.put(token, "success") == (200, "success")
+        assert (await cell.job(job.id)).trace_bytes == 9
+        assert not (await cell.dispatch.append_trace(job, 9, b"too late")).taken
+
     async def test_the_end_has_the_traces_size_and_checksum(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()

@@ -38,6 +38,9 @@ class MemoryTraces:
         trace = self._bytes.get(job_id, b"")
         return len(trace), f"crc32:{zlib.crc32(trace):08x}"
 
+    async def reopen(self, job_id: JobId) -> None:
+        self._sealed.discard(job_id)
+
     async def remove(self, job_id: JobId) -> None:
         self._bytes.pop(job_id, None)
         self._sealed.discard(job_id)

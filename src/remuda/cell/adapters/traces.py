@@ -136,6 +136,16 @@ class FileTraces:
                 size += len(piece)
         return size, f"crc32:{checksum:08x}"
 
+    async def reopen(self, job_id: JobId) -> None:
+        if job_id in self._sealing:
+            return
+        try:
+            self._archived(job_id).rename(self._live(job_id))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _store_error(error) from error
+
     async def remove(self, job_id: JobId) -> None:
         file = self._open.pop(job_id, None)
         if file is not None:
