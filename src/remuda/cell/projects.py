@@ -309,6 +309,14 @@ class Projects:
         if pipeline and project:
             await self.keep_commit(project, pipeline)
 
+    async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
+        """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
+        project = await self._store.project(project_id)
+        if project is None:
+            return False
+        repo = project.repo_path
+        return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
+
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
         """Keep the pipeline's commit by a ref of its own; runners fetch it by that."""
         ref = f"refs/pipelines/{pipeline.id}"

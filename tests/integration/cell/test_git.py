@@ -84,6 +84,29 @@ def test_a_push_starts_a_pipeline_for_each_ref(cell: ServedCell, clone: Clone) -
     assert len(pipelines(cell)) == 4, "a branch that was deleted is new again"
 
 
+@pytest.mark.parametrize("ref", ["refs/heads/feature", "refs/tags/v1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_job_outlives_its_branch(
+    cell: ServedCell, runner: ScriptedRunner, clone: Clone, ref: str, packed: bool
+) -> None:
+    clone.commit(README="the default branch, which cannot be deleted")
+    clone.run("push", "--quiet", "origin", "HEAD:main")
+    clone.commit(**{".gitlab-ci.yml": "a:\n  script: [x]\nb:\n  script: [x]\n"})
+    clone.run("push", "--quiet", "origin", f"HEAD:{ref}")
+    if packed:
+        [repo] = (cell.settings.data / "repos").glob("*/*.git")
+        clone.run("--git-dir", str(repo), "pack-refs", "--all")
+    there = runner.take()["git_info"]
+    assert [spec.partition(":")[0] for spec in there["refspecs"]] == [
+        f"+refs/pipelines/{pipelines(cell)[0]['id']}",
+        f"+{ref}",
+    ]
+    clone.run("push", "--quiet", "origin", f":{ref}")
+    gone = runner.take()["git_info"]
+    assert gone["refspecs"] == there["refspecs"][:1]
+    clone.run("fetch", "--quiet", gone["repo_url"], *gone["refspecs"])
+
+
 def test_before_and_force(cell: ServedCell, clone: Clone) -> None:
     first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from msgspec.structs import replace
+
 from remuda import __version__
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Artifact, Job, Pipeline, Project, ProjectVariable, Runner
 from remuda.lib.clock import rfc3339
@@ -111,6 +113,17 @@ def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
         depth=depth,
         protected=pipeline.protected,
     )
+
+
+def ref_of(payload: api.JobPayload) -> str | None:
+    """The branch or tag that the job fetches by its name; None when it fetches all that there are."""
+    info = payload.git_info
+    return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
+
+
+def without_ref(payload: api.JobPayload) -> api.JobPayload:
+    """The same job without its branch or tag, which is gone; the pipeline's own ref, the first one, has the commit."""
+    return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def _depth(text: str | None) -> int:

@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.core.payload import ref_of, without_ref
 from remuda.cell.dispatch import Handout, NoJob
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body, decode
@@ -42,7 +44,7 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
         watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")
         outcome = await edge.dispatch.request_job(runner, message, request_id=shown_id, ip=ip, gone=gone)
         if isinstance(outcome, Handout):
-            await _made_ready(edge, outcome, gone)
+            outcome = await _made_ready(edge, outcome, gone)
         watching.cancel()
     match outcome:
         case NoJob():
@@ -56,12 +58,16 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
             )
 
 
-async def _made_ready(edge: Edge, handout: Handout, gone: asyncio.Event) -> None:
+async def _made_ready(edge: Edge, handout: Handout, gone: asyncio.Event) -> Handout:
     """The last thing before the answer, while it is still noticed that the caller hangs up."""
+    ref = ref_of(handout.payload)
     async with _released_on_failure(edge, handout):
         await edge.projects.ensure_commit(handout.job)
+        if ref is not None and not await edge.projects.has_ref(handout.job.project_id, ref):
+            handout = replace(handout, payload=without_ref(handout.payload))
         if gone.is_set():
             raise ClientGoneError
+    return handout
 
 
 @asynccontextmanager

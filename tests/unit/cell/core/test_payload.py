@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.cell.core.payload import Source, build_payload, timeout_of
+from remuda.cell.core.payload import Source, build_payload, ref_of, timeout_of, without_ref
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.progress import When
@@ -140,6 +140,14 @@ def test_protected_variables_are_for_protected_refs() -> None:
 def test_what_git_fetches(given: dict[str, Any], depth: int, refspecs: list[str]) -> None:
     info = payload(**given).git_info
     assert (info.depth, info.refspecs, info.sha) == (depth, refspecs, SHA)
+
+
+def test_what_git_fetches_when_the_branch_is_gone() -> None:
+    whole = payload()
+    assert ref_of(whole) == "refs/heads/main"
+    assert without_ref(whole).git_info.refspecs == ["+refs/pipelines/1:refs/pipelines/1"]
+    assert ref_of(payload(pipeline=a_pipeline(ref="v1", tag=True))) == "refs/tags/v1"
+    assert ref_of(payload(spec=a_spec(variables={"GIT_DEPTH": "0"}))) is None
 
 
 @pytest.mark.parametrize(("strategy", "fetch"), [("clone", False), ("fetch", True), ("none", True)])
