@@ -1,7 +1,7 @@
 """The files of one job, apart from its log: what was asked, what happened so far, how it ended.
 
     request    the StartRequest, written once
-    control    JSON lines: accepted, cancel, and why the agent ended a step's processes
+    control    JSON lines: accepted, cancel, why the agent ended a step's processes, what a step left running
     results    JSON lines, the events a client sees, numbered from 1
     end        the job's end
     step-N.*   what the running step needs (see `StepFiles`); removed when its result is stored
@@ -26,6 +26,7 @@ from typing import Any
 from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
 from remuda.steps.files import StepFiles
+from remuda.steps.leftovers import Leftover
 from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -53,6 +54,7 @@ class Journal:
         self.cancelled = False
         self.causes: dict[int, Cause] = {}
         """Why the agent ended a step, by the step's place in the list."""
+        self.leftovers: list[Leftover] = []
         self.results: list[bytes] = []
         self.finished: list[Finished] = []
         self.started: dict[str, Any] | None = None
@@ -92,6 +94,9 @@ class Journal:
     def record_cause(self, index: int, cause: Cause) -> None:
         self._control(event="ended_by_agent", step=index, cause=str(cause))
 
+    def record_leftover(self, leftover: Leftover) -> None:
+        self._control(event="left_running", **asdict(leftover))
+
     def add_result(self, event: dict[str, Any]) -> None:
         """Number an event and store it."""
         event = {"version": _VERSION, "seq": len(self.results) + 1} | event
@@ -130,6 +135,9 @@ class Journal:
                 self.cancelled = True
             case "ended_by_agent":
                 self.causes[entry["step"]] = Cause(entry["cause"])
+            case "left_running":
+                processes = tuple((pid, start) for pid, start in entry["processes"])
+                self.leftovers.append(Leftover(session=entry["session"], processes=processes))
 
     def _learn_result(self, line: bytes, event: dict[str, Any]) -> None:
         self.results.append(line)

@@ -18,7 +18,7 @@ from typing import Any
 
 from remuda.lib.clock import stamp
 from remuda.lib.masking import Secrets
-from remuda.steps import plan, shim
+from remuda.steps import leftovers, plan, shim
 from remuda.steps.definition import Condition, Definition, Step, parse_definition
 from remuda.steps.environment import Environment, fit, write_files
 from remuda.steps.errors import DefinitionError
@@ -71,6 +71,7 @@ class Job:
             self._execution.kill()
         else:
             kill_unattended(self.journal.step_files(len(self.journal.finished)), self._around)
+        leftovers.kill(self.journal.leftovers)
         self.journal.remove()
         self.closed = True
         self._tell()
@@ -108,6 +109,7 @@ class Job:
                 case SkipStep(index):
                     self._add_finished(definition.steps[index], Finished(status=Status.SKIPPED))
                 case End(outcome):
+                    await leftovers.end(self.journal.leftovers, self._around.clock)
                     self._finish(outcome)
                     return
 
@@ -155,6 +157,9 @@ class Job:
             *([warning] if is_tolerated else []),
             f"section_end:{int(ended_at)}:{step.name}{_CLEAR}",
         )
+        # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
+        if leftover := leftovers.find(files):
+            self.journal.record_leftover(leftover)
         self._add_finished(step, result, ended_at=ended_at, usage=usage)
         self.journal.forget_step(index)
 
@@ -217,6 +222,7 @@ class Job:
         outcome = plan.broken(self._secrets.mask(error))
         if self._execution is not None:
             self._execution.kill()
+        leftovers.kill(self.journal.leftovers)
         try:
             self._finish(outcome)
         except OSError:

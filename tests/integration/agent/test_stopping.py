@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.journal import folder_name
-from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, through_deaths, until
 from remuda.wire.agent_client import AgentUnavailableError, JobStart
 
 Build = Callable[..., JobStart]
@@ -170,3 +170,40 @@ async def test_a_job_that_cannot_be_removed_can_be_closed_again(agent: AgentProc
         in_the_way.unlink()
         await client.close_job("1")
         assert (await client.hello()).jobs == frozenset()
+
+
+IN_THE_BACKGROUND = "sh -c 'echo $$ >child; while :; do sleep 0.1; done' & while [ ! -s child ]; do sleep 0.02; done"
+STUBBORN = IN_THE_BACKGROUND.replace("sh -c '", "sh -c 'trap : TERM; ")
+STILL_THERE = {"name": "after", "script": "kill -0 $(cat child) && echo still there", "if": "always()"}
+
+
+@pytest.mark.parametrize("script", [IN_THE_BACKGROUND, STUBBORN])
+async def test_a_background_process_lives_as_long_as_the_job(
+    agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
+) -> None:
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "build", "script": script}, STILL_THERE)))
+    assert seen.check().status == "success"
+    assert seen.lines == [b"still there"]
+    await until(lambda: is_dead(tmp_path / "work/child"))
+
+
+@pytest.mark.parametrize("point", ["agent.step_exited", "agent.result_stored"])
+async def test_a_background_process_ends_with_the_job_although_the_agent_died(
+    tmp_path: Path, a_job: Build, point: str
+) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(kill_point=point)
+        steps = steps_text({"name": "build", "script": IN_THE_BACKGROUND}, STILL_THERE)
+        seen = await through_deaths(agent, a_job(steps=steps))
+        assert seen.check().status == "success"
+        assert seen.lines == [b"still there"]
+        await until(lambda: is_dead(tmp_path / "work/child"))
+
+
+async def test_close_kills_what_runs_in_the_background(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    after = {"name": "after", "script": "touch up; sleep 60"}
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps_text({"name": "build", "script": STUBBORN}, after)))
+        await until((tmp_path / "work/up").exists)
+        await client.close_job("1")
+    await until(lambda: is_dead(tmp_path / "work/child"))
