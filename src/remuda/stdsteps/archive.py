@@ -1,8 +1,11 @@
 """Zip archives of artifacts: made the same way every time, unpacked without trust.
 
 The same files give the same bytes (sorted names, the files' own times), so that a repeated upload is recognised.
-An archive comes from another job and may say anything: names that lead out of the folder, links that do, and
-contents that grow without end are refused.
+An archive comes from another job and may say anything: names that lead out of the folder and contents that grow
+without end are refused, and what belongs to a git repository is left out, because git takes orders from there.
+
+Links are made as they are, wherever they lead, but last, and nothing is ever written through one, be it from the
+archive or from the working directory: every folder on the way to an entry is opened without following links.
 """
 
 import os
@@ -10,13 +13,18 @@ import shutil
 import stat
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.speech import say
 
 LARGEST_BYTES = 16 * 1024**3
 """Unpacked size above which an archive is refused."""
+LONGEST_LINK_BYTES = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _CHUNK = 256 * 1024
 
@@ -43,78 +51,99 @@ def write_zip(output: Path, root: Path, names: Iterable[str]) -> None:
 
 
 def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES) -> int:
-    """Put an archive's files below the root; how many. Links come last, so that no file is written through one."""
-    root = root.resolve()
+    """Put an archive's files below the root; how many."""
     left = largest_bytes
     links: list[zipfile.ZipInfo] = []
+    skipped: list[str] = []
     count = 0
     try:
         with zipfile.ZipFile(source) as archive:
             for entry in archive.infolist():
-                target = _target(root, entry.filename)
-                mode = entry.external_attr >> 16
+                parts = _parts(entry.filename)
+                if any(part.lower() == ".git" for part in parts):
+                    skipped.append(entry.filename)
+                    continue
+                count += 1
                 if entry.is_dir():
-                    target.mkdir(parents=True, exist_ok=True)
-                elif stat.S_ISLNK(mode):
+                    with _opened(root, parts):
+                        pass
+                elif stat.S_ISLNK(entry.external_attr >> 16):
                     links.append(entry)
                 else:
-                    left = _unpack_file(archive, entry, target, mode, left)
-                count += 1
-            made = [_unpack_link(archive, entry, root) for entry in links]
-            # Links may lead through each other, so where they end is known only when all are there.
-            for link in made:
-                if not link.resolve().is_relative_to(root):
-                    link.unlink()
-                    raise StepError(
-                        f"the archive holds the link {link.name!r}, which leads out of the working directory"
-                    )
+                    left = _unpack_file(archive, entry, root, parts, left)
+            for entry in links:
+                _unpack_link(archive, entry, root, _parts(entry.filename))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise StepError(f"the archive is damaged or of an unknown kind: {error}") from None
+    if skipped:
+        say(
+            f"WARNING: the archive holds {len(skipped)} entries of git repositories, like {skipped[0]!r}; "
+            "they are left out"
+        )
     return count
 
 
-def _target(root: Path, name: str) -> Path:
-    """Where an entry goes; its folder exists and is inside the root."""
+def _parts(name: str) -> tuple[str, ...]:
+    """The way to an entry, which leads nowhere but down."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(
             f"the archive holds {name!r}, which leads out of the working directory; nothing more is unpacked"
         )
-    target = root.joinpath(*pure.parts)
-    if not target.parent.resolve().is_relative_to(root):
-        raise StepError(f"the archive holds {name!r}, which leads out of the working directory through a link")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+    return pure.parts
 
 
-def _unpack_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, mode: int, left: int) -> int:
-    _clear(target)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-    with archive.open(entry) as packed, open(os.open(target, flags, 0o666), "wb") as file:
+@contextmanager
+def _opened(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
+    """A descriptor of a folder below the root, made where it is missing."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=folder)
+            try:
+                inner = os.open(part, _FOLDER, dir_fd=folder)
+            except NotADirectoryError:
+                raise StepError(
+                    f"the archive holds the folder {'/'.join(parts)!r}, but {part!r} is a link or a file in the "
+                    "working directory; nothing more is unpacked"
+                ) from None
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _unpack_file(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...], left: int
+) -> int:
+    with _opened(root, parts[:-1]) as folder:
+        _clear(folder, parts[-1])
+        descriptor = os.open(parts[-1], _NEW_FILE, 0o666, dir_fd=folder)
+    with open(descriptor, "wb") as file, archive.open(entry) as packed:
         while chunk := packed.read(_CHUNK):
             left -= len(chunk)
             if left < 0:
                 raise StepError("the archive is larger than allowed when unpacked; nothing more is unpacked")
             file.write(chunk)
-    if permissions := stat.S_IMODE(mode) & 0o777:
-        target.chmod(permissions)
+        if permissions := stat.S_IMODE(entry.external_attr >> 16) & 0o777:
+            os.fchmod(descriptor, permissions)
     return left
 
 
-def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path) -> Path:
-    if entry.file_size > 4096:
+def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...]) -> None:
+    where = archive.read(entry) if entry.file_size < LONGEST_LINK_BYTES else b""
+    if not where or b"\0" in where:
         raise StepError(f"the archive holds the link {entry.filename!r} with an impossible target")
-    link = _target(root, entry.filename)
-    where = os.fsdecode(archive.read(entry))
-    if os.path.isabs(where) or not Path(os.path.normpath(link.parent.resolve() / where)).is_relative_to(root):
-        raise StepError(f"the archive holds the link {entry.filename!r} to {where!r}, outside the working directory")
-    _clear(link)
-    link.symlink_to(where)
-    return link
+    with _opened(root, parts[:-1]) as folder:
+        _clear(folder, parts[-1])
+        os.symlink(where, os.fsencode(parts[-1]), dir_fd=folder)
 
 
-def _clear(target: Path) -> None:
+def _clear(folder: int, name: str) -> None:
     """Make room for an entry; what stands there may be a link and must not be written through."""
-    if target.is_dir() and not target.is_symlink():
-        raise StepError(f"the archive holds a file {target.name!r} where the working directory has a folder")
-    target.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise StepError(f"the archive holds a file {name!r} where the working directory has a folder")
+        os.unlink(name, dir_fd=folder)

@@ -9,7 +9,7 @@ import pytest
 from remuda.stdsteps.archive import unpack_zip, write_zip
 from remuda.stdsteps.errors import StepError
 
-LINK, FILE = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644
+LINK, FILE, FOLDER = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755
 
 
 def an_archive(path: Path, *entries: tuple[str, bytes, int]) -> Path:
@@ -51,13 +51,20 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         [("/etc/out", b"x", FILE)],
         [("a/../../out", b"x", FILE)],
         [("a\\..\\out", b"x", FILE)],
-        [("link", b"/etc", LINK)],
-        [("link", b"../..", LINK)],
         [("existing/out", b"x", FILE)],
-        [("e", b"d/sub/..", LINK), ("d/sub", b"..", LINK)],
-        [("loop", b"loop", LINK)],
+        [("existing/deep/out", b"x", FILE)],
+        [("existing/out/", b"", FOLDER)],
+        [("existing/", b"", FOLDER)],
+        [("existing/out", b"x", LINK)],
+        [("inner/out", b"x", FILE)],
         [("folder", b"x", FILE)],
+        [("folder", b"x", LINK)],
         [("link", b"x" * 5000, LINK)],
+        [("link", b"", LINK)],
+        [("link", b"x\0y", LINK)],
+        [("link", b"../outside", LINK), ("link/out", b"x", LINK)],
+        [("link", b"../outside", LINK), ("link/out", b"x", FILE)],
+        [("link", b"../outside", LINK), ("link/", b"", FOLDER)],
     ],
 )
 def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, int]]) -> None:
@@ -65,12 +72,40 @@ def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, byte
     (root / "folder").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (root / "existing").symlink_to(tmp_path / "outside")
+    (root / "inner").symlink_to("folder")
     with pytest.raises(StepError):
         unpack_zip(an_archive(tmp_path / "zip", *entries), root)
     assert not list((tmp_path / "outside").iterdir())
+    assert not list((root / "folder").iterdir())
     assert not (tmp_path / "out").exists()
-    for path in root.rglob("*"):
-        assert path.name == "existing" or path.is_symlink() or path.resolve().is_relative_to(root)
+
+
+def test_links_are_unpacked_as_they_are(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "venv/bin").mkdir(parents=True)
+    (source / "venv/lib").mkdir()
+    target.mkdir()
+    links = {"bin/python": "/usr/bin/python3", "lib64": "lib", "up": "../../..", "loop": "loop", "gone": "nothing"}
+    for name, where in links.items():
+        (source / "venv" / name).symlink_to(where)
+    names = ["venv", "venv/bin", "venv/lib", *(f"venv/{name}" for name in links)]
+    for _ in range(2):  # over what is there already, too
+        write_zip(tmp_path / "zip", source, names)
+        assert unpack_zip(tmp_path / "zip", target) == len(names)
+        assert {name: os.readlink(target / "venv" / name) for name in links} == links
+
+
+@pytest.mark.parametrize("name", [".git/config", "sub/.GIT/hooks/post-checkout", ".git", "a/.Git/"])
+def test_repositories_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    mode = FOLDER if name.endswith("/") else FILE
+    link = ("x/.git", b"/etc", LINK)
+    archive = an_archive(tmp_path / "zip", (name, b"x", mode), link, (".gitignore", b"x", FILE))
+    assert unpack_zip(archive, root) == 1
+    assert [path.name for path in root.rglob("*")] == [".gitignore"]
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"WARNING: the archive holds 2 entries of git repositories, like {name!r}; they are left out"]
 
 
 def test_a_link_in_the_way_is_replaced_not_followed(tmp_path: Path) -> None:
