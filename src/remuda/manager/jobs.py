@@ -292,6 +292,11 @@ class ManagedJob:
             await self._wake.wait()
             alarm.cancel()
 
+    def give_up(self, cause: str) -> None:
+        """It cannot go on here; the server is told, and the agent if it can be reached."""
+        self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause)
+        self._wake.set()
+
     def _fail(self, reason: FailureReason, cause: str) -> None:
         self._log.warning("the job cannot run", cause=cause)
         self.life.fail(reason, cause, self._around.clock.monotonic())

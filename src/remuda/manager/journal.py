@@ -77,6 +77,9 @@ class Journal:
                 "Without it running jobs cannot be found again; move it away to start anew."
             ) from error
         self._writer = Writer(self._connection, path.name)
+        self._path = path
+        self._identity = _identity(path)
+        self._is_lost = False
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
         """Everything in the journal, oldest first."""
@@ -89,6 +92,14 @@ class Journal:
                 "jobs that are only in there are lost."
             ) from error
 
+    def is_there(self) -> bool:
+        """Whether the file that is written is still the one that a new process would find."""
+        return _identity(self._path) == self._identity
+
+    def give_up(self) -> None:
+        """Nobody will find the file again: from now on nothing is written."""
+        self._is_lost = True
+
     async def add(self, row: JobRow) -> None:
         """A job came in."""
         values = (*asdict(row).values(), *_record_values(Record()))
@@ -99,6 +110,8 @@ class Journal:
 
     async def save(self, key: str, record: Record) -> None:
         """A job went on."""
+        if self._is_lost:
+            return
         statement = (
             "update jobs set phase = ?, log_offset = ?, log_crc = ?, result_seq = ?, cancel_told = ?, outcome = ? "
             "where key = ?"
@@ -108,6 +121,8 @@ class Journal:
 
     async def remove(self, key: str) -> None:
         """A job is over."""
+        if self._is_lost:
+            return
         await self._writer.run(lambda db: db.execute("delete from jobs where key = ?", (key,)))
 
     def close(self) -> None:
@@ -130,6 +145,14 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise DataFolderError(f"{folder}: the data folder cannot be used: {error.strerror}") from None
         yield
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _open(path: Path) -> sqlite3.Connection:

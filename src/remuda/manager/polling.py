@@ -13,6 +13,7 @@ from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.pace import Pace
 from remuda.manager.core.slots import Slot, Slots
+from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.manager.link import AgentLink
 from remuda.manager.ports import Environment
 from remuda.model.job import FailureReason
@@ -109,7 +110,11 @@ class Asker:
         """One request; the seconds to wait before the next one."""
         is_taken = False
         try:
-            usage = await self._asking.environment.usage()
+            try:
+                usage = await self._asking.environment.usage()
+            except EnvironmentTemporaryError as error:
+                self._log.error("no job is asked for", cause=str(error))
+                return _DISK_SECONDS
             if usage.disk_free_bytes < LEAST_DISK_BYTES:
                 self._log.error("no job is asked for: the disk is full", free_bytes=usage.disk_free_bytes)
                 return _DISK_SECONDS

@@ -1,7 +1,8 @@
 """The manager as a whole: opens its data folder, finds its jobs again, asks for new ones, and stops in two ways.
 
 Stop: at once; running jobs stay with the agent and in the journal, and the next start goes on with them. Drain: no new
-jobs, wait for the running ones up to the drain time, then stop. This module only puts parts together and supervises
+jobs, wait for the running ones up to the drain time, then stop. A manager whose journal is gone could promise nothing:
+it fails its jobs and ends. This module only puts parts together and supervises
 them; a part that fails unexpectedly is logged and started again, because one job must not take the others with it.
 """
 
@@ -25,7 +26,7 @@ from remuda.manager.config import ManagerConfig, RunnerConfig, load
 from remuda.manager.core.life import Limits
 from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot, Slots
-from remuda.manager.errors import ConfigError
+from remuda.manager.errors import ConfigError, DataFolderError
 from remuda.manager.features import runner_info
 from remuda.manager.jobs import ManagedJob, Surroundings, job_key
 from remuda.manager.journal import JobRow, Journal, locked
@@ -39,6 +40,10 @@ from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import VERSION
 from remuda.wire.runner_client import JobOffer, RunnerClient, new_session, tls_context
 
+LOOK_SECONDS = 1.0
+"""How often is looked whether the data folder is still there."""
+GIVE_UP_SECONDS = 20.0
+"""How long a manager that lost its data folder tries to tell the servers about its jobs."""
 _AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 
@@ -129,6 +134,7 @@ class Manager:
         self._jobs: dict[str, ManagedJob] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
+        self._is_lost = False
         self._log = logger("manager")
         self.metrics = ManagerMetrics(self._samples)
         self.metrics.configured(config, own_id)
@@ -160,6 +166,11 @@ class Manager:
             finally:
                 for task in [*askers, *self._job_tasks, *tasks]:
                     task.cancel()
+        if self._is_lost:
+            raise DataFolderError(
+                "the data folder is gone from under the manager, and with it the journal of its jobs; find out what "
+                "removed it, and start it again"
+            )
 
     async def _until_over(
         self, stop: asyncio.Event, drain: asyncio.Event, askers: Iterable[asyncio.Task[None]]
@@ -167,19 +178,38 @@ class Manager:
         async with asyncio.TaskGroup() as waiting:
             stopped = waiting.create_task(stop.wait(), name="stop")
             draining = waiting.create_task(drain.wait(), name="drain")
-            await asyncio.wait({stopped, draining}, return_when=asyncio.FIRST_COMPLETED)
-            if not stopped.done():
+            lost = waiting.create_task(self._look_at_journal(), name="look at the journal")
+            await asyncio.wait({stopped, draining, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopped.done() and not lost.done():
                 self._log.info("no more jobs are asked for", running=len(self._jobs))
                 for task in askers:
                     task.cancel()
                 limit = waiting.create_task(self._clock.sleep(self._config.drain_seconds), name="drain limit")
-                while self._job_tasks and not stopped.done() and not limit.done():
-                    await asyncio.wait({stopped, limit, *self._job_tasks}, return_when=asyncio.FIRST_COMPLETED)
+                while self._job_tasks and not any(end.done() for end in (stopped, limit, lost)):
+                    await asyncio.wait({stopped, limit, lost, *self._job_tasks}, return_when=asyncio.FIRST_COMPLETED)
                 limit.cancel()
-            if self._jobs:
+            if lost.done():
+                await self._give_up(askers)
+            elif self._jobs:
                 self._log.info("jobs are left to the agent; a new start goes on with them", jobs=len(self._jobs))
-            stopped.cancel()
-            draining.cancel()
+            for waiter in (stopped, draining, lost):
+                waiter.cancel()
+
+    async def _look_at_journal(self) -> None:
+        """Return when it is gone."""
+        while self._around.journal.is_there():
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _give_up(self, askers: Iterable[asyncio.Task[None]]) -> None:
+        """No process will find these jobs again, so they end here, and their users learn why."""
+        self._is_lost = True
+        for task in askers:
+            task.cancel()
+        self._around.journal.give_up()
+        for job in list(self._jobs.values()):
+            job.give_up("the manager's data folder is gone")
+        if self._job_tasks:
+            await asyncio.wait(set(self._job_tasks), timeout=GIVE_UP_SECONDS)
 
     async def _find_jobs(self) -> None:
         """Go on with the jobs of an earlier process."""
@@ -208,7 +238,7 @@ class Manager:
         payload = offer.payload
         assert payload is not None
         key = job_key(payload.id, payload.token)
-        if key in self._jobs:
+        if key in self._jobs or not self._around.journal.is_there():
             return False
         client = next(client for known, client in self._runners if known is runner)
         row = JobRow(

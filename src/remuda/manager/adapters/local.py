@@ -69,7 +69,10 @@ class LocalEnvironment:
         return self._agent.is_dir()
 
     async def usage(self) -> Usage:
-        return Usage(disk_free_bytes=shutil.disk_usage(self._data).free)
+        try:
+            return Usage(disk_free_bytes=shutil.disk_usage(self._data).free)
+        except OSError as error:
+            raise EnvironmentTemporaryError(f"the disk of {self._data} cannot be looked at: {error.strerror}") from None
 
     async def clean_up(self, place: JobPlace) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
