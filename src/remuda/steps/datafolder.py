@@ -6,6 +6,8 @@ agent.sock   the socket, unless its path would be too long for one
 socket       the path of the socket; clients read it here
 agent.log    what the agent has to say after its start; stderr may be a pipe that nobody reads any more
 jobs/        see `journal`
+
+A folder with other things in it, somebody else's or everybody's is refused and left as it was.
 """
 
 import logging
@@ -26,6 +28,8 @@ LONGEST_SOCKET_PATH = 100
 """A kernel takes 107 bytes; some clients put a suffix behind it."""
 LARGEST_LOG_BYTES = 1024 * 1024
 _TEMPORARY = "remuda-agent-"
+_BEFORE_FORMAT = ("agent.", "lost+found")
+"""How names begin that may stand in a folder without a format: what a start left that died early, a new disk."""
 
 
 @contextmanager
@@ -86,6 +90,14 @@ def _make_private(data: Path) -> None:
     status = data.stat()
     if status.st_uid != os.getuid() or status.st_mode & stat.S_ISVTX:
         raise AgentError(f"{data} belongs to somebody else or to everybody; give a folder of your own with --data")
+    if not (data / "format").exists():
+        names = sorted(path.name for path in data.iterdir())
+        foreign = [name for name in names if not name.startswith((".", *_BEFORE_FORMAT))]
+        if foreign:
+            raise AgentError(
+                f"the folder {data} is not an agent's (it has {', '.join(foreign[:3])}); "
+                "give an empty or a new one with --data"
+            )
     data.chmod(0o700)
 
 

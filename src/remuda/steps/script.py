@@ -16,6 +16,9 @@ from remuda.lib.files import write_whole
 from remuda.steps.definition import Step
 from remuda.steps.files import StepFiles
 
+# Bash puts the path of a script file before its errors, and the agent's folder means nothing to a reader. Text that is
+# evaluated is called by the name given here instead; lines count the same, and no process is started for it.
+_NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
@@ -23,9 +26,12 @@ def prepare(files: StepFiles, step: Step, *, path: str, shell_variables: Mapping
     """Write what the step's program reads, and say how to start it."""
     if step.builtin == "script":
         shell = shutil.which("bash", path=path) or "/bin/sh"
-        text = script_text(step.inputs["script"], bash=shell.endswith("bash"), variables=shell_variables)
+        is_bash = shell.endswith("bash")
+        text = script_text(step.inputs["script"], bash=is_bash, variables=shell_variables)
         write_whole(files.script, text.encode("utf-8", "surrogateescape"))
-        return [shell, str(files.script)]
+        # Reading stops at a NUL, which a script file may hold.
+        named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
+        return [shell, *named, str(files.script)]
     write_whole(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
     return [sys.executable, "-I", *_own_program(), step.builtin]
 

@@ -50,6 +50,15 @@ async def test_script_stops_at_first_failing_command(agent: AgentProcess, a_job:
     assert seen.results[-1]["fault"] == "user"
 
 
+async def test_errors_of_the_shell_name_no_folder_of_the_agent(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script=["no_such_command || true", 'echo "$# ${_remuda_script-unset}"', "if"]))
+    lines = [line for line in seen.lines if not line.startswith(b"\x1b")]
+    assert lines[:2] == [b"script: line 3: no_such_command: command not found", b"0 unset"]
+    assert lines[2].startswith(b"script: eval: line ")
+    assert seen.check().exit_code == 2
+    assert str(agent.data).encode() not in seen.log
+
+
 async def test_plain_text_stops_too_and_closing_braces_are_text(agent: AgentProcess, a_job: Build) -> None:
     text = """echo '{"a":{"b":1}} ${{ x }}'\nexit 7\necho no"""
     seen = await run_job(agent, a_job(steps=steps_text({"name": "plain", "script": text}, extended=False)))

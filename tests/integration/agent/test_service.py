@@ -316,17 +316,24 @@ async def ended_within(agent: AgentProcess, seconds: float) -> bool:
     return True
 
 
-async def test_newer_or_foreign_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"), [("format", b"has format 2, this agent knows 1"), ("thesis.tex", b"is not an agent's (it has")]
+)
+async def test_newer_or_foreign_folder_is_refused(tmp_path: Path, name: str, text: bytes) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    (data / "format").write_text("2\n")
+    data.chmod(0o755)
+    (data / name).write_text("2\n")
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, "serve", "--data", str(data), stderr=asyncio.subprocess.PIPE
     )
     _, said = await process.communicate()
     assert process.returncode == 1
-    assert b"has format 2, this agent knows 1" in said
+    assert text in said
     assert b"Traceback" not in said
+    if name != "format":
+        assert [path.name for path in data.iterdir()] == [name]
+        assert stat.S_IMODE(data.stat().st_mode) == 0o755
 
 
 async def test_limit_of_descriptors_is_raised_for_the_agent(agent: AgentProcess) -> None:
