@@ -18,7 +18,7 @@ from remuda.lib.files import write_whole
 from remuda.manager.config import parse
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.features import runner_info
-from remuda.manager.system_id import system_id
+from remuda.manager.system_id import find_system_id, keep_system_id
 from remuda.wire.runner_api import RegisterRunner, RunnerCredentials
 from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, new_session, tls_context
 
@@ -50,7 +50,9 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
     try:
         folder = config_path.parent
         folder.mkdir(parents=True, exist_ok=True)
-        credentials = await _ask(wanted, name, system_id(folder), clock)
+        own_id = find_system_id(folder)
+        credentials = await _ask(wanted, name, own_id, clock)
+        keep_system_id(folder, own_id)  # not before: a registration that fails leaves nothing
         entry = _entry(wanted, name, token=credentials.token or wanted.token)
         entry["id"] = credentials.id
         entry["token_obtained_at"] = rfc3339(clock.now())

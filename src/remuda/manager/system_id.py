@@ -18,16 +18,27 @@ _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 
 def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
-    """The id of the manager with this data folder; one that gitlab-runner left beside the configuration is kept."""
+    """The id of the manager with this data folder, which is kept there."""
+    known = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
+    keep_system_id(data, known)
+    return known
+
+
+def find_system_id(
+    data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
+) -> str:
+    """The same without keeping it; one that gitlab-runner left beside the configuration counts."""
     for folder in (data, beside_config):
         known = _read(folder / FILE_NAME) if folder is not None else ""
         if _FORM.fullmatch(known):
-            break
-    else:
-        known = _derive(machine_ids)
+            return known
+    return _derive(machine_ids)
+
+
+def keep_system_id(data: Path, known: str) -> None:
+    """Let later starts find it."""
     if _read(data / FILE_NAME) != known:
         write_whole(data / FILE_NAME, known.encode())
-    return known
 
 
 def _read(path: Path) -> str:

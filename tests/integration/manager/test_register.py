@@ -84,3 +84,9 @@ async def test_the_same_runner_twice_is_refused(tmp_path: Path, coordinator: Coo
     await register(path, wanted)
     with pytest.raises(ConfigError, match="two"):
         await register(path, wanted)
+
+
+async def test_a_failed_registration_leaves_no_file(tmp_path: Path, coordinator: Coordinator) -> None:
+    with pytest.raises(RegisterError):
+        await register(tmp_path / "config.toml", Registration(url=coordinator.url, token="glrt-unknown"))
+    assert list(tmp_path.iterdir()) == []
