@@ -49,6 +49,12 @@ _REGISTRATION_PREFIX = "GR1348941"
 _log = logger("cell")
 
 
+def new_admin_token(cell_id: int) -> str:
+    """A token for the administrator that says which cell it is of."""
+    routing = {"c": cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
+    return encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
+
+
 class CellService:
     """One cell, from start to stop."""
 
@@ -134,9 +140,7 @@ class CellService:
         """The administrator's token and the registration token: those given, else made by the first start."""
         given = self.settings.admin_token
         if given is None and not await store.user_tokens():
-            routing = {"c": self.settings.cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
-            given = encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
-            self.admin_token_generated = given
+            given = self.admin_token_generated = new_admin_token(self.settings.cell_id)
         if given is not None and await store.user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
             await store.put_user_token(token)

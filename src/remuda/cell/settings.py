@@ -4,6 +4,7 @@ Decided here: names, units, defaults and what a valid value is. Where they come 
 the command line's business.
 """
 
+import math
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -64,6 +65,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise CellError(f"public URL {self.public_url!r}: it starts with http:// or https://")
+        for field in msgspec.structs.fields(type(self)):
+            wanted = wanted_number(field.name)
+            if wanted and not is_fit(field.name, getattr(self, field.name)):
+                raise CellError(f"{field.name} {getattr(self, field.name)}: {wanted}")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 
@@ -76,6 +81,24 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """These settings once the port is known; the public address is filled in."""
         bound = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(bound, public_url=bound.url)
+
+
+_MAY_BE_NOTHING = frozenset({"poll_hold_seconds", "stop_seconds"})
+
+
+def is_fit(name: str, value: float) -> bool:
+    """Whether a number can be the value of a duration or a limit."""
+    return math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_NOTHING))
+
+
+def wanted_number(name: str) -> str | None:
+    """What a duration or a limit may be, in words; None for any other setting."""
+    field = next(field for field in msgspec.structs.fields(CellSettings) if field.name == name)
+    if not name.endswith(("_seconds", "_bytes")):
+        return None
+    kind = "a whole number" if field.type is int else "a number"
+    least = "of at least 0" if name in _MAY_BE_NOTHING else "above 0"
+    return f"{kind} {least} is wanted, for example {field.default}"
 
 
 def _url_host(host: str) -> str:

@@ -6,6 +6,7 @@ stored address: naming another cell does not hand it over.
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -52,7 +53,19 @@ def find(*, url: str | None, kept: Access | None, environment: Mapping[str, str]
             "which cell? Start one with `remuda up`, or give its address with --url or REMUDA_URL "
             "(and --data when `remuda up` had one)"
         )
+    if not _is_address(address):
+        raise BadInputError(f"{address}: is no address of a cell; it begins with http:// or https:// and names a host")
     token = environment.get("REMUDA_TOKEN") or (kept.token if kept and kept.url == address else "")
     if not token:
         raise BadInputError(f"no token for the cell at {address}; put one into REMUDA_TOKEN")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise BadInputError("REMUDA_TOKEN holds a line break, a space or another sign that no token has; copy it again")
     return Access(url=address, token=token)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

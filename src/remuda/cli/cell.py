@@ -15,6 +15,14 @@ from remuda.cli.options import Data, data_folder, listen_address
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
 
+PREFIX = "REMUDA_"
+BY_OPTION = frozenset({"REMUDA_DATA", "REMUDA_HOST", "REMUDA_PORT", "REMUDA_CELL_ID"})
+OTHER_VARIABLES = frozenset(
+    {f"{PREFIX}{name}" for name in ("URL", "TOKEN", "DEBUG", "LOG_LEVEL", "KILL_POINT", "KILL_MARK")}
+    | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS")}
+)
+"""Variables of other parts of Remuda."""
+
 
 def serve(
     *,
@@ -43,6 +51,7 @@ def serve(
         raise BadInputError(f"--database {database}: the file is always cell.sqlite in --data; give sqlite:// alone")
     host, port = listen_address(listen)
     place = data.absolute() if data else data_folder(None) / "cell"
+    print_warnings(os.environ)
     settings = settings_from(os.environ, data=place, host=host, port=port, cell_id=cell_id)
     asyncio.run(_serve(settings))
 
@@ -53,18 +62,47 @@ def settings_from(
     """A cell's settings: what is given, and REMUDA_<NAME> for the rest."""
     import msgspec
 
-    from remuda.cell.settings import CellSettings
+    from remuda.cell.settings import CellSettings, is_fit, wanted_number
 
     values: dict[str, object] = {"data": data, "host": host, "port": port, "cell_id": cell_id}
     for field in msgspec.structs.fields(CellSettings):
-        variable = f"REMUDA_{field.name.upper()}"
+        variable = f"{PREFIX}{field.name.upper()}"
         if field.name in values or not environment.get(variable):
             continue
+        wanted = wanted_number(field.name)
         try:
-            values[field.name] = msgspec.convert(environment[variable], field.type, strict=False)
+            value = msgspec.convert(environment[variable], field.type, strict=False)
         except msgspec.ValidationError as error:
-            raise BadInputError(f"{variable}={environment[variable]}: {str(error).lower()}") from None
+            raise BadInputError(f"{variable}={environment[variable]}: {wanted or str(error).lower()}") from None
+        if wanted and not is_fit(field.name, value):
+            raise BadInputError(f"{variable}={environment[variable]}: {wanted}")
+        values[field.name] = value
     return msgspec.convert(values, CellSettings)
+
+
+def warnings_about(environment: Mapping[str, str]) -> list[str]:
+    """What to say about variables that look like settings of a cell and are none."""
+    import difflib
+
+    import msgspec
+
+    from remuda.cell.settings import CellSettings
+
+    settings = {f"{PREFIX}{field.name.upper()}" for field in msgspec.structs.fields(CellSettings)} - BY_OPTION
+    said = []
+    for name in sorted(environment):
+        if name in BY_OPTION:
+            said.append(f"{name}: has no effect; use --data, --listen and --cell-id")
+        elif name.startswith(PREFIX) and name not in settings | OTHER_VARIABLES:
+            near = difflib.get_close_matches(name, sorted(settings), n=1)
+            said.append(f"{name}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+    return said
+
+
+def print_warnings(environment: Mapping[str, str]) -> None:
+    """A misspelt setting must not go unnoticed; it stops nothing, because it may be meant for another version."""
+    for warning in warnings_about(environment):
+        print(f"remuda: warning: {warning}", file=sys.stderr, flush=True)
 
 
 def print_token(token: str) -> None:

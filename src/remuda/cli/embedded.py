@@ -11,19 +11,20 @@ administrator's token.
 import asyncio
 import base64
 import os
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from remuda.cell.service import CellService
+from remuda.cell.service import CellService, new_admin_token
 from remuda.cell.settings import CellSettings
 from remuda.cli.access import Access, store, stored
 from remuda.manager.config import ManagerConfig
 from remuda.manager.service import ManagerService
 from remuda.wire.user_client import UserClient
 
+CELL_ID = 1
+"""There is only one cell in an embedded platform."""
 STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
 KEEP_ALIVE_SECONDS = 2.0
@@ -48,7 +49,7 @@ class Cell:
 def ensure_token(folder: Path, given: str | None = None) -> str:
     """The administrator's token of the platform in this folder; a new one is stored before any cell hears of it."""
     kept = stored(folder)
-    token = given or (kept.token if kept else f"glpat-{secrets.token_urlsafe(24)}")
+    token = given or (kept.token if kept else new_admin_token(CELL_ID))
     if kept is None:
         store(folder, Access(url="", token=token))
     return token

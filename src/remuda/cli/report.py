@@ -144,3 +144,8 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _where(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds >= 0.05)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError, CommandError
-from remuda.cli.options import Output
+from remuda.cli.options import Output, platform_folder, usable_folder
 from remuda.cli.snapshot import PIPELINE_FILE, REPOSITORY_VARIABLES, Snapshot, push_environment, take
 
 if TYPE_CHECKING:
@@ -123,12 +123,13 @@ def _resolve(path: Path, file: Path | None, jobs: int | None, output: str, artif
         raise BadInputError(f"{source}: cannot be read: {error.strerror}") from None
     if jobs is not None and jobs < 1:
         raise BadInputError(f"--jobs {jobs}: at least 1")
-    if artifacts is not None and artifacts.exists() and not artifacts.is_dir():
-        raise BadInputError(f"--artifacts {artifacts}: is a file; give a folder")
+    pipeline = compile_pipeline(text.decode(errors="replace"), file=str(source))
+    if artifacts is not None:
+        usable_folder(artifacts, "--artifacts")
     return _Run(
         folder=folder,
         text=text,
-        pipeline=compile_pipeline(text.decode(errors="replace"), file=str(source)),
+        pipeline=pipeline,
         jobs=jobs or max(2, len(os.sched_getaffinity(0))),
         output=output,
         artifacts=artifacts.absolute() if artifacts else None,
@@ -139,8 +140,7 @@ def _resolve(path: Path, file: Path | None, jobs: int | None, output: str, artif
 def _data_folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
     """The given folder, or one that lasts as long as the run."""
     if data is not None:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        yield data.resolve()
+        yield platform_folder(data, "--data").resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="remuda-run-"))
     try:
@@ -249,7 +249,7 @@ async def _through_pipeline(
     await _push(snapshot, project, cell.authorization)
     pipeline = await _pipeline_of(cell.client, project, snapshot)
     interrupts.hold()
-    screen.say(f"{asked.folder}: {len(asked.pipeline.jobs)} jobs, up to {asked.jobs} at once")
+    screen.say(f"{asked.folder}: {report.counted(len(asked.pipeline.jobs), 'job')}, up to {asked.jobs} at once")
     follower = Follower(cell.client, pipeline, asked.pipeline.stages, SystemClock())
     view = await follower.follow(screen, interrupts)
     tails = {job.id: tail((await cell.client.trace(job.id)).data, TAIL_LINES) for job in view.jobs if job.has_failed()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.options import Data, data_folder, listen_address
+from remuda.cli.options import Data, data_folder, listen_address, platform_folder
 
 if TYPE_CHECKING:
     from remuda.cli.embedded import Cell
@@ -47,17 +47,19 @@ def up(
     if concurrent is not None and concurrent < 1:
         raise BadInputError(f"--concurrent {concurrent}: at least 1")
     host, port = listen_address(listen)
-    asyncio.run(_up(data_folder(data), host, port, concurrent or max(2, len(os.sched_getaffinity(0)))))
+    folder = platform_folder(data_folder(data), "--data")
+    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0)))))
 
 
 async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
     from remuda.cli import local_agent
     from remuda.cli.access import Access, store, stored
-    from remuda.cli.cell import print_token, settings_from
+    from remuda.cli.cell import print_token, print_warnings, settings_from
     from remuda.cli.embedded import ensure_token, keep_off_proxies, managing, serving_cell
     from remuda.cli.signals import STOPPING, handled
     from remuda.telemetry import logs
 
+    print_warnings(os.environ)
     logs.configure(level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
     stop = asyncio.Event()
     given = os.environ.get("REMUDA_ADMIN_TOKEN")
@@ -102,8 +104,10 @@ async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerCo
 
 def welcome(url: str, folder: Path, concurrent: int) -> str:
     """Where the platform is, and what to do with it."""
+    from remuda.cli.report import counted
+
     host = url.partition("://")[2]
-    return f"""Remuda is up at {url}, {concurrent} jobs at a time, data in {folder}.
+    return f"""Remuda is up at {url}, {counted(concurrent, "job")} at a time, data in {folder}.
 
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
 

@@ -41,3 +41,16 @@ def test_a_stored_token_goes_only_to_its_own_cell() -> None:
 def test_without_a_cell_the_fix_is_named() -> None:
     with pytest.raises(BadInputError, match="remuda up"):
         find(url=None, kept=None, environment={})
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "x:80", "http://", "http://[", "127.0.0.1:8929"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(BadInputError, match="http:// or https://"):
+        find(url=url, kept=None, environment={"REMUDA_TOKEN": "token"})
+
+
+@pytest.mark.parametrize("token", ["glpat-x\n", "two words", "t\u00f6ken", "\x07"])
+def test_a_token_that_no_header_could_hold_is_refused(token: str) -> None:
+    with pytest.raises(BadInputError, match="REMUDA_TOKEN") as caught:
+        find(url="http://x", kept=None, environment={"REMUDA_TOKEN": token})
+    assert token not in str(caught.value)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.errors import CellError
-from remuda.cli.cell import serve, settings_from
+from remuda.cli.cell import serve, settings_from, warnings_about
 from remuda.cli.exits import BadInputError
 
 
@@ -38,3 +38,31 @@ def test_other_databases_are_not_supported_yet(tmp_path: Path, database: str) ->
     with pytest.raises(BadInputError, match="--database") as caught:
         serve(data=tmp_path, database=database)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("REMUDA_LEASE_SECONDS=abc", "a number above 0 is wanted, for example 60"),
+        ("REMUDA_LEASE_SECONDS=-5", "a number above 0 is wanted, for example 60"),
+        ("REMUDA_LEASE_SECONDS=nan", "a number above 0 is wanted, for example 60"),
+        ("REMUDA_BODY_LIMIT_BYTES=1.5", "a whole number above 0 is wanted, for example 1048576"),
+        ("REMUDA_BODY_LIMIT_BYTES=0", "a whole number above 0 is wanted, for example 1048576"),
+        ("REMUDA_POLL_HOLD_SECONDS=-1", "a number of at least 0 is wanted, for example 50"),
+    ],
+)
+def test_a_bad_variable_is_told_what_is_wanted(tmp_path: Path, variable: str, said: str) -> None:
+    name, _, value = variable.partition("=")
+    with pytest.raises(BadInputError) as caught:
+        settings_from({name: value}, data=tmp_path, host="h", port=1)
+    assert str(caught.value) == f"{variable}: {said}"
+
+
+def test_unknown_variables_are_named_with_the_nearest_right_name() -> None:
+    fine = ("LEASE_SECONDS", "ADMIN_TOKEN", "URL", "TOKEN", "DEBUG", "KILL_POINT", "KILL_MARK", "LOG_LEVEL")
+    assert warnings_about({f"REMUDA_{name}": "x" for name in fine} | {"HOME": "x"}) == []
+    assert warnings_about({"REMUDA_LEASE_SECOND": "5", "REMUDA_XYZZY": "1", "REMUDA_PORT": "1"}) == [
+        "REMUDA_LEASE_SECOND: there is no such setting; did you mean REMUDA_LEASE_SECONDS?",
+        "REMUDA_PORT: has no effect; use --data, --listen and --cell-id",
+        "REMUDA_XYZZY: there is no such setting",
+    ]

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.options import data_folder, listen_address
+from remuda.cli.options import data_folder, listen_address, platform_folder, usable_folder
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,24 @@ def test_the_default_data_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert data_folder(None) == tmp_path / "remuda"
     assert data_folder(Path("/srv/x")) == Path("/srv/x")
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"), [("/etc/passwd", "is a file; give a folder"), ("/proc/x", "cannot be made: No such file")]
+)
+def test_a_folder_that_cannot_be_used_is_refused(folder: str, said: str) -> None:
+    with pytest.raises(BadInputError, match=f"--data {folder}: {said}"):
+        usable_folder(Path(folder), "--data")
+
+
+def test_the_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(BadInputError, match=r"--data .*photos"):
+        platform_folder(tmp_path, "--data")
+    (tmp_path / "photos").rename(tmp_path / "cell")
+    assert platform_folder(tmp_path, "--data") == tmp_path
+    (tmp_path / "client.json").touch()
+    (tmp_path / "mine").touch()
+    assert platform_folder(tmp_path, "--data") == tmp_path
+    assert platform_folder(tmp_path / "new" / "er", "--data").is_dir()

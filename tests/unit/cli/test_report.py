@@ -95,3 +95,7 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
             ],
         }
     ]
+
+
+def test_one_job_is_one_job() -> None:
+    assert [report.counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]

@@ -37,3 +37,9 @@ def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> Non
     (folder / "cache").chmod(0o500)
     remove_tree(folder)
     assert not folder.exists()
+
+
+def test_a_folder_for_artifacts_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
+    with pytest.raises(BadInputError, match="--artifacts /proc/x: cannot be made"):
+        _resolve(tmp_path, None, None, "text", Path("/proc/x"))
