@@ -1,6 +1,6 @@
 """The configuration: gitlab-runner's `config.toml`, read once into frozen values before anything runs.
 
-Decides which keys count, what is wrong with a file (always with file and key), and what is only worth a warning:
+Decides which keys count, what is wrong with a file (with file, line and key), and what is only worth a warning:
 unknown keys with the nearest right name, known but unsupported ones with the effect. Nothing is opened or called here
 except the file itself. `register.py` writes the file; `service.py` uses the values.
 """
@@ -25,6 +25,7 @@ from remuda.manager.config_keys import (
     OTHER_EXECUTORS,
     REFUSED_GLOBAL,
 )
+from remuda.manager.config_lines import with_line
 from remuda.manager.errors import ConfigError
 
 DEFAULT_CHECK_INTERVAL_SECONDS = 3
@@ -131,6 +132,17 @@ def parse(text: str, *, file: str, environment: Mapping[str, str]) -> Loaded:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         raise ConfigError(f"{file}{f':{line[1]}' if line else ''}: not valid TOML: {error}") from None
+    try:
+        loaded = _checked(document, file, environment)
+    except ConfigError as error:
+        raise ConfigError(with_line(str(error), file=file, text=text)) from None
+    return Loaded(
+        config=loaded.config,
+        warnings=tuple(with_line(warning, file=file, text=text) for warning in loaded.warnings),
+    )
+
+
+def _checked(document: Mapping[str, Any], file: str, environment: Mapping[str, str]) -> Loaded:
     warnings = _review(document, file)
     try:
         config = msgspec.convert(document, ManagerConfig)

@@ -78,19 +78,43 @@ def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) ->
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("\n" + RUNNER.replace('token = "glrt-abc"', ""), "config.toml:2: runners[0].token: is missing"),
+        (
+            RUNNER + "\n" + RUNNER.replace('url = "https://gitlab.example.com/"', ""),
+            "config.toml:7: runners[1].url: is",
+        ),
+        (RUNNER + "# limit = 1\nlimit = 'x'\n", "config.toml:7: runners[0].limit: expected int"),
+        ('# four\nconcurrent = "four"\n' + RUNNER, "config.toml:2: concurrent: expected int"),
+        ("concurrent = 1\n" + RUNNER.replace("shell", "docker"), "config.toml:6: runners[0].executor: 'docker'"),
+        (RUNNER + "[runners.labels]\nlimit = 1\n", "config.toml:6: runners[0].labels"),
+        (RUNNER + RUNNER, "config.toml: the same url"),
+        ("runners = [{token = 'x'}]\n", "config.toml: runners[0].url: is missing"),
+        ("runners = 'x'\n", "config.toml:1: runners: expected array"),
+        ("concurrent = 1\n", "config.toml: there is no [[runners]]"),
+    ],
+)
+def test_a_mistake_has_its_line(text: str, begins: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert str(caught.value).startswith(begins), str(caught.value)
+
+
 def test_a_misspelt_key_is_warned_with_the_nearest_name() -> None:
     loaded = read("concurent = 3\n" + RUNNER + 'buidls_dir = "x"\nsomething_else = 1\n')
     assert loaded.warnings == (
-        "config.toml: concurent is unknown and ignored; did you mean concurrent?",
-        "config.toml: runners[0].buidls_dir is unknown and ignored; did you mean builds_dir?",
-        "config.toml: runners[0].something_else is unknown and ignored",
+        "config.toml:1: concurent is unknown and ignored; did you mean concurrent?",
+        "config.toml:7: runners[0].buidls_dir is unknown and ignored; did you mean builds_dir?",
+        "config.toml:8: runners[0].something_else is unknown and ignored",
     )
 
 
 def test_a_known_but_unsupported_key_is_warned_with_its_effect() -> None:
     loaded = read('sentry_dsn = "x"\n' + RUNNER + 'unhealthy_interval = "60m"\n[runners.cache]\nType = "s3"\n')
     assert len(loaded.warnings) == 3
-    assert "config.toml: runners[0].cache is not supported: cache: is not supported yet" in loaded.warnings[2]
+    assert "config.toml:8: runners[0].cache is not supported: cache: is not supported yet" in loaded.warnings[2]
 
 
 def test_every_ignored_key_is_documented() -> None:
