@@ -159,10 +159,11 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Joined(how="all", parts=tuple(parts))
 
     def _single(self) -> Expression:
+        opened = self._start()
         if self._took("("):
             self._depth += 1
             if self._depth > MAX_NESTING:
-                raise ExpressionError(f"parentheses are nested deeper than {MAX_NESTING} levels", self._at)
+                raise ExpressionError(f"parentheses are nested deeper than {MAX_NESTING} levels", opened)
             inner = self.any_of()
             if not self._took(")"):
                 raise ExpressionError(f"expected ) before {self._shown()}", self._start())

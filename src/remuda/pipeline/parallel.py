@@ -70,9 +70,9 @@ def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
         report.add(node, path, f"makes {count} jobs, and at most {MAX_PARALLEL} are allowed", "use fewer values")
         return None
     matrix = tuple(dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values()))
+    if not node.items:
+        report.add(node, path, "must not be empty", "give it a map of variables")
     if not matrix:
-        if not report:
-            report.add(node, path, "must not be empty", "give it a map of variables")
         return None
     return Parallel(count=count, matrix=matrix)
 

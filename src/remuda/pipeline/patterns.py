@@ -17,7 +17,7 @@ from remuda.pipeline.regex_syntax import Choice, Edge, Fits, One, PatternError, 
 
 __all__ = ["Pattern", "PatternError", "Patterns", "TooCostlyError", "compile_pattern"]
 
-MAX_PROGRAM = 5000
+MAX_PROGRAM = 2500
 MAX_STEPS = 1_500_000
 
 _LITERAL = re.compile(r"/(.*)/([imsU]*)", re.DOTALL)
@@ -104,7 +104,8 @@ class Patterns:
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
-            self._spend(len(pattern.ops))
+            # To make an operation takes about three times as long as to pass one.
+            self._spend(3 * len(pattern.ops))
             self._compiled[key] = pattern
         return self._compiled[key]
 
@@ -135,7 +136,7 @@ class _Program:
     def emit(self, tree: Tree) -> None:
         self._work += 1
         # Counted apart from operations: an empty group repeated a thousand times a thousand times adds none.
-        if self._work > 4 * MAX_PROGRAM or len(self.ops) > MAX_PROGRAM:
+        if self._work > 2 * MAX_PROGRAM or len(self.ops) > MAX_PROGRAM:
             raise PatternError("the repetitions in it make it too large", 0)
         match tree:
             case One():
