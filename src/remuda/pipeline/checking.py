@@ -53,6 +53,8 @@ class Budget:
             for wanted in needs.inside or ():
                 target = names.get(wanted.need.job)
                 times = target.parts if target else 1
+                if wanted.parallel is not None:
+                    times *= wanted.parallel.count
                 self._spend(draft, (len(wanted.need.job) + _OVERHEAD) * times * draft.parts)
 
     def _spend(self, draft: Draft, characters: int) -> None:

@@ -68,7 +68,7 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     workflow = read_workflow(report, judge, keywords["workflow"].value) if "workflow" in keywords else Workflow()
     outcome = judge_workflow(report, judge, workflow, variables)
     around = Surroundings(
-        default=_default(report, keywords, facts),
+        default=_default(report, judge, keywords),
         stages={stage: index for index, stage in enumerate(stages)},
         variables=outcome.variables,
     )
@@ -161,7 +161,7 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
     return (_FIRST_STAGE, *inner, _LAST_STAGE)
 
 
-def _default(report: Report, keywords: Mapping[str, Entry], facts: Facts) -> Shared:
+def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
     """The `default` section, and the keys that older files have at the top level instead."""
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
@@ -169,7 +169,7 @@ def _default(report: Report, keywords: Mapping[str, Entry], facts: Facts) -> Sha
     for name in outside.keys() & section.keys():
         message = f'"{name}" stands both here and in "default" (line {section[name].key.line})'
         report.add(outside[name].key, name, message, 'keep the one in "default"')
-    return read_shared(report, section, "default", facts).over(read_shared(report, outside, "", facts))
+    return read_shared(report, section, "default", judge).over(read_shared(report, outside, "", judge))
 
 
 def _check_any(report: Report, drafts: Sequence[Draft]) -> None:

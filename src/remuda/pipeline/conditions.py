@@ -30,6 +30,7 @@ MAX_PATTERNS = 50
 # As in GitLab: beyond this many comparisons `exists` is true without a look.
 MAX_EXISTS_CHECKS = 50_000
 MAX_CHECKS = 1_000_000
+MAX_JUDGED = 200_000
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +60,17 @@ class Judge:
         self._predefined = facts.pipeline_variables()
         self._expressions: dict[str, Expression] = {}
         self._found: dict[tuple[tuple[str, ...], str | None], bool] = {}
+        self._contents: dict[tuple[str, ...], list[str]] = {}
         self._checks = 0
+        self._judged = 0
+        # The rules of one job ask one after the other with the same variables.
+        self._last: tuple[Variables, dict[str, str]] | None = None
 
     def known(self, own: Variables) -> dict[str, str]:
         """Every variable that is known now: predefined ones, the file's over them, the project's over both."""
-        return {**self._predefined, **own.values, **self.facts.variables}
+        if self._last is None or self._last[0] is not own:
+            self._last = own, {**self._predefined, **own.values, **self.facts.variables}
+        return self._last[1]
 
     def expansion(self, own: Variables, *, keep_unknown: bool = False) -> Expansion:
         """Expands texts with all that is known."""
@@ -108,6 +115,10 @@ class Judge:
 
     def applies(self, clauses: Clauses, own: Variables) -> bool:
         """Whether all clauses of a rule hold."""
+        self._judged += 1
+        if self._judged > MAX_JUDGED:
+            message = f"rules are judged more than {MAX_JUDGED} times"
+            self._report.stop(clauses.at, "", message, "use fewer rules in parallel jobs")
         if clauses.condition is not None and not self.holds(clauses.condition, self.known(own), clauses.at):
             return False
         if clauses.changes is not None and not self._changed(clauses.changes, own):
@@ -138,6 +149,25 @@ class Judge:
             self._found[paths, None] = not known or self._any(paths, (files or {}).keys(), at)
         return self._found[paths, None]
 
+    def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
+        """The ids of the contents of all files that fit, in the order of their paths."""
+        if patterns not in self._contents:
+            files = self.facts.files or {}
+            globs = [Glob(pattern) for pattern in patterns]
+            found = {glob.literal for glob in globs if glob.literal in files}
+            for glob in globs:
+                if glob.literal is None:
+                    self._check_files(len(files), at)
+                    found.update(path for path in files if glob.fits(path))
+            self._contents[patterns] = [files[path] for path in sorted(filter(None, found))]
+        return self._contents[patterns]
+
+    def _check_files(self, count: int, at: Node) -> None:
+        self._checks += count
+        if self._checks > MAX_CHECKS:
+            message = f"the rules compare more than {MAX_CHECKS} files with patterns"
+            self._report.stop(at, "", message, "use fewer patterns, or plain paths")
+
     def _any(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
         for pattern in patterns:
             glob = Glob(pattern)
@@ -145,10 +175,7 @@ class Judge:
                 if glob.literal in files:
                     return True
                 continue
-            self._checks += len(files)
-            if self._checks > MAX_CHECKS:
-                message = f"the rules compare more than {MAX_CHECKS} files with patterns"
-                self._report.stop(at, "", message, "use fewer patterns, or plain paths")
+            self._check_files(len(files), at)
             if any(glob.fits(path) for path in files):
                 return True
         return False

@@ -76,7 +76,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -
     default, inherited = around.default, around.variables
     if at := given.get("inherit"):
         default, inherited = _inherited(report, *at, default, inherited)
-    own = read_shared(report, entries, name, judge.facts)
+    own = read_shared(report, entries, name, judge)
     trigger = read_trigger(report, *at) if (at := given.get("trigger")) else None
     run = read_run(report, *at) if (at := given.get("run")) else ()
     # A job with steps has no scripts, and one that triggers runs nowhere: neither takes the default's.

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from remuda.pipeline.conditions import Judge
 from remuda.pipeline.container import read_image, read_services
 from remuda.pipeline.deploying import read_id_tokens
 from remuda.pipeline.errors import Report
-from remuda.pipeline.facts import Facts
 from remuda.pipeline.keywords import HOOKS, RETRY, RETRY_WHEN
 from remuda.pipeline.reading import (
     inside,
@@ -69,7 +69,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         return Shared(**{field: value for field, value in fields.items() if field.removesuffix("_seconds") in keys})
 
 
-def read_shared(report: Report, entries: Mapping[str, Entry], path: str, facts: Facts) -> Shared:
+def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: Judge) -> Shared:
     """The keys that both `default` and jobs have."""
     values = {name: (entry.value, inside(path, name)) for name, entry in entries.items()}
     return Shared(
@@ -81,7 +81,7 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, facts: 
         retry=_retry(report, *at) if (at := values.get("retry")) else None,
         image=read_image(report, *at) if (at := values.get("image")) else None,
         services=read_services(report, *at) if (at := values.get("services")) else None,
-        cache=read_cache(report, *at, facts) if (at := values.get("cache")) else None,
+        cache=read_cache(report, *at, judge) if (at := values.get("cache")) else None,
         hooks=_hooks(report, *at) if (at := values.get("hooks")) else None,
         interruptible=read_flag(report, *at) if (at := values.get("interruptible")) else None,
         id_tokens=read_id_tokens(report, *at) if (at := values.get("id_tokens")) else None,

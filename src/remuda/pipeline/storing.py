@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, cast
 
+from remuda.pipeline.conditions import Judge
 from remuda.pipeline.durations import parse_duration
 from remuda.pipeline.errors import Report, quoted
-from remuda.pipeline.facts import Facts
-from remuda.pipeline.globs import matching
 from remuda.pipeline.keywords import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
 from remuda.pipeline.reading import (
     inside,
@@ -39,21 +38,21 @@ _ACCESS = ("all", "developer", "maintainer", "none")
 _DEFAULT_KEY = "default"
 
 
-def read_cache(report: Report, node: Node, path: str, facts: Facts) -> tuple[dict[str, Any], ...]:
+def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
     """One cache or a list of them; an empty list is none."""
     nodes = node.items if isinstance(node, Items) else (node,)
     if len(nodes) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")
-    return tuple(cache for each in nodes if (cache := _cache(report, each, path, facts)))
+    return tuple(cache for each in nodes if (cache := _cache(report, each, path, judge)))
 
 
-def _cache(report: Report, node: Node, path: str, facts: Facts) -> dict[str, Any]:
+def _cache(report: Report, node: Node, path: str, judge: Judge) -> dict[str, Any]:
     entries = read_table(report, node, path, CACHE)
     if not entries:
         return {}
     given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
     cache: dict[str, Any] = {
-        "key": _key(report, *at, facts) if (at := given.get("key")) else _DEFAULT_KEY,
+        "key": _key(report, *at, judge) if (at := given.get("key")) else _DEFAULT_KEY,
         "untracked": (read_flag(report, *at) if (at := given.get("untracked")) else None) or False,
         "policy": _policy(report, *at) if (at := given.get("policy")) else _POLICIES[0],
         "paths": list((read_strings(report, *at) if (at := given.get("paths")) else None) or ()),
@@ -74,7 +73,7 @@ def _policy(report: Report, node: Node, path: str) -> str:
     return read_choice(report, node, path, _POLICIES) or _POLICIES[0]
 
 
-def _key(report: Report, node: Node, path: str, facts: Facts) -> str:
+def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
     if not isinstance(node, Table):
         key = node.text if isinstance(node, Scalar) and node.kind == "number" else read_text(report, node, path)
         if key is not None and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
@@ -90,9 +89,8 @@ def _key(report: Report, node: Node, path: str, facts: Facts) -> str:
     files = read_strings(report, entries["files"].value, where) or ()
     if not 0 < len(files) <= MAX_KEY_FILES:
         report.add(entries["files"].value, where, f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
-    known = facts.files or {}
-    found = sorted(path for path in matching(files, known))
-    digest = hashlib.sha1("".join(known[path] for path in found).encode()).hexdigest() if found else _DEFAULT_KEY
+    contents = "".join(judge.contents_of(files, entries["files"].value))
+    digest = hashlib.sha1(contents.encode()).hexdigest() if contents else _DEFAULT_KEY
     return f"{prefix}-{digest}" if prefix else digest
 
 

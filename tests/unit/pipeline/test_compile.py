@@ -29,6 +29,16 @@ def test_a_pipeline_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
 
 
+def test_what_the_first_release_stored_is_still_read() -> None:
+    stored = b"""{"version": 1, "name": "a", "stage": "test", "stage_index": 2, "script": ["x"], "after_script": [],
+        "variables": {"A": "b"}, "needs": [{"job": "b", "artifacts": true, "optional": false}],
+        "artifacts": {"paths": ["o"], "exclude": [], "untracked": false, "when": "always", "name": "", "expire_in": ""},
+        "allow_failure": false, "tags": [], "when": "manual", "timeout_seconds": null, "retry_max": 0,
+        "retry_when": ["always"], "dependencies": null, "line": 3}"""
+    job = msgspec.json.decode(stored, type=JobSpec)
+    assert (job.name, job.when, job.line, job.image, job.trigger) == ("a", "manual", 3, None, None)
+
+
 def test_stages_keep_their_order_between_the_outer_ones(jobs: Jobs) -> None:
     text = "stages: [.post, one, [two], one]\na: {stage: two, script: x}\nb: {stage: .pre, script: x}"
     assert compile_pipeline(text).stages == (".pre", "one", "two", ".post")
