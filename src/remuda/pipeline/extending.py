@@ -4,11 +4,14 @@ Decided here: the order (parents first, in their order, the job's own keys over 
 everywhere), how deep both may go, and the mistakes: unknown parents, circles. Called by `compile` once all files are in
 one tree.
 
-Invariants: afterwards no `Reference` is left; the tree is no deeper than `MAX_DEPTH` and, with everything shared
+Invariants: afterwards no `Reference` is left; the tree is no deeper than `MAX_HEIGHT` and, with everything shared
 counted as if it were copied, no larger than `MAX_VALUES`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +24,7 @@ from remuda.pipeline.tree import Entry, Items, Merger, Node, Opaque, Reference, 
 MAX_EXTENDS = 11
 MAX_REFERENCES = 10
 MAX_VALUES = 500_000
+MAX_HEIGHT = 2 * MAX_DEPTH
 
 
 def extend(report: Report, root: Table, merger: Merger) -> Table:
@@ -89,6 +93,14 @@ def dereference(report: Report, root: Table) -> Table:
     return _References(report, root).table()
 
 
+class Measured(NamedTuple):
+    """A node without references, and what it would come to if nothing in it were shared."""
+
+    node: Node
+    values: int = 1
+    height: int = 1
+
+
 class _References:
     """Every node is resolved once; sizes and heights are counted as if shared nodes were copied."""
 
@@ -96,70 +108,82 @@ class _References:
         self._report = report
         self._root = root
         # By id: nodes live as long as the root does, and results are kept here.
-        self._done: dict[int, tuple[Node, int]] = {}
+        self._done: dict[int, Measured] = {}
 
     def table(self) -> Table:
         size = 1
         entries: dict[str, Entry] = {}
         for name, entry in self._root.entries.items():
-            value, count = self._resolve(entry.value, 1, ())
-            size += count
-            entries[name] = entry if value is entry.value else Entry(key=entry.key, value=value)
+            found = self._resolve(entry.value, 1, ())
+            size += found.values
+            entries[name] = entry if found.node is entry.value else Entry(key=entry.key, value=found.node)
             if size > MAX_VALUES:
                 message = f"the pipeline has more than {MAX_VALUES} values with everything it takes over"
                 self._report.stop(entry.key, name, message, "use fewer references and templates")
         return msgspec.structs.replace(self._root, entries=entries)
 
-    def _resolve(self, node: Node, depth: int, trail: tuple[tuple[str, ...], ...]) -> tuple[Node, int]:
+    def _resolve(self, node: Node, depth: int, trail: tuple[tuple[str, ...], ...]) -> Measured:
         if isinstance(node, Scalar | Opaque):
-            return node, 1
+            return Measured(node)
         if id(node) in self._done:
             return self._done[id(node)]
-        if depth > 2 * MAX_DEPTH:
-            message = f"values are nested deeper than {2 * MAX_DEPTH} levels with references replaced"
-            self._report.stop(node, "!reference", message, "nest less")
-        result: tuple[Node, int]
+        # How deep the walk is and how high the result is differ where a part was resolved before.
+        if depth > MAX_HEIGHT:
+            self._too_deep(node)
+        found: Measured
         match node:
             case Reference():
                 return self._target(node, depth, trail)
             case Items():
                 parts = [self._resolve(item, depth + 1, trail) for item in node.items]
-                changed = any(part is not item for (part, _), item in zip(parts, node.items, strict=True))
-                new = msgspec.structs.replace(node, items=tuple(part for part, _ in parts)) if changed else node
-                result = new, 1 + sum(count for _, count in parts)
+                changed = any(part.node is not item for part, item in zip(parts, node.items, strict=True))
+                items = tuple(part.node for part in parts)
+                new: Node = msgspec.structs.replace(node, items=items) if changed else node
+                found = _around(new, parts)
             case Table():
                 values = {name: self._resolve(entry.value, depth + 1, trail) for name, entry in node.entries.items()}
-                if any(value is not node.entries[name].value for name, (value, _) in values.items()):
-                    entries = {n: Entry(key=node.entries[n].key, value=value) for n, (value, _) in values.items()}
-                    result = msgspec.structs.replace(node, entries=entries), 0
-                else:
-                    result = node, 0
-                result = result[0], 1 + sum(1 + count for _, count in values.values())
-        self._done[id(node)] = result
-        return result
+                new = node
+                if any(value.node is not node.entries[name].value for name, value in values.items()):
+                    entries = {n: Entry(key=node.entries[n].key, value=value.node) for n, value in values.items()}
+                    new = msgspec.structs.replace(node, entries=entries)
+                found = _around(new, list(values.values()))
+        if found.height > MAX_HEIGHT:
+            self._too_deep(node)
+        self._done[id(node)] = found
+        return found
 
-    def _target(self, node: Reference, depth: int, trail: tuple[tuple[str, ...], ...]) -> tuple[Node, int]:
-        opaque = Opaque(line=node.line, column=node.column, file=node.file)
+    def _too_deep(self, node: Node) -> None:
+        message = f"values are nested deeper than {MAX_HEIGHT} levels with references replaced"
+        self._report.stop(node, "!reference", message, "nest less")
+
+    def _target(self, node: Reference, depth: int, trail: tuple[tuple[str, ...], ...]) -> Measured:
+        opaque = Measured(Opaque(line=node.line, column=node.column, file=node.file))
         shown = f"[{', '.join(map(printable, node.path))}]"
         if node.path in trail:
             self._report.add(node, "!reference", f"{shown} refers to itself", "remove it from what it names")
-            return opaque, 1
+            return opaque
         if len(trail) >= MAX_REFERENCES:
             message = f"references name references deeper than {MAX_REFERENCES} levels"
             self._report.add(node, "!reference", message, "name the value itself")
-            return opaque, 1
+            return opaque
         inner = (*trail, node.path)
         found: Node = self._root
         for index, name in enumerate(node.path):
             if isinstance(found, Reference):
-                found = self._resolve(found, depth + 1, inner)[0]
+                found = self._resolve(found, depth + 1, inner).node
             if isinstance(found, Opaque):
-                return opaque, 1
+                return opaque
             if not isinstance(found, Table) or name not in found.entries:
                 names = found.entries if isinstance(found, Table) else ()
                 where = f" in {quoted(':'.join(node.path[:index]))}" if index else ""
                 suggestion = nearest(name, names) or "name a value of this pipeline"
                 self._report.add(node, "!reference", f"there is no {quoted(name)}{where}", suggestion)
-                return opaque, 1
+                return opaque
             found = found.entries[name].value
         return self._resolve(found, depth + 1, inner)
+
+
+def _around(node: Node, parts: Sequence[Measured]) -> Measured:
+    """The measure of a list or map with these parts."""
+    values = 1 + sum(1 + part.values for part in parts)
+    return Measured(node, values, 1 + max((part.height for part in parts), default=0))

@@ -14,6 +14,7 @@ REFERENCES = ".a0: {s: [x]}\n" + "".join(
 )
 BIG = ".big:\n" + "".join(f"  k{i}: 1\n" for i in range(1000))
 TEMPLATES = BIG + "".join(f".t{i}: {{extends: .big}}\n" for i in range(5000))
+NESTED = [f".r{i}: {{s: {'[' * 90}!reference [.r{i - 1}, s]{']' * 90}}}\n" for i in range(1, 9)]
 DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in range(60)) + "  V60: x\n"
 
 
@@ -23,6 +24,8 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
         (LAUGHS + JOB, "more than 100000 values with its aliases unfolded"),
         (REFERENCES + JOB, "more than 500000 values with everything it takes over"),
         (TEMPLATES + JOB, "laid over each other have more than 500000 values"),
+        (".r0: {s: [x]}\n" + "".join(NESTED) + JOB, "nested deeper than 200 levels"),
+        ("".join(reversed(NESTED)) + ".r0: {s: [x]}\n" + JOB, "nested deeper than 200 levels"),
         ("[" * 500_000, "nested deeper than 100 levels"),
         (f"a: {{script: x, parallel: {{matrix: [{{A: [{MANY}], B: [{MANY}]}}]}}}}", "makes 100489 jobs"),
         (
