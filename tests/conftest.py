@@ -1,11 +1,22 @@
-"""What holds for all tests: a skip that nobody expects is a failure where CI is set."""
+"""What holds for all tests: signals do what they do at a terminal, and a skip that nobody expects fails in CI."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
+
+# Whoever starts the tests with nohup or in the background of a script hands down signals that are ignored, and our
+# processes rightly leave an ignored hang-up ignored. Tests that send one mean the ordinary case.
+for number, usual in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
