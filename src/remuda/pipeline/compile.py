@@ -1,54 +1,121 @@
 """The text of a pipeline file to a `Pipeline`: the top level, and the order in which the other modules work.
 
 Decided here: what a key at the top level is (a keyword, a hidden template, a job, or a keyword misspelt), which
-stages there are, and where defaults come from. Pure: the same text gives the same value or the same
-`PipelineError`. Called by the cell for every new pipeline and by `remuda run`.
+stages there are, and where defaults come from. Pure: the same text, facts and sources give the same value or the same
+`PipelineError`. Called by the cell for every new pipeline, by `remuda run` and by lint.
 
-Later sources of text (include, components) come in as an argument beside the text, never by reading files here.
+The order: all files in one tree (`includes`), what jobs take from each other (`extending`), whether there is a pipeline
+(`workflow`), each job on its own (`job`), jobs with each other (`checking`), which of them there are (`unfolding`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from remuda.pipeline.document import Entry, Opaque, Table, read_document
+from remuda.pipeline.checking import Budget, check_jobs
+from remuda.pipeline.conditions import Judge
 from remuda.pipeline.errors import Place, Report
-from remuda.pipeline.job import Draft, Shared, read_job, read_shared
+from remuda.pipeline.extending import dereference, extend
+from remuda.pipeline.facts import Facts
+from remuda.pipeline.includes import Found, Loader, Origin
+from remuda.pipeline.job import Draft, Surroundings, read_job
 from remuda.pipeline.keywords import DEFAULT, JOB, TOP, nearest
+from remuda.pipeline.patterns import TooCostlyError
 from remuda.pipeline.reading import is_null, is_text, mistyped, read_strings, read_table, report_key, report_name
+from remuda.pipeline.shared import Shared, read_shared
+from remuda.pipeline.sources import MemorySources, Sources
 from remuda.pipeline.spec import Pipeline
-from remuda.pipeline.unfolding import Budget, unfold
-from remuda.pipeline.variables import read_variables
+from remuda.pipeline.tree import Entry, Merger, Opaque, Scalar, Table, node_of
+from remuda.pipeline.unfolding import Part, connected, judged
+from remuda.pipeline.variables import Variables, read_variables
+from remuda.pipeline.workflow import Workflow, judge_workflow, read_workflow
 
 MAX_STAGES = 500
 
 _FIRST_STAGE, _LAST_STAGE = ".pre", ".post"
+_OUTER = (_FIRST_STAGE, _LAST_STAGE)
 _DEFAULT_STAGES = ("build", "test", "deploy")
 
 
-def compile_pipeline(text: str, *, file: str = ".gitlab-ci.yml") -> Pipeline:
-    """Compile a file, or raise `PipelineError` with all its mistakes. `file` is only the name in messages."""
+def compile_pipeline(
+    text: str,
+    *,
+    file: str = ".gitlab-ci.yml",
+    facts: Facts | None = None,
+    sources: Sources | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """Compile a file, or raise `PipelineError` with all its mistakes. `file` is only the name in messages.
+
+    Without facts the rules are judged for a push to `main`; without sources there is nothing to include.
+    """
     report = Report(file)
-    root = read_document(text, report)
-    if not isinstance(root, Table):
-        mistyped(report, root, "", "a map of keywords and jobs at the top level")
-        raise report.error()
+    try:
+        return _compile(report, text, facts or Facts(), sources or MemorySources(), inputs or {})
+    except TooCostlyError:
+        report.stop(Place(), "", "the regular expressions take too long to judge", "use simpler or fewer ones")
+
+
+def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
+    judge = Judge(report, facts)
+    root = _read(report, judge, text, sources, inputs)
     keywords, found = _sort(report, root)
     stages = _stages(report, keywords.get("stages"))
-    variables = read_variables(report, keywords["variables"].value, "variables") if "variables" in keywords else {}
-    default = _default(report, keywords)
-    indexes = {stage: index for index, stage in enumerate(stages)}
+    variables = (
+        read_variables(report, keywords["variables"].value, "variables") if "variables" in keywords else Variables()
+    )
+    workflow = read_workflow(report, judge, keywords["workflow"].value) if "workflow" in keywords else Workflow()
+    outcome = judge_workflow(report, judge, workflow, variables)
+    around = Surroundings(
+        default=_default(report, judge, keywords),
+        stages={stage: index for index, stage in enumerate(stages)},
+        variables=outcome.variables,
+    )
     drafts: list[Draft] = []
     budget = Budget(report)
     for entry in found:
-        drafts.append(read_job(report, entry, default=default, stages=indexes, variables=variables))
+        drafts.append(read_job(report, judge, entry, around))
         budget.take(drafts[-1])
     _check_any(report, drafts)
-    return Pipeline(stages=stages, variables=variables, jobs=unfold(report, drafts, budget))
+    check_jobs(report, drafts, budget)
+    report.finish()
+    parts: list[Part] = []
+    skipped = outcome.skipped
+    if skipped is None:
+        parts = judged(report, judge, drafts, workflow_rules=workflow.rules is not None)
+        if all(part.spec.stage in _OUTER for part in parts):
+            left = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE}" if parts else "no job"
+            skipped, parts = f"the rules of the jobs leave {left}", []
+    return Pipeline(
+        stages=stages,
+        variables=outcome.variables.values,
+        raw_variables=tuple(sorted(outcome.variables.raw)),
+        jobs=connected(report, parts),
+        name=outcome.name,
+        cancel_on_new_commit=outcome.auto_cancel.on_new_commit or "conservative",
+        cancel_on_job_failure=outcome.auto_cancel.on_job_failure or "none",
+        skipped=skipped,
+    )
+
+
+def _read(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
+    """All files in one tree, in which jobs have what they extend and refer to."""
+    place = Place()
+    merger = Merger(report)
+    loader = Loader(report, judge, sources, merger)
+    given = {
+        name: Entry(key=Scalar(text=name, kind="text", line=1, column=1), value=node_of(value, place))
+        for name, value in inputs.items()
+    }
+    root = loader.load(Found(text=text, file="", origin=Origin()), given, at=place, path="inputs")
+    if root is None:
+        raise report.error()
+    return dereference(report, extend(report, root, merger))
 
 
 def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
-    """The top level's keywords, and its jobs; hidden templates are only there for anchors."""
+    """The top level's keywords, and its jobs; hidden templates are only there for others to take from."""
     keywords: dict[str, Entry] = {}
     jobs: list[Entry] = []
     for name, entry in root.entries.items():
@@ -57,7 +124,9 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
         elif name in TOP.works:
             if not is_null(entry.value):
                 keywords[name] = entry
-        elif name in TOP.later or _is_misspelt(entry):
+        elif name == "spec":
+            report.add(entry.key, name, '"spec" stands in a header of its own', 'put a line "---" after it')
+        elif _is_misspelt(entry):
             report_key(report, entry.key, "", TOP)
         elif not name:
             report.add(entry.key, "", "the name of a job must not be empty", "give it a name")
@@ -88,23 +157,24 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
         if len(names) > MAX_STAGES:
             report.stop(entry.value, "stages", f"has more than {MAX_STAGES} entries", "use fewer stages")
     # The outer stages keep their places wherever a file lists them, and a name listed twice counts once.
-    inner = dict.fromkeys(name for name in names or _DEFAULT_STAGES if name not in (_FIRST_STAGE, _LAST_STAGE))
+    inner = dict.fromkeys(name for name in names or _DEFAULT_STAGES if name not in _OUTER)
     return (_FIRST_STAGE, *inner, _LAST_STAGE)
 
 
-def _default(report: Report, keywords: Mapping[str, Entry]) -> Shared:
-    """The `default` section, and the scripts that older files have at the top level instead."""
-    outside = {name: entry for name, entry in keywords.items() if name in ("before_script", "after_script")}
+def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
+    """The `default` section, and the keys that older files have at the top level instead."""
+    older = ("image", "services", "cache", "before_script", "after_script")
+    outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}
     for name in outside.keys() & section.keys():
         message = f'"{name}" stands both here and in "default" (line {section[name].key.line})'
         report.add(outside[name].key, name, message, 'keep the one in "default"')
-    return read_shared(report, section, "default").over(read_shared(report, outside, ""))
+    return read_shared(report, section, "default", judge).over(read_shared(report, outside, "", judge))
 
 
 def _check_any(report: Report, drafts: Sequence[Draft]) -> None:
     if not drafts and not report:
         report.add(Place(), "", "the file has no jobs", 'write at least one job with a "script"')
-    if drafts and all(draft.spec.stage in (_FIRST_STAGE, _LAST_STAGE) for draft in drafts):
+    if drafts and all(draft.spec.stage in _OUTER for draft in drafts):
         message = f"all jobs are in {_FIRST_STAGE} or {_LAST_STAGE}: such a pipeline does not run"
         report.add(drafts[0].key, drafts[0].spec.name, message, "put a job into another stage")

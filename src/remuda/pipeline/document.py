@@ -2,7 +2,7 @@
 
 Decided here: what a plain scalar is (text, number, boolean, null, as Ruby's Psych sees it, because that is what
 GitLab reads files with), how anchors, aliases and `<<` unfold, and that a file stays within its bounds. What keys
-and values mean is not decided here. Called by `compile` only.
+and values mean is not decided here. Called for every file of a pipeline, by `includes`.
 
 The tree is built from parser events with a stack of our own, not with PyYAML's composer: that one recurses,
 puts no bound on aliases, and cannot go on after a doubled key. An alias is the anchor's node itself, so that a
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from remuda.pipeline.errors import Place, Report, printable, quoted
-from remuda.pipeline.keywords import NOT_YET
+from remuda.pipeline.tree import Entry, Items, Kind, Node, Opaque, Reference, Scalar, Table
 
 if TYPE_CHECKING:
     import yaml
@@ -30,50 +30,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 100_000
 MAX_DEPTH = 100
-
-Kind = Literal["text", "number", "true", "false", "null"]
-
-
-class Scalar(msgspec.Struct, frozen=True, kw_only=True):
-    """A single value as it was written."""
-
-    text: str
-    kind: Kind
-    line: int
-    column: int
-
-
-class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """A list."""
-
-    items: tuple[Node, ...]
-    line: int
-    column: int
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map. Keys are held by their text; their kind (a job called `1`) is the reader's business."""
-
-    entries: dict[str, Entry]
-    line: int
-    column: int
-
-
-class Opaque(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that cannot be read and whose mistake is already reported: readers pass over it in silence."""
-
-    line: int
-    column: int
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A key with its value."""
-
-    key: Scalar
-    value: Node
-
-
-Node = Scalar | Items | Table | Opaque
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUES = frozenset({"true", "yes", "on"})
@@ -84,20 +40,31 @@ _NUMBER = re.compile(
 )
 # What YAML lets a file contain, the byte order mark in the middle excepted.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_REFERENCE = "!reference"
 _YAML_TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))
 
 
-def read_document(text: str, report: Report) -> Node:
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A file: the header with `spec` before its `---`, if it has one, the tree, and how many values both have."""
+
+    header: Table | None
+    body: Node
+    nodes: int
+
+
+def read_document(text: str, report: Report, *, file: str = "") -> Document:
     """The tree of the file. What makes the rest unreadable raises through `report` at once."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
-        report.stop(Place(), "", f"the file is larger than {MAX_BYTES} bytes", "split the work over smaller pipelines")
+        report.stop(
+            Place(file=file), "", f"the file is larger than {MAX_BYTES} bytes", "split the work over smaller pipelines"
+        )
     if bad := _FORBIDDEN.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
         report.stop(
-            Place(line=line, column=column),
+            Place(line=line, column=column, file=file),
             "",
             f"broken YAML: the character U+{ord(bad[0]):04X} is not allowed",
             "remove it, or write it as an escape in double quotes",
@@ -106,15 +73,15 @@ def read_document(text: str, report: Report) -> Node:
     import yaml  # not at the top: commands that read no pipeline should not pay for it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    builder = _Builder(report)
+    builder = _Builder(report, file)
     try:
         for event in yaml.parse(text, Loader=loader):
             builder.take(event)
     except yaml.YAMLError as error:
-        _broken(error, text, report)
+        _broken(error, text, report, file)
     if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.kind == "null"):
-        report.stop(Place(), "", "the file is empty", 'write at least one job with a "script"')
-    return builder.root
+        report.stop(Place(file=file), "", "the file is empty", 'write at least one job with a "script"')
+    return Document(header=builder.header, body=builder.root, nodes=builder.nodes)
 
 
 class _Open(msgspec.Struct, kw_only=True):
@@ -123,7 +90,7 @@ class _Open(msgspec.Struct, kw_only=True):
     at: Place
     anchor: str | None
     is_table: bool
-    opaque: bool
+    tag: str | None
     children: list[Node]
     nodes: int = 1
     height: int = 1
@@ -140,12 +107,14 @@ class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
 class _Builder:
     """Takes parser events one by one and leaves the finished tree in `root`."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, file: str) -> None:
         self.root: Node | None = None
+        self.header: Table | None = None
+        self.nodes = 0
         self._report = report
+        self._file = file
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
-        self._nodes = 0
 
         import yaml
 
@@ -167,49 +136,55 @@ class _Builder:
     def _document(self, event: yaml.DocumentStartEvent) -> None:
         if self.root is None:
             return
-        if isinstance(self.root, Table) and (spec := self.root.entries.get("spec")):
-            self._report.stop(spec.key, "spec", 'the key "spec" is not supported yet', NOT_YET)
-        self._report.stop(_place(event), "", "the file holds more than one YAML document", 'remove the "---" line')
+        if self.header is None and isinstance(self.root, Table) and "spec" in self.root.entries:
+            self.header, self.root = self.root, None
+            return
+        message = "the file holds more than one YAML document"
+        self._report.stop(
+            self._place(event), "", message, 'remove the "---" line; only a header with "spec" may have it'
+        )
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        at = _place(event)
+        at = self._place(event)
         node: Node
         if self._readable(event.tag, at):
             plain = (event.implicit[0] and event.tag is None) or event.tag in _KNOWN_TAGS - {_YAML_TAG + "str"}
             kind = _kind(event.value) if plain else "text"
-            node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column)
+            node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column, file=self._file)
         else:
-            node = Opaque(line=at.line, column=at.column)
+            node = self._opaque(at)
         self._add(node, at, event.anchor, nodes=1, height=1)
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
-        at = _place(event)
+        at = self._place(event)
         is_table = type(event).__name__ == "MappingStartEvent"
-        opaque = not self._readable(event.tag, at)
+        tag = event.tag if self._readable(event.tag, at, reference=not is_table) else "?"
         # An alias inside the value it names finds the older anchor of that name, or none.
-        self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, opaque=opaque, children=[]))
+        self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, tag=tag, children=[]))
         self._check_depth(at, 0)
 
     def _close(self, _event: yaml.CollectionEndEvent) -> None:
         frame = self._stack.pop()
         line, column = frame.at.line, frame.at.column
         node: Node
-        if frame.opaque:
-            node = Opaque(line=line, column=column)
+        if frame.tag == "?":
+            node = self._opaque(frame.at)
+        elif frame.tag == _REFERENCE:
+            node = self._reference(frame)
         elif frame.is_table:
-            node = Table(entries=self._entries(frame.children), line=line, column=column)
+            node = Table(entries=self._entries(frame.children), line=line, column=column, file=self._file)
         else:
-            node = Items(items=tuple(frame.children), line=line, column=column)
+            node = Items(items=tuple(frame.children), line=line, column=column, file=self._file)
         self._add(node, frame.at, frame.anchor, nodes=frame.nodes, height=frame.height, own=1)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        at, name = _place(event), event.anchor or ""
+        at, name = self._place(event), event.anchor or ""
         target = self._anchors.get(name)
         if target is None:
             inside = any(frame.anchor == name for frame in self._stack)
             reason = "refers to the value it stands in" if inside else "has no anchor before it"
             self._report.add(at, "", f"the alias *{printable(name)} {reason}", f"write &{printable(name)} first")
-            target = _Anchored(node=Opaque(line=at.line, column=at.column), nodes=1, height=1)
+            target = _Anchored(node=self._opaque(at), nodes=1, height=1)
         self._check_depth(at, target.height)
         self._add(target.node, at, None, nodes=target.nodes, height=target.height)
 
@@ -217,8 +192,8 @@ class _Builder:
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
         """Put a finished node into what it stands in. `own`: how many of its nodes are not counted yet."""
-        self._nodes += nodes if own is None else own
-        if self._nodes > MAX_NODES:
+        self.nodes += nodes if own is None else own
+        if self.nodes > MAX_NODES:
             self._report.stop(
                 at,
                 "",
@@ -239,15 +214,33 @@ class _Builder:
         if len(self._stack) + more > MAX_DEPTH:
             self._report.stop(at, "", f"values are nested deeper than {MAX_DEPTH} levels", "nest less")
 
-    def _readable(self, tag: str | None, at: Place) -> bool:
-        if tag is None or tag in ("!", *_KNOWN_TAGS):
+    def _readable(self, tag: str | None, at: Place, *, reference: bool = False) -> bool:
+        if tag is None or tag in ("!", *_KNOWN_TAGS) or (reference and tag == _REFERENCE):
             return True
-        if tag == "!reference":
-            self._report.add(at, "!reference", "the tag !reference is not supported yet", "use an anchor instead")
+        if tag == _REFERENCE:
+            self._report.add(
+                at, _REFERENCE, "must be a list of names", f"write it like {_REFERENCE} [.template, script]"
+            )
         else:
             shown = tag.replace(_YAML_TAG, "!!")
             self._report.add(at, "", f"unknown YAML tag {quoted(shown)}", "remove the tag")
         return False
+
+    def _reference(self, frame: _Open) -> Node:
+        names = [child.text for child in frame.children if isinstance(child, Scalar) and child.kind != "null"]
+        if not names or len(names) != len(frame.children):
+            self._report.add(
+                frame.at, _REFERENCE, "must be a list of names", f"write it like {_REFERENCE} [.template, script]"
+            )
+            return self._opaque(frame.at)
+        return Reference(path=tuple(names), line=frame.at.line, column=frame.at.column, file=self._file)
+
+    def _opaque(self, at: Place) -> Opaque:
+        return Opaque(line=at.line, column=at.column, file=self._file)
+
+    def _place(self, event: yaml.Event) -> Place:
+        mark = event.start_mark
+        return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
         """Keys with values, `<<` unfolded in the order of the file: what comes later wins, as in Psych."""
@@ -291,17 +284,12 @@ def _kind(text: str) -> Kind:
     return "number" if _NUMBER.fullmatch(text) else "text"
 
 
-def _place(event: yaml.Event) -> Place:
-    mark = event.start_mark
-    return Place(line=mark.line + 1, column=mark.column + 1) if mark else Place()
-
-
-def _broken(error: yaml.YAMLError, text: str, report: Report) -> None:
+def _broken(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
     problem = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)
     mark = getattr(error, "problem_mark", None) or context_mark
-    at = Place(line=mark.line + 1, column=mark.column + 1) if mark else Place()
+    at = Place(line=mark.line + 1, column=mark.column + 1, file=file) if mark else Place(file=file)
     message = f"broken YAML: {printable(problem, 200)}"
     if context:
         message += f" {printable(context, 200)}"

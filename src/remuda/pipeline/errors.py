@@ -4,7 +4,7 @@ Decided here: how a mistake reads on one line, that the same mistake at the same
 used by thirty jobs is one place in the file), and that a file with very many mistakes is given up on. What
 counts as a mistake is decided by the modules that read. Every module of this package reports through `Report`.
 
-Invariant: `PipelineError.errors` is never empty and is ordered by line and column.
+Invariant: `PipelineError.errors` is never empty and is ordered by file, line and column.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ class Placed(Protocol):
     @property
     def column(self) -> int: ...
 
+    @property
+    def file(self) -> str: ...
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A bare position, for mistakes that belong to no value."""
 
     line: int = 1
     column: int = 1
+    # Empty: the file the pipeline is compiled from.
+    file: str = ""
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +70,18 @@ class PipelineError(Exception):
 
 
 class Report:
-    """Collects the mistakes of one file while it is read."""
+    """Collects the mistakes of a pipeline file, and of the files it includes, while they are read."""
 
     def __init__(self, file: str) -> None:
-        self._file = file
-        self._mistakes: dict[tuple[int, int, str], Mistake] = {}
+        self._files = {file: 0}
+        self._mistakes: dict[tuple[str, int, int, str], Mistake] = {}
 
     def __bool__(self) -> bool:
         return bool(self._mistakes)
+
+    def opened(self, file: str) -> None:
+        """Note that a file is read: mistakes come in the order of files."""
+        self._files.setdefault(file, len(self._files))
 
     def add(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
         """Note a mistake and read on."""
@@ -91,14 +100,16 @@ class Report:
             raise self.error()
 
     def _note(self, at: Placed, key: str, message: str, suggestion: str) -> None:
-        mistake = Mistake(
-            file=self._file, line=at.line, column=at.column, key=key, message=message, suggestion=suggestion
-        )
-        self._mistakes.setdefault((at.line, at.column, message), mistake)
+        file = at.file or next(iter(self._files))
+        mistake = Mistake(file=file, line=at.line, column=at.column, key=key, message=message, suggestion=suggestion)
+        self._mistakes.setdefault((file, at.line, at.column, message), mistake)
 
     def error(self) -> PipelineError:
         """The error with all that was noted so far."""
-        return PipelineError(tuple(sorted(self._mistakes.values(), key=lambda m: (m.line, m.column))))
+        ordered = sorted(
+            self._mistakes.values(), key=lambda m: (self._files.get(m.file, len(self._files)), m.line, m.column)
+        )
+        return PipelineError(tuple(ordered))
 
 
 def printable(text: str, limit: int = _SHOWN_VALUE) -> str:

@@ -40,17 +40,22 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
     """Each job's name with the jobs whose artifacts it gets before it starts.
 
-    Only jobs that make artifacts count: those of earlier stages, or the needs that ask for artifacts.
+    Only jobs that make artifacts count: those of earlier stages, or the needs that ask for artifacts; `dependencies`
+    leaves some of them.
     """
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)
-    return {
-        job.name: earlier[job.stage_index]
-        if job.needs is None
-        else tuple(need.job for need in job.needs if need.artifacts and need.job in names)
-        for job in jobs
-    }
+    sources: dict[str, tuple[str, ...]] = {}
+    for job in jobs:
+        found = earlier[job.stage_index]
+        if job.needs is not None:
+            found = tuple(need.job for need in job.needs if need.artifacts and need.job in names)
+        if job.dependencies is not None:
+            wanted = set(job.dependencies)
+            found = tuple(name for name in found if name in wanted)
+        sources[job.name] = found
+    return sources
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:

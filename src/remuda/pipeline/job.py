@@ -1,144 +1,184 @@
-"""One job, or the `default` section, out of the tree.
+"""One job out of the tree.
 
 Decided here: what each keyword of a job means, what it inherits, and what is wrong with it on its own. What
-concerns several jobs (needs that name a job, `parallel`, sizes) is decided in `unfolding`. Called by `compile`.
+concerns several jobs (needs that name a job, `parallel`, sizes) and whether the job is in the pipeline is decided in
+`unfolding`. Called by `compile`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
-from remuda.pipeline.document import Entry, Items, Node, Scalar, Table
-from remuda.pipeline.durations import parse_duration
+from remuda.pipeline.bridge import check_alone, read_run, read_trigger
+from remuda.pipeline.conditions import Judge
+from remuda.pipeline.deploying import read_environment, read_pages, read_release, read_secrets
 from remuda.pipeline.errors import Report, quoted
-from remuda.pipeline.keywords import (
-    ALLOW_FAILURE,
-    ARTIFACTS,
-    JOB,
-    NEED,
-    PARALLEL,
-    RETRY,
-    RETRY_WHEN,
-    is_near,
-    listed,
-    nearest,
-)
+from remuda.pipeline.keywords import DEFAULT, INHERIT, JOB, is_near, listed, nearest
+from remuda.pipeline.needs import Needs, read_needs
+from remuda.pipeline.parallel import Parallel, read_parallel
+from remuda.pipeline.patterns import PatternError, split_literal
 from remuda.pipeline.reading import (
     inside,
-    is_text,
     mistyped,
     read_choice,
-    read_flag,
-    read_integer,
+    read_duration,
     read_script,
     read_strings,
     read_table,
     read_text,
 )
-from remuda.pipeline.spec import Artifacts, ArtifactsWhen, JobSpec, Need, When
-from remuda.pipeline.variables import read_variables
-
-MIN_PARALLEL, MAX_PARALLEL = 1, 200
-MAX_RETRIES = 2
-MAX_NEEDS = 50
+from remuda.pipeline.rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
+from remuda.pipeline.shared import Retry, Shared, read_shared
+from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
+from remuda.pipeline.tree import Entry, Items, Node, Scalar, Table
+from remuda.pipeline.variables import Variables, read_variables
 
 _DEFAULT_STAGE = "test"
-_WHEN = ("on_success", "on_failure", "always", "manual")
-_ARTIFACTS_WHEN = ("on_success", "on_failure", "always")
-# Keys that stand in for a script in GitLab.
-_INSTEAD_OF_SCRIPT = ("run", "trigger", "extends")
+# Keys that stand in for a script.
+_INSTEAD_OF_SCRIPT = ("run", "trigger")
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to try again, and after which failures."""
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job finds around it in the file."""
 
-    max: int = 0
-    when: tuple[str, ...] = ("always",)
-
-
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job can take from `default`. None: not given."""
-
-    before_script: tuple[str, ...] | None = None
-    after_script: tuple[str, ...] | None = None
-    artifacts: Artifacts | None = None
-    tags: tuple[str, ...] | None = None
-    timeout_seconds: int | None = None
-    retry: Retry | None = None
-
-    def over(self, other: Shared) -> Shared:
-        """These values, and the other's where there is none here: whole keys, nothing is merged."""
-        given = {field: getattr(self, field) for field in self.__struct_fields__}
-        return msgspec.structs.replace(other, **{k: v for k, v in given.items() if v is not None})
+    default: Shared
+    stages: Mapping[str, int]
+    variables: Variables
+    workflow_rules: bool = False
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the file has it: `spec` before unfolding, and where its needs stand."""
+    """A job as the file has it: `spec` before its conditions are judged and before unfolding."""
 
     spec: JobSpec
     key: Scalar
-    parallel: int | None
-    need_places: tuple[Node, ...]
+    entries: Mapping[str, Entry]
+    variables: Variables
+    conditions: Conditions
+    needs: Needs | None
+    allow_failure: AllowFailure | None
+    interruptible: bool | None
+    parallel: Parallel | None
+
+    @property
+    def parts(self) -> int:
+        return self.parallel.count if self.parallel else 1
 
 
-def read_shared(report: Report, entries: Mapping[str, Entry], path: str) -> Shared:
-    """The keys that both `default` and jobs have."""
-    values = {name: (entry.value, inside(path, name)) for name, entry in entries.items()}
-    return Shared(
-        before_script=read_script(report, *at) if (at := values.get("before_script")) else None,
-        after_script=read_script(report, *at) if (at := values.get("after_script")) else None,
-        artifacts=_artifacts(report, *at) if (at := values.get("artifacts")) else None,
-        tags=read_strings(report, *at) if (at := values.get("tags")) else None,
-        timeout_seconds=_timeout(report, *at) if (at := values.get("timeout")) else None,
-        retry=_retry(report, *at) if (at := values.get("retry")) else None,
-    )
-
-
-def read_job(
-    report: Report, entry: Entry, *, default: Shared, stages: Mapping[str, int], variables: dict[str, str]
-) -> Draft:
+def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -> Draft:
     """A job with defaults applied. Whatever is wrong with it is noted, and it is drafted all the same."""
     name = entry.key.text
     entries = read_table(report, entry.value, name, JOB)
-    shared = read_shared(report, entries, name).over(default)
-    stage = _stage(report, entry, entries, stages)
-    when = _when(report, entries, name)
-    own = (
-        read_variables(report, entries["variables"].value, inside(name, "variables"))
-        if ("variables" in entries)
-        else {}
-    )
-    needs = _needs(report, entries["needs"].value, inside(name, "needs")) if "needs" in entries else None
-    artifacts = shared.artifacts
-    keeps = artifacts is not None and (artifacts.paths or artifacts.untracked)
+    given = {key: (each.value, inside(name, key)) for key, each in entries.items()}
+    default, inherited = around.default, around.variables
+    if at := given.get("inherit"):
+        default, inherited = _inherited(report, *at, default, inherited)
+    own = read_shared(report, entries, name, judge)
+    trigger = read_trigger(report, *at) if (at := given.get("trigger")) else None
+    run = read_run(report, *at) if (at := given.get("run")) else ()
+    # A job with steps has no scripts, and one that triggers runs nowhere: neither takes the default's.
+    shared = own.over(_fitting(default, trigger, run))
+    variables = (read_variables(report, *at) if (at := given.get("variables")) else Variables()).over(inherited)
+    stage = _stage(report, entry, entries, around.stages)
+    when, start_in = _when(report, entries, name)
+    pages = read_pages(report, *at) if (at := given.get("pages")) else None
+    publish = read_text(report, *at) if (at := given.get("publish")) else (pages or {}).get("publish")
     retry = shared.retry or Retry()
+    check_alone(report, entries, name)
     spec = JobSpec(
         name=name,
         stage=stage,
-        stage_index=stages.get(stage, -1),
+        stage_index=around.stages.get(stage, -1),
         script=(shared.before_script or ()) + _script(report, entry, entries),
         after_script=shared.after_script or (),
-        variables={**variables, **own} if own else variables,
-        needs=None if needs is None else tuple(need for need, _ in needs),
-        # Artifacts that name no file keep nothing: later jobs need not ask for them.
-        artifacts=artifacts if keeps else None,
-        allow_failure=_allow_failure(report, entries, name, when),
+        variables=variables.values,
+        raw_variables=tuple(sorted(variables.raw)),
+        artifacts=_kept(shared.artifacts, publish),
         tags=shared.tags or (),
         when=when,
+        start_in_seconds=start_in,
+        manual_confirmation=(read_text(report, *at) if (at := given.get("manual_confirmation")) else None) or "",
         timeout_seconds=shared.timeout_seconds,
         retry_max=retry.max,
         retry_when=retry.when,
+        retry_exit_codes=retry.exit_codes,
+        dependencies=read_strings(report, *at) if (at := given.get("dependencies")) else None,
+        image=shared.image,
+        services=shared.services or (),
+        cache=shared.cache or (),
+        hooks=shared.hooks or (),
+        run=run,
+        resource_group=(read_text(report, *at) if (at := given.get("resource_group")) else None) or "",
+        environment=read_environment(report, *at) if (at := given.get("environment")) else None,
+        coverage=_coverage(report, judge, *at) if (at := given.get("coverage")) else "",
+        release=read_release(report, *at) if (at := given.get("release")) else None,
+        secrets=read_secrets(report, *at) if (at := given.get("secrets")) else {},
+        id_tokens=shared.id_tokens or {},
+        trigger=trigger,
+        pages=pages,
         line=entry.key.line,
+        file=entry.key.file,
     )
     return Draft(
         spec=spec,
         key=entry.key,
-        parallel=_parallel(report, entries, name),
-        need_places=tuple(place for _, place in needs or ()),
+        entries=entries,
+        variables=variables,
+        conditions=read_conditions(report, judge, entries, name),
+        needs=read_needs(report, *at) if (at := given.get("needs")) else None,
+        allow_failure=read_allow_failure(report, *at) if (at := given.get("allow_failure")) else None,
+        interruptible=shared.interruptible,
+        parallel=read_parallel(report, *at) if (at := given.get("parallel")) else None,
     )
+
+
+def _fitting(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
+    if trigger is not None:
+        return default.only(("interruptible",))
+    if run:
+        return msgspec.structs.replace(default, before_script=None, after_script=None)
+    return default
+
+
+def _kept(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
+    """What the job keeps, with what it publishes among it. Artifacts that name nothing keep nothing."""
+    if publish and publish not in (artifacts.paths if artifacts else ()):
+        artifacts = artifacts or Artifacts(paths=())
+        artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
+    return artifacts if artifacts and (artifacts.keeps_files or artifacts.reports) else None
+
+
+def _inherited(
+    report: Report, node: Node, path: str, default: Shared, variables: Variables
+) -> tuple[Shared, Variables]:
+    """The defaults and variables that `inherit` lets through."""
+    entries = read_table(report, node, path, INHERIT)
+    if "default" in entries:
+        keys = _let_through(report, entries["default"].value, inside(path, "default"))
+        for key in keys or ():
+            if key not in DEFAULT.works:
+                suggestion = nearest(key, DEFAULT.works) or f"use some of: {listed(DEFAULT.works)}"
+                report.add(entries["default"].value, inside(path, "default"), f"unknown key {quoted(key)}", suggestion)
+        default = default if keys is None else default.only(keys)
+    if "variables" in entries:
+        names = _let_through(report, entries["variables"].value, inside(path, "variables"))
+        if names is not None:
+            values = {name: value for name, value in variables.values.items() if name in names}
+            variables = Variables(values=values, raw=variables.raw & values.keys())
+    return default, variables
+
+
+def _let_through(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    """None for all, else the names."""
+    if isinstance(node, Scalar) and node.kind in ("true", "false"):
+        return None if node.kind == "true" else ()
+    if not isinstance(node, Items):
+        mistyped(report, node, path, "true, false or a list of names")
+        return None
+    return read_strings(report, node, path)
 
 
 def _stage(report: Report, job: Entry, entries: Mapping[str, Entry], stages: Mapping[str, int]) -> str:
@@ -180,118 +220,36 @@ def _stands_for_script(key: str) -> bool:
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 
-def _when(report: Report, entries: Mapping[str, Entry], name: str) -> When:
-    if "when" not in entries:
-        return "on_success"
-    node, path = entries["when"].value, inside(name, "when")
-    if isinstance(node, Scalar) and node.text == "delayed":
-        report.add(node, path, 'the value "delayed" is not supported yet', f"use one of: {', '.join(_WHEN)}")
-        return "on_success"
-    return cast(When, read_choice(report, node, path, _WHEN) or "on_success")
+def _when(report: Report, entries: Mapping[str, Entry], name: str) -> tuple[When, int | None]:
+    when: str | None = None
+    if "when" in entries:
+        when = read_choice(report, entries["when"].value, inside(name, "when"), JOB_WHEN)
+    start_in = None
+    if "start_in" in entries:
+        start_in = read_duration(report, entries["start_in"].value, inside(name, "start_in"))
+        if when != "delayed" and "rules" not in entries:
+            message = '"start_in" wants "when: delayed"'
+            report.add(entries["start_in"].key, inside(name, "start_in"), message, "set it, or remove this key")
+    elif when == "delayed":
+        message = '"delayed" wants a "start_in"'
+        report.add(entries["when"].value, inside(name, "when"), message, "say how long to wait")
+    if "manual_confirmation" in entries and when != "manual" and "rules" not in entries:
+        message = '"manual_confirmation" wants "when: manual"'
+        report.add(entries["manual_confirmation"].key, inside(name, "manual_confirmation"), message, "set it")
+    return cast(When, when or "on_success"), start_in
 
 
-def _allow_failure(report: Report, entries: Mapping[str, Entry], name: str, when: When) -> bool:
-    # A manual job that nobody starts must not hold up the pipeline, unless the file says so.
-    by_default = when == "manual"
-    if "allow_failure" not in entries:
-        return by_default
-    node, path = entries["allow_failure"].value, inside(name, "allow_failure")
-    if isinstance(node, Table):
-        read_table(report, node, path, ALLOW_FAILURE)
-        return by_default
-    return read_flag(report, node, path) or False
-
-
-def _parallel(report: Report, entries: Mapping[str, Entry], name: str) -> int | None:
-    if "parallel" not in entries:
-        return None
-    node, path = entries["parallel"].value, inside(name, "parallel")
-    if isinstance(node, Table):
-        read_table(report, node, path, PARALLEL)
-        return None
-    return read_integer(report, node, path, low=MIN_PARALLEL, high=MAX_PARALLEL)
-
-
-def _timeout(report: Report, node: Node, path: str) -> int | None:
-    if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
-        mistyped(report, node, path, 'a duration such as "1h 30m"')
-        return None
-    seconds = parse_duration(node.text)
-    if not seconds:
-        report.add(node, path, f"{quoted(node.text)} is no duration", 'write it like "1h 30m" or "90 minutes"')
-    return seconds or None
-
-
-def _retry(report: Report, node: Node, path: str) -> Retry:
-    if not isinstance(node, Table):
-        return Retry(max=read_integer(report, node, path, low=0, high=MAX_RETRIES) or 0)
-    entries = read_table(report, node, path, RETRY)
-    most = 0
-    if "max" in entries:
-        most = read_integer(report, entries["max"].value, inside(path, "max"), low=0, high=MAX_RETRIES) or 0
-    if "when" not in entries:
-        return Retry(max=most)
-    reasons = entries["when"].value
-    nodes = reasons.items if isinstance(reasons, Items) else (reasons,)
-    read = [read_choice(report, reason, inside(path, "when"), RETRY_WHEN) for reason in nodes]
-    return Retry(max=most, when=tuple(reason for reason in read if reason is not None) or ("always",))
-
-
-def _artifacts(report: Report, node: Node, path: str) -> Artifacts:
-    entries = read_table(report, node, path, ARTIFACTS)
-    values = {name: (entry.value, inside(path, name)) for name, entry in entries.items()}
-    when = read_choice(report, *at, _ARTIFACTS_WHEN) if (at := values.get("when")) else None
-    return Artifacts(
-        paths=(read_strings(report, *at) if (at := values.get("paths")) else None) or (),
-        exclude=(read_strings(report, *at) if (at := values.get("exclude")) else None) or (),
-        untracked=(read_flag(report, *at) if (at := values.get("untracked")) else None) or False,
-        when=cast(ArtifactsWhen, when or "on_success"),
-        name=(read_text(report, *at) if (at := values.get("name")) else None) or "",
-        expire_in=_expire_in(report, *at) if (at := values.get("expire_in")) else "",
-    )
-
-
-def _expire_in(report: Report, node: Node, path: str) -> str:
-    if isinstance(node, Scalar) and node.kind in ("text", "number"):
-        if node.text != "never" and parse_duration(node.text) is None:
-            report.add(node, path, f"{quoted(node.text)} is no duration", 'write it like "1 week", or "never"')
-        return node.text
-    mistyped(report, node, path, 'a duration such as "1 week"')
-    return ""
-
-
-def _needs(report: Report, node: Node, path: str) -> list[tuple[Need, Node]]:
-    if isinstance(node, Scalar):
-        mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
-        return []
-    found: list[tuple[Need, Node]] = []
-    nodes: list[Node] = [node]
-    while nodes:
-        item = nodes.pop()
-        if isinstance(item, Items):
-            nodes.extend(reversed(item.items))
-        elif need := _need(report, item, path):
-            found.append((need, item))
-    if len(found) > MAX_NEEDS:
-        report.add(node, path, f"has more than {MAX_NEEDS} entries", "need fewer jobs, or order by stages")
-    return found
-
-
-def _need(report: Report, node: Node, path: str) -> Need | None:
-    if not isinstance(node, Table):
-        job = read_text(report, node, path)
-        return None if job is None else Need(job=job)
-    entries = read_table(report, node, path, NEED)
-    if "job" not in entries:
-        if "pipeline" not in node.entries:
-            report.add(node, path, 'a need must have a "job"', "name the job to wait for")
-        return None
-    job = read_text(report, entries["job"].value, inside(path, "job"))
-    flags = {
-        key: read_flag(report, entries[key].value, inside(path, key))
-        for key in ("artifacts", "optional")
-        if key in entries
-    }
-    if job is None:
-        return None
-    return Need(job=job, artifacts=flags.get("artifacts") is not False, optional=bool(flags.get("optional")))
+def _coverage(report: Report, judge: Judge, node: Node, path: str) -> str:
+    text = read_text(report, node, path)
+    if text is None:
+        return ""
+    literal = split_literal(text)
+    if literal is None:
+        report.add(node, path, "must be a regular expression between slashes", r"write it like '/Coverage: (\d+)/'")
+        return ""
+    try:
+        judge.patterns.compiled(*literal)
+    except PatternError as error:
+        message = f"the regular expression does not work: {error} (character {error.offset + 2})"
+        report.add(node, path, message, "correct it")
+    return text

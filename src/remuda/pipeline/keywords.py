@@ -27,68 +27,180 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[str, ...] = ()
 
 
+_SHARED = (
+    "image",
+    "services",
+    "before_script",
+    "after_script",
+    "hooks",
+    "cache",
+    "artifacts",
+    "tags",
+    "timeout",
+    "retry",
+    "interruptible",
+    "id_tokens",
+)
 TOP = Keys(
-    works=("stages", "default", "variables", "before_script", "after_script"),
-    later=("include", "workflow", "spec", "image", "services", "cache"),
+    works=(
+        "stages",
+        "default",
+        "variables",
+        "workflow",
+        "include",
+        "image",
+        "services",
+        "cache",
+        "before_script",
+        "after_script",
+    ),
+    later=("spec",),
 )
-DEFAULT = Keys(
-    works=("before_script", "after_script", "artifacts", "tags", "timeout", "retry"),
-    later=("image", "services", "cache", "interruptible", "hooks", "id_tokens", "identity"),
-)
+DEFAULT = Keys(works=_SHARED, later=("identity",))
 JOB = Keys(
     works=(
         "stage",
         "script",
-        "before_script",
-        "after_script",
+        "run",
+        *_SHARED,
+        "extends",
+        "inherit",
         "variables",
-        "needs",
-        "artifacts",
-        "allow_failure",
-        "tags",
-        "when",
-        "timeout",
-        "retry",
-        "parallel",
-    ),
-    later=(
-        "image",
-        "services",
-        "cache",
         "rules",
         "only",
         "except",
-        "extends",
-        "inherit",
-        "inputs",
-        "dependencies",
-        "environment",
-        "trigger",
-        "release",
-        "secrets",
-        "id_tokens",
-        "identity",
-        "hooks",
-        "run",
-        "interruptible",
-        "resource_group",
-        "coverage",
+        "when",
         "start_in",
         "manual_confirmation",
+        "allow_failure",
+        "needs",
+        "dependencies",
+        "parallel",
+        "resource_group",
+        "environment",
+        "coverage",
+        "release",
+        "secrets",
+        "trigger",
         "pages",
         "publish",
-        "dast_configuration",
+    ),
+    later=("inputs", "identity", "dast_configuration"),
+)
+WORKFLOW = Keys(works=("name", "rules", "auto_cancel"))
+AUTO_CANCEL = Keys(works=("on_new_commit", "on_job_failure"))
+WORKFLOW_RULE = Keys(works=("if", "changes", "exists", "when", "variables", "auto_cancel"))
+RULE = Keys(
+    works=(
+        "if",
+        "changes",
+        "exists",
+        "when",
+        "start_in",
+        "allow_failure",
+        "variables",
+        "needs",
+        "interruptible",
     ),
 )
-ARTIFACTS = Keys(
-    works=("paths", "exclude", "untracked", "when", "name", "expire_in"),
-    later=("reports", "expose_as", "access", "public"),
+INCLUDE_RULE = Keys(works=("if", "changes", "exists", "when"))
+CHANGES = Keys(works=("paths", "compare_to"))
+EXISTS = Keys(works=("paths",), later=("project", "ref"))
+ONLY = Keys(works=("refs", "variables", "changes", "kubernetes"))
+INCLUDE = Keys(
+    works=("local", "project", "file", "ref", "remote", "component", "template", "rules", "inputs"),
+    later=("integrity", "cache"),
 )
-RETRY = Keys(works=("max", "when"), later=("exit_codes",))
-NEED = Keys(works=("job", "artifacts", "optional"), later=("pipeline", "project", "ref", "parallel"))
-VARIABLE = Keys(works=("value", "description"), later=("options", "expand"))
-ALLOW_FAILURE = Keys(works=(), later=("exit_codes",))
-PARALLEL = Keys(works=(), later=("matrix",))
+HEADER = Keys(works=("spec",))
+SPEC = Keys(works=("inputs",), later=("include", "component"))
+INPUT = Keys(works=("default", "description", "type", "options", "regex"), later=("rules",))
+IMAGE = Keys(works=("name", "entrypoint", "pull_policy", "docker", "kubernetes"))
+IMAGE_DOCKER = Keys(works=("platform", "user"))
+IMAGE_KUBERNETES = Keys(works=("user",))
+SERVICE = Keys(
+    works=("name", "alias", "entrypoint", "command", "variables", "pull_policy", "docker", "kubernetes"),
+)
+CACHE = Keys(works=("key", "paths", "untracked", "policy", "when", "fallback_keys", "unprotect"))
+CACHE_KEY = Keys(works=("files", "prefix"), later=("files_commits",))
+HOOKS = Keys(works=("pre_get_sources_script", "post_get_sources_script"))
+ARTIFACTS = Keys(
+    works=(
+        "paths",
+        "exclude",
+        "untracked",
+        "when",
+        "name",
+        "expire_in",
+        "reports",
+        "expose_as",
+        "access",
+        "public",
+    ),
+)
+REPORTS = Keys(
+    works=(
+        "junit",
+        "dotenv",
+        "coverage_report",
+        "codequality",
+        "annotations",
+        "metrics",
+        "terraform",
+        "accessibility",
+        "performance",
+        "browser_performance",
+        "load_performance",
+        "lsif",
+        "cyclonedx",
+        "sast",
+        "secret_detection",
+        "dependency_scanning",
+        "container_scanning",
+        "cluster_image_scanning",
+        "dast",
+        "license_scanning",
+        "api_fuzzing",
+        "coverage_fuzzing",
+        "requirements",
+        "requirements_v2",
+        "repository_xray",
+    ),
+)
+COVERAGE_REPORT = Keys(works=("coverage_format", "path"))
+RETRY = Keys(works=("max", "when", "exit_codes"))
+NEED = Keys(works=("job", "artifacts", "optional", "parallel", "pipeline", "project", "ref"))
+VARIABLE = Keys(works=("value", "description", "options", "expand"))
+ALLOW_FAILURE = Keys(works=("exit_codes",))
+PARALLEL = Keys(works=("matrix",))
+INHERIT = Keys(works=("default", "variables"))
+ENVIRONMENT = Keys(
+    works=("name", "url", "on_stop", "action", "auto_stop_in", "deployment_tier"),
+    later=("kubernetes",),
+)
+RELEASE = Keys(works=("tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at", "assets"))
+ASSETS = Keys(works=("links",))
+LINK = Keys(works=("name", "url", "filepath", "link_type"))
+SECRET = Keys(
+    works=(
+        "vault",
+        "gcp_secret_manager",
+        "azure_key_vault",
+        "aws_secrets_manager",
+        "gitlab_secrets_manager",
+        "file",
+        "token",
+    ),
+    later=("akeyless",),
+)
+ID_TOKEN = Keys(works=("aud",))
+TRIGGER = Keys(works=("project", "branch", "include", "strategy", "forward", "inputs"))
+TRIGGER_INCLUDE = Keys(
+    works=("local", "artifact", "job", "project", "file", "ref", "inputs"), later=("template", "component", "remote")
+)
+FORWARD = Keys(works=("yaml_variables", "pipeline_variables"))
+STEP = Keys(works=("name", "step", "func", "script", "inputs", "env"))
+PAGES = Keys(works=("publish", "path_prefix", "expire_in"))
+INPUT_TYPES = ("string", "number", "boolean", "array")
 
 # Values of `retry:when`: GitLab's failure reasons for which a new attempt can make sense.
 RETRY_WHEN = (

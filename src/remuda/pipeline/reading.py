@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from remuda.pipeline.document import Entry, Items, Node, Opaque, Scalar, Table
+from remuda.pipeline.durations import parse_duration
 from remuda.pipeline.errors import Report, printable, quoted
 from remuda.pipeline.keywords import NOT_YET, Keys, listed, nearest
+from remuda.pipeline.tree import Entry, Items, Node, Opaque, Reference, Scalar, Table
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,9}", re.ASCII)
 
@@ -78,6 +79,21 @@ def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -
     return text
 
 
+def read_texts(report: Report, node: Node, path: str, keys: Keys, *, need: tuple[str, ...] = ()) -> dict[str, str]:
+    """A map whose values are all strings. `need`: keys that must be there."""
+    entries = read_table(report, node, path, keys)
+    found: dict[str, str] = {}
+    for name, entry in entries.items():
+        text = read_text(report, entry.value, inside(path, name))
+        if text is not None:
+            found[name] = text
+    if isinstance(node, Table):
+        for name in need:
+            if name not in entries:
+                report.add(node, path, f'has no "{name}"', "give it one")
+    return found
+
+
 def read_flag(report: Report, node: Node, path: str) -> bool | None:
     """A boolean."""
     if isinstance(node, Scalar) and node.kind in ("true", "false"):
@@ -105,6 +121,33 @@ def read_strings(report: Report, node: Node, path: str) -> tuple[str, ...] | Non
         mistyped(report, node, path, "a list of strings", "put it in a list" if one else "")
         return None
     return tuple(text for item in node.items for text in _flat(report, item, path))
+
+
+def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    """A string that is not empty, or a list of strings."""
+    if isinstance(node, Items):
+        return read_strings(report, node, path)
+    text = read_text(report, node, path)
+    return None if text is None else (text,)
+
+
+def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...] = ()) -> int | None:
+    """A span of time in seconds. The words in `also` are no mistake either and give None."""
+    if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
+        mistyped(report, node, path, 'a duration such as "1h 30m"')
+        return None
+    seconds = parse_duration(node.text)
+    if not seconds and node.text not in also:
+        words = "".join(f', or "{word}"' for word in also)
+        report.add(node, path, f"{quoted(node.text)} is no duration", f'write it like "1h 30m" or "90 minutes"{words}')
+    return seconds or None
+
+
+def read_numbers(report: Report, node: Node, path: str, *, low: int, high: int) -> tuple[int, ...]:
+    """A whole number or a list of them."""
+    nodes = node.items if isinstance(node, Items) else (node,)
+    read = [read_integer(report, item, path, low=low, high=high) for item in nodes]
+    return tuple(value for value in read if value is not None)
 
 
 def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
@@ -148,4 +191,6 @@ def _instead(node: Node) -> str:
             return ", but has no value"
         kinds = {"text": "text", "number": "number", "true": "boolean", "false": "boolean"}
         return f", not the {kinds[node.kind]} {quoted(node.text)}"
+    if isinstance(node, Reference):
+        return ", not a !reference"
     return ", not a list" if isinstance(node, Items) else ", not a map"

@@ -1,6 +1,6 @@
-"""From drafted jobs to the final list: needs checked against the other jobs, `parallel` unfolded.
+"""From drafted jobs to the final list: who is in the pipeline, needs checked against the others, `parallel` unfolded.
 
-Decided here: what a need may name, what a parallel job's parts are called and get, and how large a pipeline may
+Decided here: what a need may name, what a job becomes once its conditions are judged, and how large a pipeline may
 become. Called by `compile` after every job has been read on its own.
 
 Invariant: nothing is unfolded before its size is known to be within bounds, so that a small file cannot ask
@@ -9,141 +9,158 @@ for gigabytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from remuda.pipeline.errors import Report, printable, quoted
-from remuda.pipeline.graph import circles
+from remuda.pipeline.conditions import Judge
+from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.expansion import ExpansionError
 from remuda.pipeline.job import Draft
-from remuda.pipeline.keywords import nearest
-from remuda.pipeline.reading import inside
+from remuda.pipeline.needs import Needs, Wanted
+from remuda.pipeline.rules import AllowFailure, Verdict, judge_job
 from remuda.pipeline.spec import JobSpec, Need
+from remuda.pipeline.variables import Variables
 
-MAX_JOBS = 10_000
-MAX_CHARACTERS = 64 * 1024 * 1024
-MAX_NAME = 255
-
-# What a job or a list entry costs beside its characters, so that very many empty ones count too.
-_OVERHEAD = 32
+_MATRIX = re.compile(r"\$\[\[\s*matrix\.(\w+)\s*\]\]", re.ASCII)
 
 
-class Budget:
-    """How large the pipeline has become. Asked after each job is read: inherited lines and variables multiply."""
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is in the pipeline, before its needs are final."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._jobs = 0
-        self._characters = 0
-
-    def take(self, draft: Draft) -> None:
-        """Count a job with all its parts."""
-        spec, parts = draft.spec, draft.parallel or 1
-        self._jobs += parts
-        if self._jobs > MAX_JOBS:
-            self._stop(draft, f"the pipeline has more than {MAX_JOBS} jobs", "use fewer jobs")
-        texts = [*spec.script, *spec.after_script, *spec.tags, *spec.variables, *spec.variables.values()]
-        if spec.artifacts is not None:
-            texts += [*spec.artifacts.paths, *spec.artifacts.exclude]
-        self._spend(draft, (sum(map(len, texts)) + _OVERHEAD * len(texts)) * parts)
-
-    def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Count a job's needs, each with all the parts it stands for."""
-        for need in draft.spec.needs or ():
-            target = names.get(need.job)
-            times = target.parallel or 1 if target else 1
-            self._spend(draft, (len(need.job) + _OVERHEAD) * times * (draft.parallel or 1))
-
-    def _spend(self, draft: Draft, characters: int) -> None:
-        self._characters += characters
-        if self._characters > MAX_CHARACTERS:
-            message = f"the jobs have more than {MAX_CHARACTERS} characters together"
-            self._stop(draft, message, "use shorter scripts and variables, or fewer jobs and needs")
-
-    def _stop(self, draft: Draft, message: str, suggestion: str) -> None:
-        self._report.stop(draft.key, draft.spec.name, message, suggestion)
+    draft: Draft
+    spec: JobSpec
+    needs: Needs | None
+    # Which set of the matrix it is; empty for all other jobs.
+    matrix: Mapping[str, str] = {}
 
 
-def unfold(report: Report, drafts: Sequence[Draft], budget: Budget) -> tuple[JobSpec, ...]:
-    """The jobs of the pipeline in the order of the file."""
-    names = _check_names(report, drafts)
-    _check_needs(report, drafts, names)
+def judged(report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool) -> list[Part]:
+    """The jobs that are in the pipeline, parallel ones in their parts."""
+    parts: list[Part] = []
     for draft in drafts:
-        budget.take_needs(draft, names)
-    report.finish()
-    parts = {draft.spec.name: part_names(draft) for draft in drafts}
-    return tuple(job for draft in drafts for job in _parts(draft, parts))
+        names = part_names(draft)
+        for index, name in enumerate(names):
+            part = _part(report, judge, draft, name, index, workflow_rules=workflow_rules)
+            if part is not None:
+                parts.append(part)
+    return parts
 
 
 def part_names(draft: Draft) -> tuple[str, ...]:
-    """What the job is called once unfolded: itself, or `name 1/N` to `name N/N`."""
-    if draft.parallel is None:
-        return (draft.spec.name,)
-    return tuple(f"{draft.spec.name} {part}/{draft.parallel}" for part in range(1, draft.parallel + 1))
+    """What the job is called once unfolded: itself, or `name 1/N` to `name N/N`, or `name: [a, b]` and so on."""
+    return draft.parallel.names(draft.spec.name) if draft.parallel else (draft.spec.name,)
 
 
-def _parts(draft: Draft, parts: dict[str, tuple[str, ...]]) -> Iterator[JobSpec]:
+def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, workflow_rules: bool) -> Part | None:
     spec = draft.spec
-    if spec.needs is not None:
-        # A need of a parallel job means all its parts; one that is also named alone counts once.
-        wanted = {name: need for need in spec.needs for name in parts.get(need.job, (need.job,))}
-        needs = tuple(Need(job=name, artifacts=need.artifacts, optional=need.optional) for name, need in wanted.items())
-        spec = msgspec.structs.replace(spec, needs=needs)
-    if draft.parallel is None:
-        yield spec
-        return
-    for index, name in enumerate(parts[spec.name], start=1):
-        node = {"CI_NODE_INDEX": str(index), "CI_NODE_TOTAL": str(draft.parallel)}
-        yield msgspec.structs.replace(spec, name=name, variables={**spec.variables, **node})
+    own = draft.variables
+    if draft.parallel:
+        own = Variables(values=draft.parallel.variables(index)).over(own)
+    by_job = Verdict(
+        when=spec.when,
+        start_in_seconds=spec.start_in_seconds,
+        # A manual job that nobody starts must not hold up the pipeline, unless the file says so.
+        allow_failure=draft.allow_failure or AllowFailure(always=spec.when == "manual"),
+        variables=Variables(),
+        needs=draft.needs,
+        interruptible=draft.interruptible,
+    )
+    explicit = draft.allow_failure is not None
+    verdict = judge_job(judge, draft.conditions, own, by_job, explicit=explicit, workflow_rules=workflow_rules)
+    if verdict is None:
+        return None
+    own = verdict.variables.over(own)
+    spec = msgspec.structs.replace(
+        spec,
+        name=name,
+        written_name=draft.spec.name if name != draft.spec.name else "",
+        variables=own.values,
+        raw_variables=tuple(sorted(own.raw)),
+        when=verdict.when,
+        start_in_seconds=verdict.start_in_seconds if verdict.when == "delayed" else None,
+        allow_failure=verdict.allow_failure.always,
+        allow_failure_exit_codes=verdict.allow_failure.exit_codes,
+        interruptible=bool(verdict.interruptible),
+        tags=_tags(report, judge, draft, own),
+        outside_needs=verdict.needs.outside if verdict.needs else (),
+    )
+    matrix = draft.parallel.matrix[index] if draft.parallel and draft.parallel.matrix else {}
+    return Part(draft=draft, spec=spec, needs=verdict.needs, matrix=matrix)
 
 
-def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
-    """Every name a need may use, of a job as written and of its parts, with the job it belongs to."""
-    names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
-    for draft in drafts:
-        name = draft.spec.name
-        if len(part_names(draft)[-1]) > MAX_NAME:
-            report.add(draft.key, name, f"the name of a job has at most {MAX_NAME} characters", "shorten it")
-        if draft.parallel is None:
-            continue
-        for part in part_names(draft):
-            if part in names:
-                message = f"has the name of a part of the parallel job on line {draft.key.line}"
-                report.add(names[part].key, part, message, "rename it")
-            names[part] = draft
-    return names
+def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[str, ...]:
+    """Tags are the one thing of a job that a runner cannot expand: it does not have the job yet."""
+    tags = draft.spec.tags
+    if not any("$" in tag for tag in tags):
+        return tags
+    expansion = judge.expansion(own, keep_unknown=True)
+    try:
+        return tuple(expansion.expand(tag) for tag in tags)
+    except ExpansionError as error:
+        report.add(draft.key, draft.spec.name, f"a tag {error}", "use shorter variables")
+        return tags
 
 
-def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft]) -> None:
-    edges: dict[str, list[str]] = {}
-    for draft in drafts:
-        spec, path = draft.spec, inside(draft.spec.name, "needs")
-        targets = edges.setdefault(spec.name, [])
-        seen: set[str] = set()
-        for need, place in zip(spec.needs or (), draft.need_places, strict=True):
-            shown, target = quoted(need.job), names.get(need.job)
-            if need.job in seen:
-                report.add(place, path, f"needs {shown} twice", "keep one")
-            elif target is draft:
-                report.add(place, path, f"the job {shown} needs itself", "remove it")
-            elif target is None:
-                if not need.optional:
-                    suggestion = nearest(need.job, names) or "name a job of this file, or make it optional"
-                    report.add(place, path, f"unknown job {shown}", suggestion)
-            elif 0 <= spec.stage_index < target.spec.stage_index:
-                later = f"{shown} is in the later stage {quoted(target.spec.stage)}"
-                report.add(place, path, later, "need jobs of the same or an earlier stage")
-            else:
-                targets.append(target.spec.name)
-            seen.add(need.job)
-    written = {draft.spec.name: draft for draft in drafts}
-    for circle in circles(edges):
-        draft = written[circle[-1]]
-        place = next(
-            place
-            for need, place in zip(draft.spec.needs or (), draft.need_places, strict=True)
-            if names.get(need.job) is written[circle[0]]
-        )
-        names_shown = (*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0])
-        trail = " -> ".join(map(printable, names_shown))
-        report.add(place, inside(circle[-1], "needs"), f"needs run in a circle: {trail}", "remove one of them")
+def connected(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
+    """The jobs with their needs and dependencies as names of jobs that are there."""
+    there: dict[str, list[Part]] = {}
+    for part in parts:
+        there.setdefault(part.draft.spec.name, []).append(part)
+    by_name = {part.spec.name: part for part in parts}
+    jobs: list[JobSpec] = []
+    for part in parts:
+        spec = part.spec
+        if part.needs is not None and part.needs.inside is not None:
+            needs: dict[str, Need] = {}
+            for wanted in part.needs.inside:
+                # A need of a parallel job means all its parts; one that is also named alone counts once.
+                for name in _meant(report, wanted, part, there, by_name):
+                    given = wanted.need
+                    needs[name] = Need(job=name, artifacts=given.artifacts, optional=given.optional)
+            spec = msgspec.structs.replace(spec, needs=tuple(needs.values()))
+        if spec.dependencies:
+            found = [each for name in spec.dependencies for each in _present(name, there, by_name)]
+            spec = msgspec.structs.replace(spec, dependencies=tuple(dict.fromkeys(found)))
+        jobs.append(spec)
+    report.finish()
+    return tuple(jobs)
+
+
+def _present(name: str, there: Mapping[str, list[Part]], by_name: Mapping[str, Part]) -> list[str]:
+    """The jobs of the pipeline that a name stands for."""
+    return [part.spec.name for part in there.get(name, ())] or ([name] if name in by_name else [])
+
+
+def _meant(
+    report: Report,
+    wanted: Wanted,
+    part: Part,
+    there: Mapping[str, list[Part]],
+    by_name: Mapping[str, Part],
+) -> list[str]:
+    """The names of the jobs a need stands for."""
+    need = wanted.need
+    if need.job in by_name and need.job not in there:
+        return [need.job]
+    targets = there.get(need.job, [])
+    if wanted.parallel is not None:
+        sets = [_filled(chosen, part.matrix) for chosen in wanted.parallel.matrix]
+        targets = [target for target in targets if any(chosen.items() <= target.matrix.items() for chosen in sets)]
+    if targets:
+        return [target.spec.name for target in targets]
+    if need.optional:
+        # Kept as written: whoever looks at the job sees what it would have waited for.
+        return [need.job]
+    path = f"{part.draft.spec.name}:needs"
+    message = f"the job {quoted(need.job)} is not in this pipeline: its rules leave it out"
+    if wanted.parallel is not None and need.job in there:
+        message = f"no part of {quoted(need.job)} has these values"
+    report.add(wanted.at, path, message, "make the need optional, or give both jobs the same rules")
+    return []
+
+
+def _filled(chosen: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The values of a need's matrix, `$[[ matrix.NAME ]]` replaced by the needing job's own."""
+    return {name: _MATRIX.sub(lambda found: own.get(found[1], ""), value) for name, value in chosen.items()}

@@ -1,19 +1,21 @@
-"""The `variables` of a file or a job.
+"""The `variables` of a file, a job or a rule.
 
 Decided here: which names and values a variable may have. Numbers keep the form they are written in (`1.10` stays
 "1.10"), booleans become "true" or "false" whatever their spelling. GIT_STRATEGY and GIT_DEPTH are checked now,
 since a misspelt one would show only after a machine has been made for the job. Expansion of `$NAME` happens later,
-in the job's environment.
+in the job's environment; `raw` says for which values it must not.
 """
 
 from __future__ import annotations
 
 import re
 
-from remuda.pipeline.document import Node, Opaque, Scalar, Table
-from remuda.pipeline.errors import Report, quoted
+import msgspec
+
+from remuda.pipeline.errors import Report, printable, quoted
 from remuda.pipeline.keywords import VARIABLE, nearest
-from remuda.pipeline.reading import inside, is_null, is_text, mistyped, read_table
+from remuda.pipeline.reading import inside, is_null, is_text, mistyped, read_flag, read_table
+from remuda.pipeline.tree import Items, Node, Opaque, Scalar, Table
 
 GIT_STRATEGIES = ("none", "fetch", "clone", "empty")
 
@@ -21,41 +23,74 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-def read_variables(report: Report, node: Node, path: str) -> dict[str, str]:
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Names with values, and which of the values are taken as they are."""
+
+    values: dict[str, str] = {}
+    raw: frozenset[str] = frozenset()
+
+    def over(self, other: Variables) -> Variables:
+        """Both, these values winning."""
+        if not self.values:
+            return other
+        raw = (other.raw - self.values.keys()) | self.raw if other.raw or self.raw else self.raw
+        return Variables(values={**other.values, **self.values}, raw=raw)
+
+
+def read_variables(report: Report, node: Node, path: str) -> Variables:
     """Names with values, as the job's environment will have them."""
     if is_null(node):
-        return {}
+        return Variables()
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map of names and values")
-        return {}
-    variables: dict[str, str] = {}
+        return Variables()
+    values: dict[str, str] = {}
+    raw: set[str] = set()
     for name, entry in node.entries.items():
         where = inside(path, name)
         if not is_text(entry.key) or not _NAME.fullmatch(name):
             message = f"{quoted(name)} is no name for a variable"
             report.add(entry.key, where, message, "use letters, digits and _, no digit first")
             continue
-        value = _value(report, entry.value, where)
+        value = _described(report, entry.value, where, raw, name)
         if value is not None:
-            variables[name] = value
+            values[name] = value
             _check_git(report, name, value, entry.value, where)
-    return variables
+    return Variables(values=values, raw=frozenset(raw))
 
 
-def _value(report: Report, node: Node, path: str) -> str | None:
-    if isinstance(node, Table):
-        entries = read_table(report, node, path, VARIABLE)
-        if "description" in entries:
-            _value(report, entries["description"].value, inside(path, "description"))
-        inner = entries["value"].value if "value" in entries else None
-        if isinstance(inner, Table):
-            mistyped(report, inner, inside(path, "value"), "a string")
-            return None
-        return "" if inner is None else _value(report, inner, inside(path, "value"))
+def _described(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
+    if not isinstance(node, Table):
+        return read_value(report, node, path)
+    entries = read_table(report, node, path, VARIABLE)
+    if "description" in entries:
+        read_value(report, entries["description"].value, inside(path, "description"))
+    if "expand" in entries and read_flag(report, entries["expand"].value, inside(path, "expand")) is False:
+        raw.add(name)
+    value: str | None = ""
+    if "value" in entries:
+        value = read_value(report, entries["value"].value, inside(path, "value"), table="a string")
+    if "options" in entries:
+        _check_options(report, entries["options"].value, inside(path, "options"), value)
+    return value
+
+
+def _check_options(report: Report, node: Node, path: str, value: str | None) -> None:
+    if not isinstance(node, Items) or not node.items:
+        mistyped(report, node, path, "a list of values")
+        return
+    options = [read_value(report, item, path) for item in node.items]
+    if value is not None and value not in options:
+        shown = ", ".join(printable(option) for option in options if option is not None)
+        report.add(node, path, f"the value {quoted(value)} is none of them", f'set "value" to one of: {shown}')
+
+
+def read_value(report: Report, node: Node, path: str, *, table: str = "a string, a number or a boolean") -> str | None:
+    """A scalar as text."""
     if isinstance(node, Opaque):
         return None
     if not isinstance(node, Scalar):
-        mistyped(report, node, path, "a string, a number or a boolean")
+        mistyped(report, node, path, table if isinstance(node, Table) else "a string, a number or a boolean")
         return None
     if node.kind == "null":
         report.add(node, path, "has no value", 'write "" for an empty one')

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline
-from remuda.pipeline.keywords import DEFAULT, JOB, TOP
+from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline, keywords
 
 Jobs = Callable[[str], dict[str, JobSpec]]
 Mistakes = Callable[[str], list[str]]
@@ -28,6 +27,16 @@ def test_a_pipeline_survives_json() -> None:
     text = "a: {script: x, parallel: 2, artifacts: {paths: [o]}}\nb: {script: y, needs: [a], variables: {V: 1}}"
     pipeline = compile_pipeline(text)
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
+
+
+def test_what_the_first_release_stored_is_still_read() -> None:
+    stored = b"""{"version": 1, "name": "a", "stage": "test", "stage_index": 2, "script": ["x"], "after_script": [],
+        "variables": {"A": "b"}, "needs": [{"job": "b", "artifacts": true, "optional": false}],
+        "artifacts": {"paths": ["o"], "exclude": [], "untracked": false, "when": "always", "name": "", "expire_in": ""},
+        "allow_failure": false, "tags": [], "when": "manual", "timeout_seconds": null, "retry_max": 0,
+        "retry_when": ["always"], "dependencies": null, "line": 3}"""
+    job = msgspec.json.decode(stored, type=JobSpec)
+    assert (job.name, job.when, job.line, job.image, job.trigger) == ("a", "manual", 3, None, None)
 
 
 def test_stages_keep_their_order_between_the_outer_ones(jobs: Jobs) -> None:
@@ -117,9 +126,11 @@ def test_a_job_named_like_a_page_or_a_stage_is_a_job(jobs: Jobs) -> None:
         (".hidden: {script: x}", "1:1: the file has no jobs"),
         ("stags: [a]\nj: {script: x}", '1:1: stags: unknown key "stags"; did you mean "stages"?'),
         ("varables: {A: b}\nj: {script: x}", '1:1: varables: unknown key "varables"; did you mean "variables"?'),
-        ("include: x.yml", '1:1: include: the key "include" is not supported yet'),
-        ("workflow: {rules: []}\nj: {script: x}", '1:1: workflow: the key "workflow" is not supported yet'),
-        ("default: {image: x}\nj: {script: x}", '1:11: default:image: the key "image" is not supported yet'),
+        ("include: x.yml", '1:10: include: the repository has no file "x.yml"'),
+        ("workflow: {rule: []}\nj: {script: x}", '1:12: workflow:rule: unknown key "rule"; did you mean "rules"?'),
+        ("workflow: {rules: [{when: manual}]}\nj: {script: x}", '1:27: workflow:rules:when: unknown value "manual"'),
+        ("spec: {inputs: {}}\nj: {script: x}", '1:1: spec: "spec" stands in a header of its own'),
+        ("default: {identity: x}\nj: {script: x}", '1:11: default:identity: the key "identity" is not supported yet'),
         ("default: {stage: x}\nj: {script: x}", '1:11: default:stage: unknown key "stage"'),
         ("default: [x]\nj: {script: x}", "1:10: default: must be a map, not a list"),
         ("stages: []\nj: {script: x}", "1:9: stages: must not be empty"),
@@ -154,7 +165,7 @@ lint:
     - echo "a": b
     - 7
 test:
-  image: ruby
+  identity: ruby
   script: x
   needs: [biuld, test]
   timeout: soon
@@ -173,7 +184,7 @@ loose:
         (8, 3, "build:scirpt"),
         (11, 7, "lint:script"),
         (12, 7, "lint:script"),
-        (14, 3, "test:image"),
+        (14, 3, "test:identity"),
         (16, 11, "test:needs"),
         (16, 18, "test:needs"),
         (17, 12, "test:timeout"),
@@ -193,7 +204,7 @@ loose:
 
 
 def test_a_mistake_in_an_anchor_is_one_mistake(mistakes: Mistakes) -> None:
-    text = ".t: &t {script: x, image: ruby}\n" + "".join(f"j{i}: *t\n" for i in range(5))
+    text = ".t: &t {script: x, imgae: ruby}\n" + "".join(f"j{i}: *t\n" for i in range(5))
     assert len(mistakes(text)) == 1
 
 
@@ -229,7 +240,8 @@ def test_any_text_that_looks_like_yaml_compiles_or_gives_mistakes(text: str) -> 
     _compile_or_refuse(text)
 
 
-NAMES = st.sampled_from(sorted({*TOP.works, *TOP.later, *DEFAULT.works, *JOB.works, *JOB.later, "job", "value", "max"}))
+EVERY = {key for keys in vars(keywords).values() if isinstance(keys, keywords.Keys) for key in keys.works + keys.later}
+NAMES = st.sampled_from(sorted(EVERY))
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | NAMES
 VALUES = st.recursive(LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES | LEAVES, v, max_size=4))
 FILES = st.dictionaries(NAMES | st.sampled_from(["a", "b", ".c"]), st.dictionaries(NAMES, VALUES, max_size=5) | VALUES)
@@ -244,7 +256,8 @@ def test_any_tree_of_keywords_compiles_or_gives_mistakes(tree: dict[str, object]
 def _compile_or_refuse(text: str) -> None:
     refused: PipelineError | None = None
     try:
-        assert compile_pipeline(text).jobs
+        pipeline = compile_pipeline(text)
+        assert bool(pipeline.jobs) is (pipeline.skipped is None)
     except PipelineError as error:
         refused = error
     if refused is not None:

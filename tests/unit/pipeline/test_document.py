@@ -1,12 +1,13 @@
 import pytest
 
-from remuda.pipeline.document import MAX_BYTES, MAX_DEPTH, Items, Node, Scalar, Table, read_document
+from remuda.pipeline.document import MAX_BYTES, MAX_DEPTH, read_document
 from remuda.pipeline.errors import PipelineError, Report
+from remuda.pipeline.tree import Items, Node, Scalar, Table
 
 
 def read(text: str) -> Node:
     report = Report("f")
-    node = read_document(text, report)
+    node = read_document(text, report).body
     report.finish()
     return node
 
@@ -127,11 +128,15 @@ def test_what_stands_later_wins_even_if_it_is_merged() -> None:
         ("a: &a [*a]\n", "f:1:8: the alias *a refers to the value it stands in"),
         ("a: {<<: 1}\n", "f:1:5: <<: << must name a map or a list of maps"),
         ("[a]: b\n", "f:1:1: a key must be text, not a list or a map"),
-        ("a: !reference [b, script]\n", "f:1:4: !reference: the tag !reference is not supported yet"),
+        ("a: !reference b\n", "f:1:4: !reference: must be a list of names"),
+        ("a: !reference {b: c}\n", "f:1:4: !reference: must be a list of names"),
+        ("a: !reference []\n", "f:1:4: !reference: must be a list of names"),
+        ("a: !reference [[b]]\n", "f:1:4: !reference: must be a list of names"),
         ("a: !secret b\n", 'f:1:4: unknown YAML tag "!secret"'),
         ("a: !!binary b\n", 'f:1:4: unknown YAML tag "!!binary"'),
         ("a: 1\n---\nb: 2\n", "f:2:1: the file holds more than one YAML document"),
-        ("spec: {inputs: {}}\n---\nb: 2\n", 'f:1:1: spec: the key "spec" is not supported yet'),
+        ("spec: {}\n---\nb: 2\n---\nc: 3\n", "f:4:1: the file holds more than one YAML document"),
+        ("spec: {inputs: {}}\n---\n", "f:1:1: the file is empty"),
         ("a: b\x07\n", "f:1:5: broken YAML: the character U+0007 is not allowed"),
         ("a: 1\nb: \ud800\n", "f:2:4: broken YAML: the character U+D800 is not allowed"),
     ],
@@ -145,7 +150,7 @@ def test_tabs_get_their_own_advice() -> None:
 
 
 def test_several_mistakes_of_the_tree_are_reported_together() -> None:
-    lines = mistake("a: 1\na: 2\nb: *c\nd: !reference [x]\n").splitlines()
+    lines = mistake("a: 1\na: 2\nb: *c\nd: !reference x\n").splitlines()
     assert [line.split(":")[1] for line in lines] == ["2", "3", "4"]
 
 

@@ -1,0 +1,121 @@
+"""Which paths of a repository a pattern names: `rules:changes`, `rules:exists`, `include:local`, `cache:key:files`.
+
+Decided here: `*` and `?` stay within one folder, `**` spans folders, `[abc]` and `{a,b}` are sets; names that begin
+with a dot are names like others. Patterns are relative to the repository's root.
+
+Invariant: folders are matched one by one, and inside a name nothing backtracks, so that a pattern of many stars costs
+no more than one of few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+MAX_ALTERNATIVES = 100
+
+_WILD = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def is_glob(text: str) -> bool:
+    return _WILD.search(text) is not None
+
+
+class Glob:
+    """One pattern, ready to use."""
+
+    def __init__(self, pattern: str) -> None:
+        pattern = pattern.removeprefix("./").lstrip("/")
+        self.literal = None if is_glob(pattern) else pattern
+        self._rows = [] if self.literal is not None else [row.split("/") for row in _alternatives(pattern)]
+
+    def fits(self, path: str) -> bool:
+        """Whether the path is one of those meant."""
+        if self.literal is not None:
+            return path == self.literal
+        names = path.split("/")
+        return any(_fits(row, names) for row in self._rows)
+
+
+def matching(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
+    """The paths that any of the patterns names, in their order."""
+    globs = [Glob(pattern) for pattern in patterns]
+    return [path for path in paths if any(glob.fits(path) for glob in globs)]
+
+
+def normal_path(text: str) -> str | None:
+    """A path of the repository without `.` and `..`, or None if it leaves the repository."""
+    names: list[str] = []
+    for name in text.split("/"):
+        if name == "..":
+            if not names:
+                return None
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    return "/".join(names)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """`a/{b,c}` as `a/b` and `a/c`. Of very many only the first count, so that a short text cannot make a long list."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting and len(done) < MAX_ALTERNATIVES:
+        text = waiting.pop()
+        braces = _BRACES.search(text)
+        if braces is None:
+            done.append(text)
+        elif len(waiting) < MAX_ALTERNATIVES:
+            waiting += [text[: braces.start()] + each + text[braces.end() :] for each in braces[1].split(",")]
+    return done
+
+
+def _fits(row: list[str], names: list[str]) -> bool:
+    """Whether names match the pattern's parts; `**` takes any number of folders, and at the end at least a name."""
+    # reached[i]: the first i names are accounted for by the parts so far.
+    reached = [True] + [False] * len(names)
+    for index, part in enumerate(row):
+        if part == "**":
+            if index == len(row) - 1:
+                # `a/**` names what is in the folder, not the folder.
+                return any(reached[:-1])
+            for position in range(1, len(names) + 1):
+                reached[position] = reached[position] or reached[position - 1]
+            continue
+        expression = _name(part)
+        following = [False] * (len(names) + 1)
+        for position, name in enumerate(names):
+            if reached[position] and expression.fullmatch(name):
+                following[position + 1] = True
+        reached = following
+    return reached[-1]
+
+
+@lru_cache(maxsize=1000)
+def _name(part: str) -> re.Pattern[str]:
+    """The expression for one name. Text between stars is taken at its first place, for good: the group is atomic."""
+    chunks: list[str] = [""]
+    index = 0
+    while index < len(part):
+        character = part[index]
+        end = part.find("]", index + 2) if character == "[" else -1
+        if character == "*":
+            chunks.append("")
+        elif character == "?":
+            chunks[-1] += "."
+        elif end > 0:
+            inner = part[index + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            negated = inner[:1] in ("!", "^")
+            chunks[-1] += f"[{'^' if negated else ''}{inner[1:] if negated else inner}]"
+            index = end
+        else:
+            chunks[-1] += re.escape(character)
+        index += 1
+    middle = "".join(f"(?>.*?{chunk})" for chunk in chunks[1:-1] if chunk)
+    ending = f".*{chunks[-1]}" if len(chunks) > 1 else ""
+    try:
+        return re.compile(f"{chunks[0]}{middle}{ending}", re.DOTALL)
+    except re.error:
+        return re.compile(re.escape(part))

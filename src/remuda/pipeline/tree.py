@@ -1,0 +1,157 @@
+"""The tree a pipeline file is read into: values that know their file, line and column.
+
+Decided here: how two maps become one (`merged`), which is what both `include` and `extends` mean, and how a part of
+the tree becomes plain data. Where the tree comes from is decided in `document`, what it means in the other modules.
+
+Invariant: nodes are never changed, so that an alias, a template and a reference may share them; `Merger` counts what
+sharing would cost if it were copying.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from remuda.pipeline.errors import Placed, Report
+
+MAX_MERGED = 500_000
+
+Kind = Literal["text", "number", "true", "false", "null"]
+
+
+class Scalar(msgspec.Struct, frozen=True, kw_only=True):
+    """A single value as it was written."""
+
+    text: str
+    kind: Kind
+    line: int
+    column: int
+    file: str = ""
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """A list."""
+
+    items: tuple[Node, ...]
+    line: int
+    column: int
+    file: str = ""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A map. Keys are held by their text; their kind (a job called `1`) is the reader's business."""
+
+    entries: dict[str, Entry]
+    line: int
+    column: int
+    file: str = ""
+
+
+class Opaque(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that cannot be read and whose mistake is already reported: readers pass over it in silence."""
+
+    line: int
+    column: int
+    file: str = ""
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """A `!reference`, until it is replaced by what it names."""
+
+    path: tuple[str, ...]
+    line: int
+    column: int
+    file: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A key with its value."""
+
+    key: Scalar
+    value: Node
+
+
+Node = Scalar | Items | Table | Opaque | Reference
+
+
+class Merger:
+    """Lays maps over each other and counts the work, which templates of templates multiply."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._work = 0
+
+    def merged(self, *tables: Table) -> Table:
+        """The maps in one, later ones over earlier ones, with the place of the last.
+
+        Maps under the same key are merged in turn; any other value replaces what was there.
+        """
+        entries: dict[str, Entry] = {}
+        for table in tables:
+            self._work += len(table.entries)
+            if self._work > MAX_MERGED:
+                message = f"files and templates laid over each other have more than {MAX_MERGED} values"
+                self._report.stop(table, "", message, "extend smaller templates")
+            for name, entry in table.entries.items():
+                below = entries.get(name)
+                if below is not None and isinstance(below.value, Table) and isinstance(entry.value, Table):
+                    entry = Entry(key=entry.key, value=self.merged(below.value, entry.value))
+                entries[name] = entry
+        last = tables[-1]
+        return Table(entries=entries, line=last.line, column=last.column, file=last.file)
+
+
+def node_of(value: object, at: Placed) -> Node:
+    """Plain data as a node with a given place."""
+    place: Any = {"line": at.line, "column": at.column, "file": at.file}
+    match value:
+        case bool():
+            return Scalar(text=str(value).lower(), kind="true" if value else "false", **place)
+        case int() | float():
+            return Scalar(text=str(value), kind="number", **place)
+        case list() | tuple():
+            return Items(items=tuple(node_of(item, at) for item in value), **place)
+        case dict():
+            return Table(
+                entries={
+                    str(name): Entry(key=Scalar(text=str(name), kind="text", **place), value=node_of(each, at))
+                    for name, each in value.items()
+                },
+                **place,
+            )
+        case None:
+            return Scalar(text="", kind="null", **place)
+        case _:
+            return Scalar(text=str(value), kind="text", **place)
+
+
+def plain(node: Node) -> object:
+    """The node as JSON would have it. A number that is none in JSON stays the text it is written as."""
+    match node:
+        case Table():
+            return {name: plain(entry.value) for name, entry in node.entries.items()}
+        case Items():
+            return [plain(item) for item in node.items]
+        case Scalar(kind="text"):
+            return node.text
+        case Scalar(kind="number"):
+            return number(node.text)
+        case Scalar(kind="true") | Scalar(kind="false"):
+            return node.kind == "true"
+        case _:
+            return None
+
+
+def number(text: str) -> int | float | str:
+    """What a number is worth, as far as JSON can hold it."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text.replace(",", "_"))
+    except ValueError:
+        return text
+    return value if value - value == 0 else text

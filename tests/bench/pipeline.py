@@ -1,0 +1,116 @@
+"""How long a large pipeline file takes to compile: includes, templates, matrices, rules, needs.
+
+Nothing here asserts a time. `compile_large` is called by `make bench`; alone: `python -m tests.bench.pipeline`.
+"""
+
+import time
+from collections.abc import Callable
+
+from remuda.pipeline import Facts, MemorySources, compile_pipeline
+
+JOBS = 2000
+# Jobs of one included file: two matrices of twenty, nine single jobs, one job that waits for all of them.
+JOBS_OF_A_FILE = 50
+
+MAIN = """
+stages: [build, test, deploy]
+include: ci/*.yml
+default:
+  tags: [linux]
+  retry: {max: 1, when: runner_system_failure}
+variables:
+  GIT_DEPTH: 20
+workflow:
+  rules:
+    - if: $CI_COMMIT_BRANCH
+.base:
+  image: debian
+  before_script: [echo begin]
+  artifacts: {paths: [out/], expire_in: 1 week}
+  rules:
+    - if: $CI_COMMIT_TAG =~ /^v\\d+/
+      when: manual
+    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH && $CI_PIPELINE_SOURCE != "schedule"
+    - changes: ["src/**/*.py"]
+"""
+PART = """
+.part {n}:
+  extends: .base
+  variables: {{PART: "{n}"}}
+build {n}:
+  extends: .part {n}
+  stage: build
+  parallel:
+    matrix:
+      - SYSTEM: [linux, darwin, windows, freebsd]
+        CPU: [amd64, arm64, riscv, s390x, ppc]
+  script: [make "$SYSTEM" "$CPU"]
+test {n}:
+  extends: .part {n}
+  parallel:
+    matrix:
+      - SYSTEM: [linux, darwin, windows, freebsd]
+        SUITE: [unit, contract, integration, system, bench]
+  needs:
+    - job: build {n}
+      parallel:
+        matrix: [{{SYSTEM: linux, CPU: amd64}}]
+  script:
+    - !reference [.base, before_script]
+    - make test "$SUITE"
+"""
+SINGLE = """
+check {n} {m}:
+  extends: .part {n}
+  needs: ["build {n}: [linux, amd64]"]
+  cache: {{key: k{m}, paths: [vendor/]}}
+  script:
+    - ./check {m}
+    - ./check {m} --again
+"""
+LAST = """
+deploy {n}:
+  extends: .part {n}
+  stage: deploy
+  needs: [test {n}, {{job: build {n}, artifacts: false}}]
+  environment: review/$CI_COMMIT_REF_SLUG
+  script: ./deploy
+"""
+
+
+def files(jobs: int) -> dict[str, str]:
+    """Included files that make so many jobs."""
+    return {
+        f"ci/{n:03}.yml": PART.format(n=n) + "".join(SINGLE.format(n=n, m=m) for m in range(9)) + LAST.format(n=n)
+        for n in range(jobs // JOBS_OF_A_FILE)
+    }
+
+
+def seconds(jobs: int, *, tries: int = 3) -> float:
+    """The fastest of a few compilations of a file of so many jobs."""
+    sources = MemorySources(files(jobs))
+    facts = Facts(changed_files=frozenset({"src/a/b.py"}), files={"src/a/b.py": "1"})
+    took: list[float] = []
+    for _ in range(tries):
+        began = time.perf_counter()
+        pipeline = compile_pipeline(MAIN, facts=facts, sources=sources)
+        took.append(time.perf_counter() - began)
+        if len(pipeline.jobs) != jobs:
+            raise AssertionError(f"{len(pipeline.jobs)} jobs, not {jobs}")
+    return min(took)
+
+
+def show_line(name: str, figure: str, note: str = "") -> None:
+    print(f"{name:<58} {figure:>14}  {note}", flush=True)
+
+
+def compile_large(show: Callable[[str, str, str], None] = show_line) -> None:
+    """The figures: a large file, and what doubling it costs."""
+    half, whole, double = seconds(JOBS // 2), seconds(JOBS), seconds(JOBS * 2)
+    show(f"compile a pipeline of {JOBS} jobs", f"{whole:.3f} s", "matrices in included files")
+    show("  twice the jobs cost, as a ratio", f"{whole / half:.2f}", f"{JOBS // 2} to {JOBS} jobs")
+    show("  twice the jobs again", f"{double / whole:.2f}", f"{JOBS} to {JOBS * 2} jobs")
+
+
+if __name__ == "__main__":
+    compile_large()
