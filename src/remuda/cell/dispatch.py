@@ -76,7 +76,7 @@ class Dispatch:
     async def start(self) -> None:
         """Put into the queue what waits in the store."""
         self._since = self._clock.now()
-        await self.announce(await self._store.pending_jobs())
+        await self.announce(await self._store.jobs_in([JobState.PENDING]))
 
     def waiting(self) -> int:
         """How many jobs wait for a runner."""
@@ -383,7 +383,7 @@ class Dispatch:
         """
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
-        for job in await self._store.held_jobs():
+        for job in await self._store.jobs_in(HELD):
             gone_at = leases.deadline(
                 job,
                 since=self._since,
@@ -399,7 +399,7 @@ class Dispatch:
             else:
                 self._log.warning("lease ended without a word", job=job.id, runner=job.runner_id, epoch=job.epoch)
                 await self.release(job)
-        await self.announce(await self._store.pending_jobs())
+        await self.announce(await self._store.jobs_in([JobState.PENDING]))
         return next_at
 
     async def _end_unasked(self, job: Job, reason: FailureReason, message: str) -> None:

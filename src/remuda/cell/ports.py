@@ -5,7 +5,7 @@ calls it inside the transaction with the current values; the function may be cal
 effect but its result. That is how a decision and its consequences are stored together or not at all.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,12 +19,15 @@ from remuda.cell.values import (
     Pipeline,
     Project,
     ProjectVariable,
+    Release,
     Runner,
     RunnerManager,
+    Schedule,
     StepResult,
+    TriggerToken,
     UserToken,
 )
-from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 
@@ -99,12 +102,20 @@ class Store(Protocol):
         ...
 
     async def add_pipeline(
-        self, pipeline: Pipeline, jobs: Sequence[NewJob], *, now: float, sees: tuple[str, str] | None = None
+        self,
+        pipeline: Pipeline,
+        jobs: Sequence[NewJob],
+        *,
+        now: float,
+        sees: tuple[str, str] | None = None,
+        schedule: Schedule | None = None,
     ) -> Family:
-        """Store a pipeline and all its jobs, `created`, and the ref it acts on, in one transaction.
+        """Store a pipeline and all its jobs, `created`, and what it acts on, in one transaction.
 
-        Ids and the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same transaction
-        (`remuda.cell.core.lifecycle.begin`).
+        `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; it gets the
+        pipeline's id. When there is a pipeline of this `upstream_job_id` already, that one comes back and nothing is
+        stored. Ids and the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same
+        transaction (`remuda.cell.core.lifecycle.begin`).
         """
         ...
 
@@ -112,6 +123,14 @@ class Store(Protocol):
     async def pipelines(
         self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
     ) -> tuple[Sequence[Pipeline], int]: ...
+    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        """All pipelines of a ref that are not over, oldest first."""
+        ...
+
+    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+        """The pipeline that a trigger job started."""
+        ...
+
     async def family(self, pipeline_id: PipelineId) -> Family | None: ...
 
     # --- jobs
@@ -137,12 +156,8 @@ class Store(Protocol):
         """Change jobs of a pipeline together."""
         ...
 
-    async def pending_jobs(self) -> Sequence[Job]:
-        """All jobs that wait for a runner, oldest first."""
-        ...
-
-    async def held_jobs(self) -> Sequence[Job]:
-        """All jobs that are leased, running or canceling."""
+    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        """All jobs in one of these states, oldest first."""
         ...
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
@@ -176,6 +191,39 @@ class Store(Protocol):
         ...
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]: ...
+
+    # --- what starts pipelines, and what they leave
+    async def add_schedule(self, schedule: Schedule) -> Schedule:
+        """Store with a new id."""
+        ...
+
+    async def schedule(self, schedule_id: int) -> Schedule | None: ...
+    async def schedules(self, project_id: ProjectId) -> Sequence[Schedule]: ...
+    async def change_schedule(
+        self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]
+    ) -> Schedule | None: ...
+    async def remove_schedule(self, schedule_id: int) -> bool: ...
+    async def due_schedules(self, now: float) -> Sequence[Schedule]:
+        """The active ones whose time has come, the longest due first."""
+        ...
+
+    async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
+        """Store with a new id."""
+        ...
+
+    async def trigger_by_token(self, token_hash: str) -> TriggerToken | None: ...
+    async def triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]: ...
+    async def put_trigger(self, trigger: TriggerToken) -> None: ...
+    async def remove_trigger(self, trigger_id: int) -> bool: ...
+    async def put_release(self, release: Release, *, replace: bool) -> bool:
+        """False when it exists and `replace` is off, or is missing and `replace` is on."""
+        ...
+
+    async def releases(self, project_id: ProjectId) -> Sequence[Release]:
+        """Newest first."""
+        ...
+
+    async def remove_release(self, project_id: ProjectId, tag: str) -> bool: ...
 
 
 class Traces(Protocol):

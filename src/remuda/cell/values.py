@@ -82,6 +82,27 @@ class Pipeline(Value, frozen=True, kw_only=True):
     """Given when the pipeline was created; they win over the file's."""
     protected: bool = False
     """Its ref is protected: its jobs get protected variables and may run on runners that take only such jobs."""
+    file_variables: tuple[str, ...] = ()
+    """Names among `variables` whose values a job finds in a file."""
+    predefined: dict[str, str] = {}
+    """What this pipeline alone has: CI_MERGE_REQUEST_*, CI_PIPELINE_SCHEDULE_DESCRIPTION, the commit's message ..."""
+    name: str = ""
+    """From the file's `workflow`."""
+    file: str = ".gitlab-ci.yml"
+    cancel_on_new_commit: str = "none"
+    """What a newer pipeline of the same ref stops: none, conservative or interruptible."""
+    cancel_on_job_failure: str = "none"
+    """Whether a failed job stops the others: none or all."""
+    merge_request_iid: int | None = None
+    """Then `ref` is the whole `refs/merge-requests/<iid>/head`."""
+    upstream_job_id: JobId | None = None
+    """The trigger job that started it; no two pipelines have the same."""
+    upstream_pipeline_id: PipelineId | None = None
+    is_child: bool = False
+    """It belongs to the pipeline of its trigger job: it is canceled with it, and is not listed by itself."""
+    depth: int = 0
+    """How many trigger jobs led to it."""
+    schedule_id: int | None = None
 
 
 class Job(Value, frozen=True, kw_only=True):
@@ -136,6 +157,24 @@ class Job(Value, frozen=True, kw_only=True):
     """Set when the trace is archived."""
     trace_checksum: str | None = None
     erased: bool = False
+    is_trigger: bool = False
+    """It starts another pipeline; no runner ever gets it."""
+    downstream_id: PipelineId | None = None
+    """The pipeline that a trigger job started."""
+    start_in_seconds: int | None = None
+    scheduled_at: float | None = None
+    """When a delayed job starts."""
+    allow_failure_exit_codes: tuple[int, ...] = ()
+    retry_exit_codes: tuple[int, ...] = ()
+    interruptible: bool = False
+    resource_group: str = ""
+    """Of the jobs of a project with the same one, only one is with a runner at a time."""
+    environment: str = ""
+    """The name of the environment it deploys to, expanded."""
+    environment_action: str = ""
+    coverage: float | None = None
+    play_variables: dict[str, str] = {}
+    """Given by the person who started a manual job."""
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
@@ -204,6 +243,8 @@ class Artifact(Value, frozen=True, kw_only=True):
     blob: str
     created_at: float
     expire_in: str | None = None
+    variables: dict[str, str] = {}
+    """What a dotenv report holds."""
 
 
 class StepResult(Value, frozen=True, kw_only=True):
@@ -214,12 +255,66 @@ class StepResult(Value, frozen=True, kw_only=True):
     body: msgspec.Raw
 
 
+class Schedule(Value, frozen=True, kw_only=True):
+    """Starts pipelines by the clock."""
+
+    id: int
+    project_id: ProjectId
+    description: str
+    ref: str
+    cron: str
+    timezone: str = "UTC"
+    active: bool = True
+    next_run_at: float | None = None
+    variables: dict[str, str] = {}
+    file_variables: tuple[str, ...] = ()
+    created_at: float
+    updated_at: float
+    user_id: int = USER_ID
+    last_pipeline_id: PipelineId | None = None
+
+
+class TriggerToken(Value, frozen=True, kw_only=True):
+    """Opens `POST /projects/:id/trigger/pipeline` and nothing else; only its SHA-256 is kept."""
+
+    id: int
+    project_id: ProjectId
+    token_hash: str
+    token_start: str
+    """Its first characters, by which people tell tokens apart."""
+    description: str
+    created_at: float
+    updated_at: float
+    last_used_at: float | None = None
+    user_id: int = USER_ID
+
+
+class Release(Value, frozen=True, kw_only=True):
+    """A named state of a project, at a tag."""
+
+    project_id: ProjectId
+    tag: str
+    name: str
+    description: str = ""
+    created_at: float
+    released_at: float
+    user_id: int = USER_ID
+    sha: str = ""
+    milestones: tuple[str, ...] = ()
+    links: tuple[dict[str, str], ...] = ()
+    """Assets: name, url, link_type."""
+
+
 class NewJob(Value, frozen=True, kw_only=True):
     """A job to be stored: id, pipeline id and state come from the store's transaction; the rest is here."""
 
     spec: JobSpec
     waits_for: tuple[str, ...]
     artifacts_from: tuple[str, ...]
+    resource_group: str = ""
+    """The spec's, expanded."""
+    environment: str = ""
+    """The name of the spec's environment, expanded."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,3 +329,5 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: Pipeline
     jobs: tuple[Job, ...]
+    taken: frozenset[str] = frozenset()
+    """Of the resource groups that its jobs name, those that a job of another pipeline has."""

@@ -144,6 +144,10 @@ STARTED = frozenset({JobState.RUNNING, JobState.CANCELING})
 """States in which the job's script may be running."""
 
 
+OCCUPYING = frozenset({JobState.PENDING, *HELD})
+"""States in which a job has its resource group."""
+
+
 class TransitionError(Exception):
     """An event that the state does not know."""
 

@@ -18,6 +18,11 @@ class When(StrEnum):
     ON_FAILURE = "on_failure"
     ALWAYS = "always"
     MANUAL = "manual"
+    DELAYED = "delayed"
+
+
+OVER = frozenset({"success", "failed", "canceled", "skipped"})
+"""Words for a pipeline in which nothing happens any more unless a person asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,8 @@ def _turn(when: When, *, passed: bool) -> JobEvent:
             return JobEvent.ENQUEUE if passed else JobEvent.SKIP
         case When.MANUAL:
             return JobEvent.ASK if passed else JobEvent.SKIP
+        case When.DELAYED:
+            return JobEvent.SCHEDULE if passed else JobEvent.SKIP
         case When.ON_FAILURE:
             return JobEvent.SKIP if passed else JobEvent.ENQUEUE
         case When.ALWAYS:

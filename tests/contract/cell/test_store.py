@@ -22,7 +22,7 @@ from remuda.cell.values import (
     StepResult,
     UserToken,
 )
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
@@ -260,8 +260,8 @@ class TestJobs:
         family = await push(store, project, *(a_spec(state.value) for state in states))
         for job, state in zip(family.jobs, states, strict=True):
             await store.change_job(job.id, partial(replace, state=state))
-        assert [job.name for job in await store.pending_jobs()] == ["pending"]
-        assert [job.name for job in await store.held_jobs()] == ["leased", "running", "canceling"]
+        assert [job.name for job in await store.jobs_in([JobState.PENDING])] == ["pending"]
+        assert [job.name for job in await store.jobs_in(HELD)] == ["leased", "running", "canceling"]
         assert await store.count_jobs() == dict.fromkeys((state.value for state in states), 1)
 
     async def test_what_a_request_got(self, store: Store, project: Project) -> None:

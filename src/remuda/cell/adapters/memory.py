@@ -5,7 +5,7 @@ that raises has changed nothing, because every check stands before the first cha
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -22,13 +22,17 @@ from remuda.cell.values import (
     Pipeline,
     Project,
     ProjectVariable,
+    Release,
     Runner,
     RunnerManager,
+    Schedule,
     StepResult,
+    TriggerToken,
     UserToken,
 )
 from remuda.lib.ids import range_of_cell
-from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
 T = TypeVar("T")
@@ -54,6 +58,9 @@ class MemoryStore:
         self._managers: dict[tuple[RunnerId, str], RunnerManager] = {}
         self._results: dict[JobId, list[StepResult]] = {}
         self._artifacts: dict[tuple[JobId, str], Artifact] = {}
+        self._schedules: dict[int, Schedule] = {}
+        self._triggers: dict[int, TriggerToken] = {}
+        self._releases: dict[tuple[ProjectId, str], Release] = {}
 
     def _draw(self, table: str) -> int:
         number = self._ids.after(self._last_id.get(table))
@@ -137,10 +144,18 @@ class MemoryStore:
                 self._seen[project_id, ref] = sha
 
     async def add_pipeline(
-        self, pipeline: Pipeline, jobs: Sequence[NewJob], *, now: float, sees: tuple[str, str] | None = None
+        self,
+        pipeline: Pipeline,
+        jobs: Sequence[NewJob],
+        *,
+        now: float,
+        sees: tuple[str, str] | None = None,
+        schedule: Schedule | None = None,
     ) -> Family:
         if pipeline.project_id not in self._projects:
             raise NotFoundError(f"there is no project {pipeline.project_id}")
+        if pipeline.upstream_job_id is not None and (there := await self.downstream(pipeline.upstream_job_id)):
+            return self._family(there)
         iids = (old.iid for old in self._pipelines.values() if old.project_id == pipeline.project_id)
         pipeline = replace(pipeline, id=PipelineId(self._draw("pipelines")), iid=max(iids, default=0) + 1)
         self._pipelines[pipeline.id] = pipeline
@@ -151,6 +166,8 @@ class MemoryStore:
         self._apply(lifecycle.begin(self._family(pipeline), now))
         if sees:
             self._seen[pipeline.project_id, sees[0]] = sees[1]
+        if schedule:
+            self._schedules[schedule.id] = replace(schedule, last_pipeline_id=pipeline.id)
         return self._family(self._pipelines[pipeline.id])
 
     async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
@@ -171,13 +188,36 @@ class MemoryStore:
             page,
         )
 
+    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        return [
+            pipeline
+            for pipeline in self._pipelines.values()
+            if (pipeline.project_id, pipeline.ref) == (project_id, ref) and pipeline.status not in OVER
+        ]
+
+    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+        found = (pipeline for pipeline in self._pipelines.values() if pipeline.upstream_job_id == upstream_job_id)
+        return next(found, None)
+
     async def family(self, pipeline_id: PipelineId) -> Family | None:
         pipeline = self._pipelines.get(pipeline_id)
         return self._family(pipeline) if pipeline else None
 
     def _family(self, pipeline: Pipeline) -> Family:
         jobs = (self._jobs[job_id] for job_id in self._jobs_of[pipeline.id])
-        return Family(pipeline=pipeline, jobs=tuple(job for job in jobs if not job.retried))
+        newest = tuple(job for job in jobs if not job.retried)
+        return Family(pipeline=pipeline, jobs=newest, taken=self._taken(pipeline, newest))
+
+    def _taken(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+        wanted = {job.resource_group for job in jobs if job.resource_group}
+        return frozenset(
+            job.resource_group
+            for job in self._jobs.values()
+            if job.resource_group in wanted
+            and job.project_id == pipeline.project_id
+            and job.pipeline_id != pipeline.id
+            and job.state in OCCUPYING
+        )
 
     # jobs
 
@@ -239,11 +279,8 @@ class MemoryStore:
         if spec:
             self._specs[job.id] = spec
 
-    async def pending_jobs(self) -> Sequence[Job]:
-        return [job for job in self._jobs.values() if job.state is JobState.PENDING]
-
-    async def held_jobs(self) -> Sequence[Job]:
-        return [job for job in self._jobs.values() if job.state in HELD]
+    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        return [job for job in self._jobs.values() if job.state in states]
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         for job in self._jobs.values():
@@ -317,6 +354,72 @@ class MemoryStore:
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return [self._artifacts[at] for at in sorted(self._artifacts) if at[0] == job_id]
+
+    # what starts pipelines, and what they leave
+
+    async def add_schedule(self, schedule: Schedule) -> Schedule:
+        schedule = replace(schedule, id=self._draw("schedules"))
+        self._schedules[schedule.id] = schedule
+        return schedule
+
+    async def schedule(self, schedule_id: int) -> Schedule | None:
+        return self._schedules.get(schedule_id)
+
+    async def schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
+        return [schedule for schedule in self._schedules.values() if schedule.project_id == project_id]
+
+    async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
+        schedule = self._schedules.get(schedule_id)
+        changed = decide(schedule) if schedule else None
+        if changed is not None:
+            self._schedules[schedule_id] = changed
+        return changed
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        return _removed(self._schedules, schedule_id)
+
+    async def due_schedules(self, now: float) -> Sequence[Schedule]:
+        due = [
+            (schedule.next_run_at, schedule.id, schedule)
+            for schedule in self._schedules.values()
+            if schedule.active and schedule.next_run_at is not None and schedule.next_run_at <= now
+        ]
+        return [schedule for _, _, schedule in sorted(due, key=lambda entry: entry[:2])]
+
+    async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
+        if await self.trigger_by_token(trigger.token_hash):
+            raise ConflictError("there is a trigger with this token already")
+        trigger = replace(trigger, id=self._draw("triggers"))
+        self._triggers[trigger.id] = trigger
+        return trigger
+
+    async def trigger_by_token(self, token_hash: str) -> TriggerToken | None:
+        return next((trigger for trigger in self._triggers.values() if trigger.token_hash == token_hash), None)
+
+    async def triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
+        return [trigger for trigger in self._triggers.values() if trigger.project_id == project_id]
+
+    async def put_trigger(self, trigger: TriggerToken) -> None:
+        if trigger.id not in self._triggers:
+            raise NotFoundError(f"there is no trigger {trigger.id}")
+        self._triggers[trigger.id] = trigger
+
+    async def remove_trigger(self, trigger_id: int) -> bool:
+        return _removed(self._triggers, trigger_id)
+
+    async def put_release(self, release: Release, *, replace: bool) -> bool:
+        at = (release.project_id, release.tag)
+        if (at in self._releases) is not replace:
+            return False
+        self._releases[at] = release
+        return True
+
+    async def releases(self, project_id: ProjectId) -> Sequence[Release]:
+        found = [release for (owner, _), release in self._releases.items() if owner == project_id]
+        return sorted(found, key=lambda release: (release.released_at, release.tag), reverse=True)
+
+    async def remove_release(self, project_id: ProjectId, tag: str) -> bool:
+        return _removed(self._releases, (project_id, tag))
 
 
 def _page(values: Iterable[T], page: Page) -> tuple[list[T], int]:

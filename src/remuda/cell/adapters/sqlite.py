@@ -7,19 +7,17 @@ take microseconds, less than a thread would cost, and they see every commit that
 One process at a time may open the file; the data folder's lock sees to that.
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
-from remuda.cell.adapters.sqlite_schema import prepare
+from remuda.cell.adapters.sqlite_access import store_error
+from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
-from remuda.cell.errors import ConflictError, DataFolderError, NotFoundError, StoreError
+from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes
 from remuda.cell.values import (
     Artifact,
@@ -32,104 +30,19 @@ from remuda.cell.values import (
     ProjectVariable,
     Runner,
     RunnerManager,
+    Schedule,
     StepResult,
     UserToken,
 )
-from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
-from remuda.lib.sqlite_writer import ClosedError, Writer
-from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
-T = TypeVar("T")
-
-_BUSY_SECONDS = 5.0
+_DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 
 
-def store_error(error: sqlite3.Error) -> StoreError:
-    """What an operator should know about a failing database."""
-    advice = {
-        "SQLITE_FULL": "free some space where the data folder is",
-        "SQLITE_READONLY": "make the data folder writable for this user",
-        "SQLITE_BUSY": "another process uses the database; end it",
-        "SQLITE_LOCKED": "another process uses the database; end it",
-        "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
-        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
-    }
-    name = str(getattr(error, "sqlite_errorname", ""))
-    hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
-    return StoreError(f"the store cannot do this now: {error}; {hint}")
-
-
-class SqliteStore:
+class SqliteStore(SqliteStarts):
     """A store in one file."""
-
-    def __init__(self, writer: Writer, reader: sqlite3.Connection, ids: IdRange) -> None:
-        self._writer = writer
-        self._db = reader
-        self._ids = ids
-
-    @classmethod
-    def open(cls, path: Path, cell_id: int) -> "SqliteStore":
-        """Open or make the file; DataFolderError when it cannot be used."""
-        try:
-            db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            try:
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                    db.execute(f"PRAGMA {pragma}")
-                prepare(db, str(path), cell_id)
-                reader = sqlite3.connect(
-                    f"file:{quote(str(path))}?mode=ro",
-                    uri=True,
-                    timeout=_BUSY_SECONDS,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
-            except BaseException:
-                db.close()
-                raise
-        except sqlite3.Error as error:
-            raise DataFolderError(f"cannot open {path}: {store_error(error)}") from error
-        return cls(Writer(db, path.name), reader, range_of_cell(cell_id))
-
-    async def close(self) -> None:
-        self._db.close()
-        await asyncio.to_thread(self._writer.close)
-
-    async def writable(self) -> None:
-        await self._write(
-            lambda db: db.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
-        )
-
-    async def _write(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await self._writer.run(operation)
-        except IdsExhaustedError as error:
-            raise StoreError(f"{error}; give the cell a further range") from error
-        except ClosedError:
-            raise StoreError("the store is closed; the cell stops") from None
-        except sqlite3.Error as error:
-            raise store_error(error) from error
-
-    def _rows(self, sql: str, *values: Any) -> list[Any]:
-        try:
-            return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise store_error(error) from error
-
-    def _one(self, kind: type[T], sql: str, *values: Any) -> T | None:
-        found = self._rows(sql, *values)
-        return rows.decode(kind, found[0][0]) if found else None
-
-    def _all(self, kind: type[T], sql: str, *values: Any) -> list[T]:
-        return [rows.decode(kind, row[0]) for row in self._rows(sql, *values)]
-
-    def _page(self, kind: type[T], table: str, where: Mapping[str, Any], page: Page) -> tuple[list[T], int]:
-        """Newest first, of the rows for which every condition that has a value holds."""
-        conditions = " AND ".join(where) or "1"
-        values = [value for value in where.values() if value is not None]
-        total = self._rows(f"SELECT count(*) FROM {table} WHERE {conditions}", *values)[0][0]
-        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY id DESC LIMIT ? OFFSET ?"
-        return self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
 
     # keys and people
 
@@ -223,12 +136,20 @@ class SqliteStore:
         await self._write(see)
 
     async def add_pipeline(
-        self, pipeline: Pipeline, jobs: Sequence[NewJob], *, now: float, sees: tuple[str, str] | None = None
+        self,
+        pipeline: Pipeline,
+        jobs: Sequence[NewJob],
+        *,
+        now: float,
+        sees: tuple[str, str] | None = None,
+        schedule: Schedule | None = None,
     ) -> Family:
         def add(db: sqlite3.Connection) -> Family:
             owner = pipeline.project_id
             if not rows.found(db, "SELECT 1 FROM projects WHERE id = ?", owner):
                 raise NotFoundError(f"there is no project {owner}")
+            if there := db.execute(_DOWNSTREAM, (pipeline.upstream_job_id,)).fetchone():
+                return rows.read_family(db, rows.decode(Pipeline, there[0]))
             iid = db.execute(
                 "SELECT coalesce(max(iid), 0) + 1 FROM pipelines WHERE project_id = ?", (owner,)
             ).fetchone()
@@ -241,6 +162,8 @@ class SqliteStore:
             self._apply(db, lifecycle.begin(rows.read_family(db, added), now))
             if sees:
                 rows.see_ref(db, owner, *sees)
+            if schedule:
+                rows.put_schedule(db, replaced(schedule, last_pipeline_id=added.id))
             return rows.read_family(db, rows.read_pipeline(db, added.id))
 
         return await self._write(add)
@@ -254,6 +177,16 @@ class SqliteStore:
         wanted: dict[str, Any] = {"ref = ?": ref, "status = ?": status, "sha = ?": sha}
         where = {"project_id = ?": project_id} | {sql: value for sql, value in wanted.items() if value}
         return self._page(Pipeline, "pipelines", where, page)
+
+    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        sql = (
+            "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
+            " AND status NOT IN (SELECT value FROM json_each(?)) ORDER BY id"
+        )
+        return self._all(Pipeline, sql, project_id, ref, rows.encode(sorted(OVER)).decode())
+
+    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+        return self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
 
     async def family(self, pipeline_id: PipelineId) -> Family | None:
         try:
@@ -324,19 +257,7 @@ class SqliteStore:
             rows.put_pipeline(db, changes.pipeline)
         return Applied(jobs=tuple(applied), pipeline=changes.pipeline)
 
-    def _draw(self, db: sqlite3.Connection, table: str) -> int:
-        row = db.execute("SELECT last FROM sequences WHERE name = ?", (table,)).fetchone()
-        number = self._ids.after(row[0] if row else None)
-        rows.changed(db, "INSERT OR REPLACE INTO sequences VALUES (?, ?)", table, number)
-        return number
-
-    async def pending_jobs(self) -> Sequence[Job]:
-        return self._in_states([JobState.PENDING])
-
-    async def held_jobs(self) -> Sequence[Job]:
-        return self._in_states(HELD)
-
-    def _in_states(self, states: Iterable[JobState]) -> list[Job]:
+    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
         return self._all(Job, sql, rows.encode(list(states)).decode())
 

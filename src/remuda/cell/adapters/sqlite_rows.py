@@ -1,13 +1,14 @@
 """How values become rows of the SQLite store and rows become values again. Called inside a connection's transaction."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Family, Job, Pipeline
-from remuda.model.job import JobId, PipelineId, ProjectId
+from remuda.cell.values import Family, Job, Pipeline, Schedule
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
 
 T = TypeVar("T")
 
@@ -43,11 +44,11 @@ def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -
 
 def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
     sql = (
-        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (id) DO UPDATE SET status = excluded.status, body = excluded.body"
     )
     columns = (pipeline.id, pipeline.project_id, pipeline.iid, pipeline.ref, pipeline.sha, pipeline.status)
-    changed(db, sql, *columns, encode(pipeline))
+    changed(db, sql, *columns, encode(pipeline), pipeline.upstream_job_id)
 
 
 def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
@@ -59,12 +60,36 @@ def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
 
 def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
     rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
-    return Family(pipeline=pipeline, jobs=tuple(decode(Job, row[0]) for row in rows))
+    jobs = tuple(decode(Job, row[0]) for row in rows)
+    return Family(pipeline=pipeline, jobs=jobs, taken=_taken(db, pipeline, jobs))
+
+
+def _taken(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+    """The resource groups that a job of another pipeline has."""
+    wanted = {job.resource_group for job in jobs if job.resource_group}
+    if not wanted:
+        return frozenset()
+    sql = (
+        "SELECT DISTINCT resource_group FROM jobs WHERE project_id = ? AND pipeline_id != ?"
+        " AND resource_group IN (SELECT value FROM json_each(?)) AND state IN (SELECT value FROM json_each(?))"
+    )
+    groups, states = encode(sorted(wanted)).decode(), encode(sorted(OCCUPYING)).decode()
+    return frozenset(row[0] for row in db.execute(sql, (pipeline.project_id, pipeline.id, groups, states)))
+
+
+def put_schedule(db: sqlite3.Connection, schedule: Schedule) -> None:
+    sql = (
+        "INSERT INTO schedules VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET next_run_at = excluded.next_run_at, body = excluded.body"
+    )
+    due = schedule.next_run_at if schedule.active else None
+    changed(db, sql, schedule.id, schedule.project_id, due, encode(schedule))
 
 
 def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
     columns = (job.id, job.project_id, job.pipeline_id, spec_id, job.state, job.retried, job.runner_id, job.request_id)
-    changed(db, "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *columns, encode(job))
+    sql = "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    changed(db, sql, *columns, encode(job), job.resource_group or None)
 
 
 def update_job(db: sqlite3.Connection, job: Job) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 
 from remuda.cell.errors import DataFolderError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES = """
 -- One row: what this file is. A store belongs to one cell for ever, because its ids come from that cell's range.
@@ -61,21 +61,50 @@ CREATE TABLE artifacts (
     job_id INTEGER NOT NULL REFERENCES jobs, type TEXT NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (job_id, type)) WITHOUT ROWID;
 """
+"""The first schema. Later ones are this one and what the upgrades add, so that a new file and an old one are alike."""
+
+UPGRADES = {
+    2: """
+ALTER TABLE pipelines ADD COLUMN upstream_job_id INTEGER;
+CREATE UNIQUE INDEX pipelines_by_upstream ON pipelines (upstream_job_id);
+CREATE INDEX pipelines_of_ref ON pipelines (project_id, ref, status);
+
+ALTER TABLE jobs ADD COLUMN resource_group TEXT;
+CREATE INDEX jobs_by_resource ON jobs (project_id, resource_group, state) WHERE resource_group IS NOT NULL;
+
+-- next_run_at is null while a schedule is not active.
+CREATE TABLE schedules (
+    id INTEGER PRIMARY KEY, project_id INTEGER NOT NULL REFERENCES projects, next_run_at REAL, body BLOB NOT NULL);
+CREATE INDEX schedules_of_project ON schedules (project_id, id);
+CREATE INDEX schedules_by_time ON schedules (next_run_at) WHERE next_run_at IS NOT NULL;
+CREATE TABLE triggers (
+    id INTEGER PRIMARY KEY, project_id INTEGER NOT NULL REFERENCES projects, token_hash TEXT NOT NULL UNIQUE,
+    body BLOB NOT NULL);
+CREATE INDEX triggers_of_project ON triggers (project_id, id);
+CREATE TABLE releases (
+    project_id INTEGER NOT NULL REFERENCES projects, tag TEXT NOT NULL, released_at REAL NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (project_id, tag)) WITHOUT ROWID;
+""",
+}
+"""What leads to each later version, in the order of versions."""
 
 
 def prepare(db: sqlite3.Connection, path: str, cell_id: int) -> None:
-    """Create the tables in an empty file, or refuse a file that is not this cell's or not of this release."""
+    """Create the tables in an empty file, bring an older file up to date, or refuse one that is not this cell's."""
     db.execute("BEGIN IMMEDIATE")
     try:
+        version = 1
         known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone()
         if known:
-            _check(db, path, cell_id)
+            version = _checked_version(db, path, cell_id)
         elif db.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise DataFolderError(f"{path} is the database of something else; give another data folder")
         else:
-            for statement in TABLES.split(";\n"):
-                db.execute(statement)
-            db.execute("INSERT INTO schema_version VALUES (?, ?)", (SCHEMA_VERSION, cell_id))
+            _run(db, TABLES)
+            db.execute("INSERT INTO schema_version VALUES (?, ?)", (version, cell_id))
+        for number in range(version + 1, SCHEMA_VERSION + 1):
+            _run(db, UPGRADES[number])
+        db.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -83,7 +112,13 @@ def prepare(db: sqlite3.Connection, path: str, cell_id: int) -> None:
         raise
 
 
-def _check(db: sqlite3.Connection, path: str, cell_id: int) -> None:
+def _run(db: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        db.execute(statement)
+
+
+def _checked_version(db: sqlite3.Connection, path: str, cell_id: int) -> int:
+    version: int
     version, owner = db.execute("SELECT version, cell_id FROM schema_version").fetchone()
     if version > SCHEMA_VERSION:
         raise DataFolderError(
@@ -95,3 +130,4 @@ def _check(db: sqlite3.Connection, path: str, cell_id: int) -> None:
             f"{path} belongs to cell {owner}, not to cell {cell_id}: its ids come from another range. "
             f"Start it with --cell-id {owner}, or give another data folder"
         )
+    return version

@@ -19,10 +19,9 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes, Retry
 from remuda.cell.values import Family, Job, NewJob, Pipeline
 from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState, after
-from remuda.model.progress import Node, When, next_moves, pipeline_state, retries_left
+from remuda.model.progress import OVER, Node, When, next_moves, pipeline_state, retries_left
 
 _TRIED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED})
-_OVER = frozenset({"success", "failed", "canceled", "skipped"})
 _NO_JOB = JobId(0)
 
 
@@ -310,5 +309,5 @@ class _Plan:
             started = self._now
         if status == old.status and started == old.started_at:
             return old
-        finished = old.finished_at if status == old.status else self._now if status in _OVER else None
+        finished = old.finished_at if status == old.status else self._now if status in OVER else None
         return replace(old, status=status, started_at=started, finished_at=finished, updated_at=self._now)
