@@ -1,0 +1,151 @@
+"""The predefined variables that a folder on this machine can tell: of its project, commit, tag, user, merge request.
+
+Decided here: what an `origin` says about the server and the project's path, and which values stand in for what only a
+server knows (numbers are 1). `worktree` calls it; the variables that follow from the ref alone are made by `Facts`.
+
+Invariant: no credentials of a remote's address get into a variable.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from remuda.cli.repository import Repository
+
+NOWHERE = "http://localhost"
+"""The server of a project that has none."""
+
+# One letter before the colon is a drive, not a host.
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
+_PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
+_TITLE_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a project lives: the server's address without a slash at its end, and the project's path there."""
+
+    path: str
+    server: str = NOWHERE
+
+    @property
+    def url(self) -> str:
+        return f"{self.server}/{self.path}"
+
+
+def address_of(repository: Repository | None, folder: Path) -> Address:
+    """The project that the folder's `origin` names, or one that is called like the folder."""
+    origin = repository.answer("remote", "get-url", "origin") if repository else ""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
+    return read_address(origin) or Address(path=f"root/{name}")
+
+
+def read_address(origin: str) -> Address | None:
+    """What a remote's address says; None for a path, or for what names no group and project."""
+    if "://" in origin:
+        try:
+            parts = urlsplit(origin)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return None
+        scheme, path = parts.scheme, parts.path
+        if scheme not in ("http", "https", "ssh", "git", "git+ssh"):
+            return None
+        is_web = scheme in ("http", "https")
+        server = f"{scheme}://{host}:{port}" if is_web and port else f"{scheme if is_web else 'https'}://{host}"
+    elif found := _SCP.fullmatch(origin):
+        host, path = found["host"], found["path"]
+        server = f"https://{host}"
+    else:
+        return None
+    path = path.strip("/").removesuffix(".git")
+    return Address(server=server, path=path) if host and _PROJECT.fullmatch(path) else None
+
+
+def of_project(address: Address) -> dict[str, str]:
+    """What the project's address tells."""
+    namespace, _, name = address.path.rpartition("/")
+    server = urlsplit(address.server)
+    return {
+        "CI_PROJECT_ID": "1",
+        "CI_PROJECT_NAME": name,
+        "CI_PROJECT_TITLE": name,
+        "CI_PROJECT_PATH": address.path,
+        "CI_PROJECT_PATH_SLUG": _slug(address.path),
+        "CI_PROJECT_NAMESPACE": namespace,
+        "CI_PROJECT_NAMESPACE_SLUG": _slug(namespace),
+        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
+        "CI_PROJECT_URL": address.url,
+        "CI_PROJECT_VISIBILITY": "private",
+        "CI_SERVER_URL": address.server,
+        "CI_SERVER_HOST": server.hostname or "",
+        "CI_SERVER_FQDN": server.netloc,
+        "CI_SERVER_PORT": str(server.port or (443 if server.scheme == "https" else 80)),
+        "CI_SERVER_PROTOCOL": server.scheme,
+        "CI_API_V4_URL": f"{address.server}/api/v4",
+    }
+
+
+def of_commit(repository: Repository | None) -> dict[str, str]:
+    """What HEAD tells; nothing where there are no commits."""
+    form = "--format=%H%x00%an <%ae>%x00%cI%x00%B"
+    told = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
+    if told is None:
+        return {}
+    sha, author, at, message = told.decode(errors="replace").split("\0", 3)
+    message = message.strip("\n")
+    title, _, rest = message.partition("\n")
+    return {
+        "CI_COMMIT_SHA": sha,
+        "CI_COMMIT_AUTHOR": author,
+        "CI_COMMIT_TIMESTAMP": at,
+        "CI_COMMIT_MESSAGE": message,
+        "CI_COMMIT_TITLE": title,
+        # As in GitLab: all of it where the title is too long to be one.
+        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _TITLE_LIMIT else message,
+    }
+
+
+def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
+    """The message of an annotated tag."""
+    place = f"refs/tags/{tag}"
+    kind, _, message = (
+        repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
+    ).partition(" ")
+    return {"CI_COMMIT_TAG_MESSAGE": message} if kind == "tag" else {}
+
+
+def of_user(repository: Repository | None) -> dict[str, str]:
+    """Who would push."""
+    told = repository.settings("user.name", "user.email") if repository else {}
+    names = {"user.name": "GITLAB_USER_NAME", "user.email": "GITLAB_USER_EMAIL"}
+    user = {names[key]: value for key, value in told.items()}
+    login = told.get("user.email", "").partition("@")[0]
+    return {**user, "GITLAB_USER_LOGIN": login} if login else user
+
+
+def of_merge_request(address: Address, *, source: str, target: str, base: str, title: str) -> dict[str, str]:
+    """A first merge request of the branch into the target, not merged with it yet."""
+    return {
+        "CI_MERGE_REQUEST_ID": "1",
+        "CI_MERGE_REQUEST_IID": "1",
+        "CI_MERGE_REQUEST_EVENT_TYPE": "detached",
+        "CI_MERGE_REQUEST_REF_PATH": "refs/merge-requests/1/head",
+        "CI_MERGE_REQUEST_TITLE": title,
+        "CI_MERGE_REQUEST_PROJECT_ID": "1",
+        "CI_MERGE_REQUEST_PROJECT_PATH": address.path,
+        "CI_MERGE_REQUEST_PROJECT_URL": address.url,
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": source,
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1",
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": address.path,
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_URL": address.url,
+        "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": target,
+        "CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED": "true",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
+        "CI_OPEN_MERGE_REQUESTS": f"{address.path}!1",
+    }
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
