@@ -1,0 +1,175 @@
+"""The contract of the store port: what starts pipelines, what they leave, and how pipelines hang together."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.ports import Changes, Store
+from remuda.cell.values import Family, Job, Project, Release, Schedule, TriggerToken
+from remuda.model.job import JobId, JobState
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+
+
+@pytest.fixture
+async def project(store: Store) -> Project:
+    return await store.add_project(a_project())
+
+
+def a_schedule(project: Project, **given: Any) -> Schedule:
+    values = {
+        "id": 0,
+        "project_id": project.id,
+        "description": "nightly",
+        "ref": "main",
+        "cron": "0 3 * * *",
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Schedule(**{**values, **given})
+
+
+def a_trigger(project: Project, token_hash: str) -> TriggerToken:
+    return TriggerToken(
+        id=0,
+        project_id=project.id,
+        token_hash=token_hash,
+        token_start="glpt",
+        description="deploys",
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+async def set_state(store: Store, job: Job, state: JobState) -> None:
+    await store.change_job(job.id, lambda row: replace(row, state=state))
+
+
+async def with_group(store: Store, project: Project, group: str) -> Family:
+    jobs = [replace(new, resource_group=group) for new in new_jobs(a_spec("deploy"))]
+    return await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+
+
+class TestSchedules:
+    async def test_they_are_kept_until_they_are_removed(self, store: Store, project: Project) -> None:
+        first = await store.add_schedule(a_schedule(project))
+        second = await store.add_schedule(a_schedule(project, description="weekly"))
+        assert first.id != second.id
+        assert await store.schedule(first.id) == first
+        assert list(await store.schedules(project.id)) == [first, second]
+        assert await store.remove_schedule(first.id)
+        assert not await store.remove_schedule(first.id)
+        assert list(await store.schedules(project.id)) == [second]
+
+    async def test_a_change_is_decided_on_what_is_stored(self, store: Store, project: Project) -> None:
+        added = await store.add_schedule(a_schedule(project))
+        changed = await store.change_schedule(added.id, lambda row: replace(row, cron="1 1 * * *"))
+        assert changed == await store.schedule(added.id) == replace(added, cron="1 1 * * *")
+        assert await store.change_schedule(added.id, lambda row: None) is None
+        assert await store.change_schedule(added.id + 1, lambda row: row) is None
+        assert await store.schedule(added.id) == changed
+
+    async def test_due_are_active_ones_whose_time_has_come(self, store: Store, project: Project) -> None:
+        late = await store.add_schedule(a_schedule(project, next_run_at=NOW - 5))
+        later = await store.add_schedule(a_schedule(project, next_run_at=NOW - 9))
+        await store.add_schedule(a_schedule(project, next_run_at=NOW + 1))
+        await store.add_schedule(a_schedule(project, next_run_at=None))
+        off = await store.add_schedule(a_schedule(project, next_run_at=NOW - 1, active=False))
+        assert list(await store.due_schedules(NOW)) == [later, late]
+        await store.change_schedule(off.id, lambda row: replace(row, active=True))
+        await store.change_schedule(late.id, lambda row: replace(row, next_run_at=NOW + 60))
+        assert [schedule.id for schedule in await store.due_schedules(NOW)] == [later.id, off.id]
+
+    async def test_a_pipeline_is_stored_together_with_the_next_time(self, store: Store, project: Project) -> None:
+        due = await store.add_schedule(a_schedule(project, next_run_at=NOW))
+        family = await store.add_pipeline(
+            a_pipeline(project_id=project.id),
+            new_jobs(a_spec()),
+            now=NOW,
+            schedule=replace(due, next_run_at=NOW + 60),
+        )
+        stored = await store.schedule(due.id)
+        assert stored == replace(due, next_run_at=NOW + 60, last_pipeline_id=family.pipeline.id)
+
+
+class TestTriggers:
+    async def test_they_are_found_by_their_token(self, store: Store, project: Project) -> None:
+        added = await store.add_trigger(a_trigger(project, "h1"))
+        assert await store.trigger_by_token("h1") == added
+        assert await store.trigger_by_token("h2") is None
+        with pytest.raises(ConflictError):
+            await store.add_trigger(a_trigger(project, "h1"))
+        used = replace(added, last_used_at=NOW)
+        await store.put_trigger(used)
+        assert list(await store.triggers(project.id)) == [used]
+        assert await store.remove_trigger(added.id)
+        assert not await store.remove_trigger(added.id)
+        assert await store.trigger_by_token("h1") is None
+        with pytest.raises(NotFoundError):
+            await store.put_trigger(used)
+
+
+class TestReleases:
+    async def test_one_per_tag_newest_first(self, store: Store, project: Project) -> None:
+        def release(tag: str, at: float) -> Release:
+            return Release(project_id=project.id, tag=tag, name=tag, created_at=at, released_at=at)
+
+        assert not await store.put_release(release("v1", NOW), replace=True)
+        assert await store.put_release(release("v1", NOW), replace=False)
+        assert not await store.put_release(release("v1", NOW), replace=False)
+        assert await store.put_release(release("v2", NOW + 1), replace=False)
+        assert [one.tag for one in await store.releases(project.id)] == ["v2", "v1"]
+        assert await store.put_release(release("v1", NOW + 2), replace=True)
+        assert [one.tag for one in await store.releases(project.id)] == ["v1", "v2"]
+        assert await store.remove_release(project.id, "v1")
+        assert not await store.remove_release(project.id, "v1")
+        assert [one.tag for one in await store.releases(project.id)] == ["v2"]
+
+
+class TestDownstream:
+    async def test_a_trigger_job_starts_one_pipeline_however_often_it_asks(
+        self, store: Store, project: Project
+    ) -> None:
+        new = a_pipeline(project_id=project.id, upstream_job_id=JobId(7))
+        first = await store.add_pipeline(new, new_jobs(a_spec("a")), now=NOW)
+        again = await store.add_pipeline(new, new_jobs(a_spec("b")), now=NOW + 1)
+        assert again == first
+        assert await store.downstream(JobId(7)) == first.pipeline
+        assert await store.downstream(JobId(8)) is None
+        other = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
+        another = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
+        assert len({first.pipeline.id, other.pipeline.id, another.pipeline.id}) == 3
+
+    async def test_open_pipelines_are_those_of_the_ref_that_are_not_over(self, store: Store, project: Project) -> None:
+        added = [
+            (await store.add_pipeline(a_pipeline(project_id=project.id, ref=ref), new_jobs(a_spec()), now=NOW)).pipeline
+            for ref in ("main", "main", "main", "other")
+        ]
+        for pipeline, status in zip(added, ("running", "success", "manual", "running"), strict=True):
+            changed = replace(pipeline, status=status)
+            await store.change_family(pipeline.id, lambda _, changed=changed: Changes(pipeline=changed))  # type: ignore[misc]
+        found = await store.open_pipelines(project.id, "main")
+        assert [(pipeline.id, pipeline.status) for pipeline in found] == [
+            (added[0].id, "running"),
+            (added[2].id, "manual"),
+        ]
+
+
+class TestResourceGroups:
+    async def test_a_group_is_taken_while_another_pipelines_job_has_it(self, store: Store, project: Project) -> None:
+        first = await with_group(store, project, "production")
+        second = await with_group(store, project, "production")
+        elsewhere = await with_group(store, await store.add_project(a_project(path="acme/other")), "production")
+
+        async def taken(family: Family) -> frozenset[str]:
+            found = await store.family(family.pipeline.id)
+            assert found is not None
+            return found.taken
+
+        for state in JobState:
+            await set_state(store, first.jobs[0], state)
+            has_it = state in (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING)
+            assert await taken(second) == (frozenset({"production"}) if has_it else frozenset()), state
+            assert await taken(elsewhere) == frozenset()
+        assert await taken(first) == frozenset({"production"})
