@@ -1,5 +1,7 @@
 """Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge gives status codes."""
 
+from remuda.pipeline.errors import Mistake
+
 
 class CellError(Exception):
     """Something a caller or an operator has to know; the text says what to do."""
@@ -25,6 +27,14 @@ class NotFoundError(CellError):
 
 class InvalidError(CellError):
     """The request makes no sense as it is."""
+
+
+class MistakesError(InvalidError):
+    """The pipeline file, or one that it includes, has mistakes; the text lists them, a line each."""
+
+    def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+        self.mistakes = mistakes
 
 
 class ForbiddenError(CellError):

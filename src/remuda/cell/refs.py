@@ -1,0 +1,37 @@
+"""From what people call a ref to the ref itself and its commit.
+
+Decided here: a bare name is a branch before it is a tag, and of whole names only branches, tags and the heads of merge
+requests can have pipelines. Called by whoever makes a `PipelineRequest` from a name: the HTTP edge, the schedules.
+"""
+
+import re
+
+from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.git_changes import is_branch_name
+from remuda.cell.values import Project
+
+_MERGE_REQUEST = re.compile(r"refs/merge-requests/([1-9][0-9]{0,17})/head")
+_FOLDERS = ("refs/heads/", "refs/tags/")
+
+
+def merge_request_ref(iid: int) -> str:
+    return f"refs/merge-requests/{iid}/head"
+
+
+def candidates(name: str) -> tuple[str, ...]:
+    """The whole names that a name may stand for, the first one that exists counts."""
+    if _MERGE_REQUEST.fullmatch(name):
+        return (name,)
+    for folder in _FOLDERS:
+        if name.startswith(folder):
+            return (name,) if is_branch_name(name.removeprefix(folder)) else ()
+    return tuple(folder + name for folder in _FOLDERS) if is_branch_name(name) else ()
+
+
+async def named_ref(repos: GitRepos, project: Project, name: str) -> tuple[str, str] | None:
+    """The whole name and the commit; None when there is no such ref."""
+    for ref in candidates(name):
+        sha = await repos.commit_of(project.repo_path, ref)
+        if sha is not None:
+            return ref, sha
+    return None

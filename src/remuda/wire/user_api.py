@@ -1,0 +1,50 @@
+"""What people's clients and a cell say to each other beyond GitLab's API, as values.
+
+Nothing is decided here. `remuda.wire.user_client` sends and reads them, `remuda.cell.http` answers; fields are only
+ever added, with defaults, so that the two may be of different versions.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class NewPipelineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """POST /api/remuda/v1/projects/:id/pipelines: a pipeline with everything that can be said about it."""
+
+    ref: str
+    """A branch, a tag, or the whole name of a ref."""
+    source: str = "api"
+    """What the pipeline's jobs see as CI_PIPELINE_SOURCE."""
+    sha: str = ""
+    """A commit of the repository; then `ref` is a whole name, which need not lead there. Empty: where `ref` leads."""
+    before_sha: str = ""
+    variables: Mapping[str, str] = {}
+    file_variables: tuple[str, ...] = ()
+    """Names among `variables` whose values a job finds in a file."""
+    inputs: Mapping[str, Any] = {}
+    file: str = ""
+    """The path of the pipeline file; empty: `.gitlab-ci.yml`."""
+    text: str | None = None
+    """The pipeline file itself, instead of the one in the repository."""
+    jobs: tuple[str, ...] = ()
+    """Only these jobs; without `jobs` and `stages`: all."""
+    stages: tuple[str, ...] = ()
+    with_needs: bool = True
+    """With the jobs that the chosen ones wait for."""
+    changes_since: str | None = None
+    """The commit against which `rules:changes` looks."""
+    predefined: Mapping[str, str] = {}
+    """Predefined variables that this pipeline alone has."""
+
+
+class MistakeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One mistake in a pipeline file."""
+
+    file: str
+    line: int
+    column: int
+    key: str = ""
+    message: str = ""
+    suggestion: str = ""
