@@ -11,8 +11,9 @@ from remuda.pipeline.errors import Mistake, PipelineError
 from remuda.pipeline.expansion import ExpansionError, expand
 from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.graph import artifact_sources, prerequisites, upstream
+from remuda.pipeline.merged import merged_yaml
 from remuda.pipeline.sources import Component, ComponentAddress, MemorySources, Sources
-from remuda.pipeline.spec import Artifacts, Environment, JobSpec, Need, OutsideNeed, Pipeline, Trigger
+from remuda.pipeline.spec import Artifacts, Environment, JobSpec, LeftOut, Need, OutsideNeed, Pipeline, Trigger
 
 __all__ = [
     "Artifacts",
@@ -22,6 +23,7 @@ __all__ = [
     "ExpansionError",
     "Facts",
     "JobSpec",
+    "LeftOut",
     "MemorySources",
     "Mistake",
     "Need",
@@ -34,6 +36,7 @@ __all__ = [
     "artifact_sources",
     "compile_pipeline",
     "expand",
+    "merged_yaml",
     "prerequisites",
     "upstream",
 ]

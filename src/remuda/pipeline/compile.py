@@ -25,7 +25,7 @@ from remuda.pipeline.patterns import TooCostlyError
 from remuda.pipeline.reading import is_null, is_text, mistyped, read_strings, read_table, report_key, report_name
 from remuda.pipeline.shared import Shared, read_shared
 from remuda.pipeline.sources import MemorySources, Sources
-from remuda.pipeline.spec import Pipeline
+from remuda.pipeline.spec import LeftOut, Pipeline
 from remuda.pipeline.tree import Entry, Merger, Opaque, Scalar, Table, node_of
 from remuda.pipeline.unfolding import Part, connected, judged
 from remuda.pipeline.variables import Variables, read_variables
@@ -59,7 +59,7 @@ def compile_pipeline(
 
 def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
     judge = Judge(report, facts)
-    root = _read(report, judge, text, sources, inputs)
+    root = read_tree(report, judge, text, sources, inputs)
     keywords, found = _sort(report, root)
     stages = _stages(report, keywords.get("stages"))
     variables = (
@@ -81,9 +81,10 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     check_jobs(report, drafts, budget)
     report.finish()
     parts: list[Part] = []
+    left_out: list[LeftOut] = []
     skipped = outcome.skipped
     if skipped is None:
-        parts = judged(report, judge, drafts, workflow_rules=workflow.rules is not None)
+        parts, left_out = judged(report, judge, drafts, workflow_rules=workflow.rules is not None)
         if all(part.spec.stage in _OUTER for part in parts):
             left = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE}" if parts else "no job"
             skipped, parts = f"the rules of the jobs leave {left}", []
@@ -96,10 +97,11 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
         cancel_on_new_commit=outcome.auto_cancel.on_new_commit or "conservative",
         cancel_on_job_failure=outcome.auto_cancel.on_job_failure or "none",
         skipped=skipped,
+        left_out=tuple(left_out),
     )
 
 
-def _read(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
+def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
     """All files in one tree, in which jobs have what they extend and refer to."""
     place = Place()
     merger = Merger(report)

@@ -149,7 +149,7 @@ class _Builder:
         node: Node
         if self._readable(event.tag, at):
             plain = (event.implicit[0] and event.tag is None) or event.tag in _KNOWN_TAGS - {_YAML_TAG + "str"}
-            kind = _kind(event.value) if plain else "text"
+            kind = kind_of(event.value) if plain else "text"
             node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column, file=self._file)
         else:
             node = self._opaque(at)
@@ -273,7 +273,8 @@ class _Builder:
         return merged
 
 
-def _kind(text: str) -> Kind:
+def kind_of(text: str) -> Kind:
+    """What a scalar without quotes is."""
     if text in _NULLS:
         return "null"
     lower = text.lower() if len(text) <= len("false") else text

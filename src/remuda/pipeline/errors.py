@@ -18,6 +18,7 @@ MAX_MISTAKES = 1000
 
 _SHOWN_VALUE = 60
 _SHOWN_KEY = 160
+_SHOWN_FILE = 4096
 
 
 class Placed(Protocol):
@@ -55,7 +56,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         key = f"{printable(self.key, _SHOWN_KEY)}: " if self.key else ""
         suggestion = f"; {self.suggestion}" if self.suggestion else ""
-        return f"{self.file}:{self.line}:{self.column}: {key}{self.message}{suggestion}"
+        return f"{printable(self.file, _SHOWN_FILE)}:{self.line}:{self.column}: {key}{self.message}{suggestion}"
 
 
 class PipelineError(Exception):

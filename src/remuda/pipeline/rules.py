@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 
 from remuda.pipeline.conditions import Clauses, Judge, read_clauses, read_paths
-from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.errors import Report, printable, quoted
 from remuda.pipeline.expressions import Expression
 from remuda.pipeline.facts import MERGE_REQUEST, Facts
 from remuda.pipeline.keywords import ALLOW_FAILURE, AUTO_CANCEL, ONLY, RULE, Keys
@@ -221,19 +221,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     variables: Variables
     needs: Needs | None
     interruptible: bool | None
+    # Which rule decided, in words.
+    rule: str = ""
 
 
 def judge_job(
     judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, explicit: bool, workflow_rules: bool
-) -> Verdict | None:
-    """What the job becomes, or None if it is not in the pipeline. `explicit`: it says itself what failure it allows."""
+) -> Verdict | str:
+    """What the job becomes, or why it is not in the pipeline. `explicit`: it says itself what failure it allows."""
     if conditions.rules is None:
-        return by_job if _is_meant(judge, conditions, own, workflow_rules=workflow_rules) else None
-    for rule in conditions.rules:
+        return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
+    for number, rule in enumerate(conditions.rules, 1):
         if not judge.applies(rule.clauses, own):
             continue
+        name = f"rule {number} ({_place(rule.clauses.at)})"
         if rule.when == "never":
-            return None
+            return f"{name}: when: never"
         allow_failure = rule.allow_failure or by_job.allow_failure
         if rule.allow_failure is None and rule.when is not None and not explicit:
             # A manual job that a rule makes holds up the pipeline, unlike one that is manual by itself.
@@ -245,32 +248,40 @@ def judge_job(
             variables=rule.variables,
             needs=rule.needs or by_job.needs,
             interruptible=by_job.interruptible if rule.interruptible is None else rule.interruptible,
+            rule=name,
         )
-    return None
+    return "no rule matched"
 
 
-def _is_meant(judge: Judge, conditions: Conditions, own: Variables, *, workflow_rules: bool) -> bool:
-    """What `only` and `except` say."""
+def _place(node: Node) -> str:
+    return f"{printable(node.file)}:{node.line}" if node.file else f"line {node.line}"
+
+
+def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_rules: bool) -> str:
+    """What `only` and `except` have against the job; empty: nothing."""
     facts = judge.facts
     only, excluded = conditions.only, conditions.excluded
     if only is None:
         if not workflow_rules and facts.source == MERGE_REQUEST:
-            return False
+            return "without rules it does not run for merge requests"
     else:
         refs = only.refs if only.refs is not None else ("branches", "tags")
         if not any(_fits_ref(judge, facts, ref, only.at) for ref in refs):
-            return False
+            return f"only:refs ({_place(only.at)}): none fits"
         if only.variables is not None and not _any_holds(judge, only.variables, own, only.at):
-            return False
+            return f"only:variables ({_place(only.at)}): none holds"
         if only.changes is not None and not judge.changed(only.changes, own, only.at):
-            return False
+            return f"only:changes ({_place(only.at)}): no such file changed"
     if excluded is None:
-        return True
-    return not (
-        any(_fits_ref(judge, facts, ref, excluded.at) for ref in excluded.refs or ())
-        or (excluded.variables is not None and _any_holds(judge, excluded.variables, own, excluded.at))
-        or (excluded.changes is not None and judge.changed(excluded.changes, own, excluded.at))
-    )
+        return ""
+    place = _place(excluded.at)
+    if any(_fits_ref(judge, facts, ref, excluded.at) for ref in excluded.refs or ()):
+        return f"except:refs ({place}): one fits"
+    if excluded.variables is not None and _any_holds(judge, excluded.variables, own, excluded.at):
+        return f"except:variables ({place}): one holds"
+    if excluded.changes is not None and judge.changed(excluded.changes, own, excluded.at):
+        return f"except:changes ({place}): such a file changed"
+    return ""
 
 
 def _any_holds(judge: Judge, expressions: tuple[Expression, ...], own: Variables, at: Node) -> bool:

@@ -184,6 +184,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Trigger | None = None
     # None: not a job whose files are published as a site.
     pages: dict[str, Any] | None = None
+    # The rule that took it in, such as "rule 2 (line 14)"; empty for a job without rules.
+    rule: str = ""
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of the file that is not in the pipeline, and why not."""
+
+    name: str
+    reason: str
+    # Where the job stands in the file.
+    line: int
+    file: str = ""
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,3 +214,5 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     cancel_on_job_failure: str = "none"
     # Why there is no pipeline although the file is right; None: there is one.
     skipped: str | None = None
+    # The jobs that their own rules leave out; a parallel job once, unless its parts have different reasons.
+    left_out: tuple[LeftOut, ...] = ()

@@ -20,7 +20,7 @@ from remuda.pipeline.expansion import ExpansionError
 from remuda.pipeline.job import Draft
 from remuda.pipeline.needs import Needs, Wanted
 from remuda.pipeline.rules import AllowFailure, Verdict, judge_job
-from remuda.pipeline.spec import JobSpec, Need
+from remuda.pipeline.spec import JobSpec, LeftOut, Need
 from remuda.pipeline.variables import Variables
 
 _MATRIX = re.compile(r"\$\[\[\s*matrix\.(\w+)\s*\]\]", re.ASCII)
@@ -36,16 +36,26 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     matrix: Mapping[str, str] = {}
 
 
-def judged(report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool) -> list[Part]:
-    """The jobs that are in the pipeline, parallel ones in their parts."""
+def judged(
+    report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool
+) -> tuple[list[Part], list[LeftOut]]:
+    """The jobs that are in the pipeline, parallel ones in their parts, and those that are not."""
     parts: list[Part] = []
+    left_out: list[LeftOut] = []
     for draft in drafts:
         names = part_names(draft)
+        reasons: dict[str, str] = {}
         for index, name in enumerate(names):
             part = _part(report, judge, draft, name, index, workflow_rules=workflow_rules)
-            if part is not None:
+            if isinstance(part, Part):
                 parts.append(part)
-    return parts
+            else:
+                reasons[name] = part
+        if len(reasons) == len(names) and len(set(reasons.values())) == 1:
+            reasons = {draft.spec.name: reasons[names[0]]}
+        key = draft.key
+        left_out += (LeftOut(name=n, reason=why, line=key.line, file=key.file) for n, why in reasons.items())
+    return parts, left_out
 
 
 def part_names(draft: Draft) -> tuple[str, ...]:
@@ -53,7 +63,8 @@ def part_names(draft: Draft) -> tuple[str, ...]:
     return draft.parallel.names(draft.spec.name) if draft.parallel else (draft.spec.name,)
 
 
-def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, workflow_rules: bool) -> Part | None:
+def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, workflow_rules: bool) -> Part | str:
+    """A job, or a part of one, or why it is not in the pipeline."""
     spec = draft.spec
     own = draft.variables
     if draft.parallel:
@@ -69,8 +80,8 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
     )
     explicit = draft.allow_failure is not None
     verdict = judge_job(judge, draft.conditions, own, by_job, explicit=explicit, workflow_rules=workflow_rules)
-    if verdict is None:
-        return None
+    if isinstance(verdict, str):
+        return verdict
     own = verdict.variables.over(own)
     spec = msgspec.structs.replace(
         spec,
@@ -85,6 +96,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
         interruptible=bool(verdict.interruptible),
         tags=_tags(report, judge, draft, own),
         outside_needs=verdict.needs.outside if verdict.needs else (),
+        rule=verdict.rule,
     )
     matrix = draft.parallel.matrix[index] if draft.parallel and draft.parallel.matrix else {}
     return Part(draft=draft, spec=spec, needs=verdict.needs, matrix=matrix)
