@@ -5,7 +5,6 @@ artifacts it downloads. `$NAME` in values is left alone, because expansion is th
 for every hand-out.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,11 +12,9 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from remuda import __version__
+from remuda.cell.core.predefined import is_literal, of_job, of_pipeline
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Artifact, Job, Pipeline, Project, ProjectVariable, Runner
-from remuda.lib.clock import rfc3339
 from remuda.model.job import FailureReason
-from remuda.model.progress import When
 from remuda.pipeline import JobSpec
 from remuda.wire import runner_api as api
 from remuda.wire.job_token import PREFIX as JOB_TOKEN_PREFIX
@@ -60,7 +57,9 @@ def build_payload(
     repo_url = _repo_url(public_url, project, token)
     given = _own_variables(spec, variables, pipeline)
     settings = {variable.key: variable.value for variable in given}
-    predefined = _predefined(job, pipeline, project, runner, public_url, timeout) + _secrets(token, repo_url)
+    own = of_job(job=job, spec=spec, project=project, runner=runner, public_url=public_url, timeout=timeout)
+    known = {**of_pipeline(pipeline, project, public_url), **own}
+    predefined = [api.Variable(key=k, value=v, public=True, raw=is_literal(k, v)) for k, v in known.items()]
     return api.JobPayload(
         id=job.id,
         token=token,
@@ -68,7 +67,7 @@ def build_payload(
         job_info=_job_info(job, project),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
         runner_info=api.RunnerTimeout(timeout=timeout),
-        variables=_last_wins(predefined + given),
+        variables=_last_wins(predefined + _secrets(token, repo_url) + given),
         steps=_steps(spec, timeout),
         artifacts=_artifacts(spec),
         dependencies=[_dependency(source, token) for source in dependencies],
@@ -103,6 +102,8 @@ def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
     wanted = [branch, tag] if not depth else [tag] if pipeline.tag else [branch]
+    if depth and pipeline.merge_request_iid is not None:
+        wanted = []
     return api.GitInfo(
         repo_url=repo_url,
         ref=pipeline.ref,
@@ -190,72 +191,6 @@ def _secrets(token: str, repo_url: str) -> list[api.Variable]:
     ]
 
 
-def _predefined(
-    job: Job, pipeline: Pipeline, project: Project, runner: Runner, public_url: str, timeout: int
-) -> list[api.Variable]:
-    server = urlsplit(public_url)
-    scheme = server.scheme or "http"
-    namespace, _, name = project.path.rpartition("/")
-    base = public_url.rstrip("/")
-    project_url = f"{base}/{project.path}"
-    values = {
-        "CI": "true",
-        "GITLAB_CI": "true",
-        "CI_JOB_ID": str(job.id),
-        "CI_JOB_URL": f"{project_url}/-/jobs/{job.id}",
-        "CI_JOB_NAME": job.name,
-        "CI_JOB_NAME_SLUG": _slug(job.name),
-        "CI_JOB_STAGE": job.stage,
-        "CI_JOB_STARTED_AT": rfc3339(job.leased_at or job.created_at),
-        "CI_JOB_TIMEOUT": str(timeout),
-        "CI_NODE_TOTAL": "1",
-        "CI_PIPELINE_ID": str(pipeline.id),
-        "CI_PIPELINE_IID": str(pipeline.iid),
-        "CI_PIPELINE_SOURCE": pipeline.source,
-        "CI_PIPELINE_URL": f"{project_url}/-/pipelines/{pipeline.id}",
-        "CI_PIPELINE_CREATED_AT": rfc3339(pipeline.created_at),
-        "CI_PROJECT_ID": str(project.id),
-        "CI_PROJECT_NAME": name,
-        "CI_PROJECT_TITLE": project.name,
-        "CI_PROJECT_PATH": project.path,
-        "CI_PROJECT_PATH_SLUG": _slug(project.path),
-        "CI_PROJECT_NAMESPACE": namespace,
-        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
-        "CI_PROJECT_URL": project_url,
-        "CI_DEFAULT_BRANCH": project.default_branch,
-        "CI_CONFIG_PATH": ".gitlab-ci.yml",
-        "CI_COMMIT_SHA": pipeline.sha,
-        "CI_COMMIT_SHORT_SHA": pipeline.sha[:8],
-        "CI_COMMIT_BEFORE_SHA": pipeline.before_sha,
-        "CI_COMMIT_REF_NAME": pipeline.ref,
-        "CI_COMMIT_REF_SLUG": _slug(pipeline.ref),
-        "CI_COMMIT_REF_PROTECTED": "true" if pipeline.protected else "false",
-        "CI_COMMIT_TAG" if pipeline.tag else "CI_COMMIT_BRANCH": pipeline.ref,
-        "CI_SERVER_URL": base,
-        "CI_SERVER_HOST": server.hostname or "",
-        "CI_SERVER_PORT": str(server.port or (443 if scheme == "https" else 80)),
-        "CI_SERVER_PROTOCOL": scheme,
-        "CI_SERVER_NAME": "Remuda",
-        "CI_SERVER_VERSION": __version__,
-        "CI_API_V4_URL": f"{base}/api/v4",
-        "CI_RUNNER_ID": str(runner.id),
-        "CI_RUNNER_DESCRIPTION": runner.description,
-        "CI_RUNNER_TAGS": json.dumps(runner.tags),
-        "GITLAB_USER_ID": str(USER_ID),
-        "GITLAB_USER_LOGIN": "root",
-        "GITLAB_USER_NAME": "Administrator",
-        "GITLAB_USER_EMAIL": f"root@{server.hostname or 'localhost'}",
-    }
-    if job.when is When.MANUAL:
-        values["CI_JOB_MANUAL"] = "true"
-    return [api.Variable(key=key, value=value, public=True) for key, value in values.items()]
-
-
 def _repo_url(public_url: str, project: Project, token: str) -> str:
     server = urlsplit(public_url.rstrip("/"))
     return f"{server.scheme}://{_TOKEN_USER}:{token}@{server.netloc}{server.path}/{quote(project.path)}.git"
-
-
-def _slug(text: str) -> str:
-    """Fit for host names: lower case, 63 characters at most, only letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda import __version__
+from remuda.cell.core.predefined import GITLAB_VERSION
 from remuda.cell.errors import CellError
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
@@ -14,8 +15,6 @@ from remuda.cell.http.views import user_view
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
-GITLAB_VERSION = "18.5.0"
-"""The version of GitLab whose API this one follows; clients switch features by it."""
 _PATIENCE_SECONDS = 5
 
 
