@@ -13,7 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from remuda.pipeline.regex_syntax import Choice, Edge, Fits, One, PatternError, Repeat, Row, Tree, is_word, parse
+from remuda.pipeline.regex_syntax import (
+    Choice,
+    Edge,
+    Fits,
+    Group,
+    One,
+    PatternError,
+    Repeat,
+    Row,
+    Tree,
+    is_word,
+    parse,
+)
 
 __all__ = ["Pattern", "PatternError", "Patterns", "TooCostlyError", "compile_pattern"]
 
@@ -22,8 +34,13 @@ MAX_STEPS = 1_500_000
 
 _LITERAL = re.compile(r"/(.*)/([imsU]*)", re.DOTALL)
 
+# Of a fork the first way is the one that a match prefers. A save notes where a group begins or ends.
 Op = (
-    tuple[Literal["one"], Fits] | tuple[Literal["edge"], str] | tuple[Literal["fork"], int, int] | tuple[Literal["end"]]
+    tuple[Literal["one"], Fits]
+    | tuple[Literal["edge"], str]
+    | tuple[Literal["fork"], int, int]
+    | tuple[Literal["save"], int, bool]
+    | tuple[Literal["end"]]
 )
 
 
@@ -36,6 +53,8 @@ class Pattern:
     """A compiled expression: operations, each of which goes on to the next one or, a fork, to two others."""
 
     ops: tuple[Op, ...]
+    # A text that every match contains.
+    needed: str = ""
 
     def found_in(self, text: str, spend: Callable[[int], None]) -> bool:
         """Whether the expression matches anywhere in the text. `spend` hears of the steps and may raise."""
@@ -71,18 +90,36 @@ class Pattern:
             elif op[0] == "end":
                 waiting.append(-1)
                 break
-            elif _is_at(op[1], text, index):
+            elif op[0] == "save" or is_at(op[1], text, index):
                 starts.append(state + 1)
         spend(len(seen))
         return waiting
 
 
-def compile_pattern(text: str, flags: str = "") -> Pattern:
+def compile_pattern(text: str, flags: str = "", *, with_groups: bool = False) -> Pattern:
     """The expression between the slashes, ready to use, or `PatternError`."""
-    program = _Program()
-    program.emit(parse(text, flags))
+    program = _Program(with_groups=with_groups)
+    tree = parse(text, flags)
+    program.emit(tree)
     program.add(("end",))
-    return Pattern(ops=tuple(program.ops))
+    return Pattern(ops=tuple(program.ops), needed=_needed(tree))
+
+
+def _needed(tree: Tree) -> str:
+    """The longest text that is plainly in every match."""
+    runs = [""]
+    parts = [tree]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Row):
+            parts.extend(reversed(part.parts))
+        elif isinstance(part, Group):
+            parts.append(part.part)
+        elif isinstance(part, One) and part.literal:
+            runs[-1] += part.literal
+        else:
+            runs += (_needed(part.part) if isinstance(part, Repeat) and part.low else "", "")
+    return max(runs, key=len)
 
 
 def split_literal(text: str) -> tuple[str, str] | None:
@@ -125,8 +162,9 @@ class Patterns:
 class _Program:
     """The operations of a tree, in order. What repeats is written out as often as it must be there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_groups: bool) -> None:
         self.ops: list[Op] = []
+        self._with_groups = with_groups
         self._work = 0
 
     def add(self, op: Op) -> int:
@@ -150,6 +188,15 @@ class _Program:
                 self._choice(tree.parts)
             case Repeat():
                 self._repeat(tree)
+            case Group():
+                self._group(tree)
+
+    def _group(self, tree: Group) -> None:
+        if self._with_groups:
+            self.add(("save", tree.number, True))
+        self.emit(tree.part)
+        if self._with_groups:
+            self.add(("save", tree.number, False))
 
     def _fork(self) -> int:
         return self.add(("fork", 0, 0))
@@ -172,17 +219,23 @@ class _Program:
             fork = self._fork()
             self.emit(tree.part)
             self.add(("fork", fork, fork))
-            self.ops[fork] = ("fork", fork + 1, len(self.ops))
+            self._aim(fork, lazy=tree.lazy)
             return
         forks: list[int] = []
         for _ in range(tree.high - tree.low):
             forks.append(self._fork())
             self.emit(tree.part)
         for fork in forks:
-            self.ops[fork] = ("fork", fork + 1, len(self.ops))
+            self._aim(fork, lazy=tree.lazy)
+
+    def _aim(self, fork: int, *, lazy: bool) -> None:
+        """Let a fork lead into what follows it, or past all that there is so far."""
+        into, past = fork + 1, len(self.ops)
+        self.ops[fork] = ("fork", past, into) if lazy else ("fork", into, past)
 
 
-def _is_at(kind: str, text: str, index: int) -> bool:
+def is_at(kind: str, text: str, index: int) -> bool:
+    """Whether the place before `index` is such an edge."""
     before, after = text[index - 1 : index] if index else "", text[index : index + 1]
     match kind:
         case "start":

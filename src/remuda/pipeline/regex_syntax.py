@@ -1,8 +1,8 @@
 """The text of a regular expression to a tree, in the syntax of RE2, which is what GitLab judges rules with.
 
 Decided here: which syntax there is. As in RE2 there are no back references and no look-around: those are what
-cannot be matched in linear time. Whether something may repeat greedily is read and forgotten, because callers only
-ask whether there is a match. `patterns` turns the tree into a program and runs it.
+cannot be matched in linear time. `patterns` turns the tree into a program and asks whether there is a match, `captures`
+asks what it took.
 
 Invariants: no tree is nested deeper than `MAX_GROUPS` groups; a mistake says at which character it stands.
 """
@@ -30,9 +30,10 @@ class PatternError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class One:
-    """One character of a kind."""
+    """One character of a kind. `literal` is the character where only a single one fits."""
 
     fits: Fits
+    literal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +59,23 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """The part, `low` to `high` times; without `high` there is no end."""
+    """The part, `low` to `high` times; without `high` there is no end. `lazy`: as few times as will do."""
 
     part: Tree
     low: int
     high: int | None
+    lazy: bool = False
 
 
-Tree = One | Edge | Row | Choice | Repeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A part whose text can be asked for, with its number."""
+
+    part: Tree
+    number: int
+
+
+Tree = One | Edge | Row | Choice | Repeat | Group
 
 
 def is_word(character: str) -> bool:
@@ -111,6 +121,7 @@ class _Parser:
         self._text = text
         self._flags = flags
         self._depth = 0
+        self._groups = 0
 
     def choice(self) -> Tree:
         outside = self._flags
@@ -152,8 +163,8 @@ class _Parser:
             low, high = bounds
             if (high is not None and high < low) or max(low, high or 0) > MAX_REPEAT:
                 raise PatternError(f"a repetition is written {{low,high}}, with at most {MAX_REPEAT}", start)
-            self._took("?")
-            part, times = Repeat(part=part, low=low, high=high), 1
+            lazy = self._took("?") is not ("U" in self._flags)
+            part, times = Repeat(part=part, low=low, high=high, lazy=lazy), 1
         return part
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -183,19 +194,26 @@ class _Parser:
             raise PatternError("nothing to repeat", start)
         if character == "\\":
             return self._escape(start)
-        return One(fits=self._same(character))
+        return self._literal(character)
+
+    def _literal(self, character: str) -> One:
+        return One(fits=self._same(character), literal="" if "i" in self._flags else character)
 
     def _group(self, start: int) -> Tree | None:
         outside = self._flags
+        number = 0
         if self._took("?"):
             named = self._took("P<") or (not self._text.startswith(("<=", "<!"), self.at) and self._took("<"))
             if named:
                 while self._take() != ">":
                     pass
+                number = self._next_group()
             elif not self._took(":"):
                 self._read_flags(start)
                 if self._text[self.at - 1] == ")":
                     return None
+        else:
+            number = self._next_group()
         self._depth += 1
         if self._depth > MAX_GROUPS:
             raise PatternError(f"groups are nested deeper than {MAX_GROUPS} levels", start)
@@ -204,7 +222,11 @@ class _Parser:
             raise PatternError("a ( without its )", start)
         self._depth -= 1
         self._flags = outside
-        return tree
+        return Group(part=tree, number=number) if number else tree
+
+    def _next_group(self) -> int:
+        self._groups += 1
+        return self._groups
 
     def _read_flags(self, start: int) -> None:
         on, flags = True, set(self._flags)
@@ -225,7 +247,9 @@ class _Parser:
             end = self._text.find("\\E", self.at)
             quoted = self._text[self.at : end if end >= 0 else len(self._text)]
             self.at += len(quoted) + (2 if end >= 0 else 0)
-            return Row(parts=tuple(One(fits=self._same(each)) for each in quoted))
+            return Row(parts=tuple(self._literal(each) for each in quoted))
+        if not character.isascii() or not character.isalnum():
+            return self._literal(character)
         return One(fits=self._escaped(character, start))
 
     def _escaped(self, character: str, start: int) -> Fits:
