@@ -7,7 +7,7 @@ from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.inputs import read_inputs
 from remuda.stdsteps.speech import say
 
-NAMES = ("checkout", "artifacts_download", "artifacts_upload")
+NAMES = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 
 
 def main(arguments: list[str]) -> int:

@@ -1,21 +1,27 @@
-"""Zip archives of artifacts: made the same way every time, unpacked without trust.
+"""Zip archives of artifacts and caches: made the same way every time, unpacked without trust.
 
 The same files give the same bytes (sorted names, the files' own times), so that a repeated upload is recognised.
 An archive comes from another job and may say anything: names that lead out of the folder and contents that grow
-without end are refused, and what belongs to a git repository is left out, because git takes orders from there.
+without end are refused, and what belongs to the working directory's git repository is left out, because git takes
+orders from there. Permissions and times of files are kept; times to the second.
 
 Links are made as they are, wherever they lead, but last, and nothing is ever written through one, be it from the
 archive or from the working directory: every folder on the way to an entry is opened without following links.
 """
 
+import calendar
+import lzma
 import os
 import shutil
 import stat
+import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.speech import say
@@ -25,42 +31,70 @@ LARGEST_BYTES = 16 * 1024**3
 LONGEST_LINK_BYTES = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
+_EARLIEST, _LATEST = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
+_TIMES = 0x5455
+"""The extra field with a time in seconds since 1970; the archive's own format counts in steps of two seconds."""
+_END, _END_BYTES = b"PK\5\6", 22
+"""How an archive's last record begins, and how long it is; its last two bytes are the length of what follows."""
 _CHUNK = 256 * 1024
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    EOFError,
+)
+"""What reading an archive that is none comes to."""
 
 
-def write_zip(output: Path, root: Path, names: Iterable[str]) -> None:
+class DamagedArchiveError(StepError):
+    """The bytes are no archive that can be read."""
+
+
+def write_zip(
+    output: Path, root: Path, names: Iterable[str], *, comment: bytes = b"", level: int | None = None
+) -> None:
     """Files, folders and links of these names, relative to the root."""
-    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=level) as archive:
+        archive.comment = comment
         for name in sorted(names):
             path = root / name
             status = path.lstat()
-            moment = max(time.gmtime(status.st_mtime)[:6], _EARLIEST)
+            moment = min(max(time.gmtime(status.st_mtime)[:6], _EARLIEST), _LATEST)
             is_folder = stat.S_ISDIR(status.st_mode)
             entry = zipfile.ZipInfo(name + "/" if is_folder else name, moment)
             entry.external_attr = (status.st_mode & 0xFFFF) << 16 | (0x10 if is_folder else 0)
             entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.extra = struct.pack("<HHBl", _TIMES, 5, 1, _seconds(status.st_mtime))
             if is_folder:
                 archive.writestr(entry, b"", zipfile.ZIP_STORED)
             elif stat.S_ISLNK(status.st_mode):
                 archive.writestr(entry, os.fsencode(os.readlink(path)), zipfile.ZIP_STORED)
             elif stat.S_ISREG(status.st_mode):
                 entry.file_size = status.st_size
-                with path.open("rb") as source, archive.open(entry, "w") as target:
+                with path.open("rb") as source, _room_for(archive, entry) as target:
                     shutil.copyfileobj(source, target, _CHUNK)
 
 
-def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES) -> int:
-    """Put an archive's files below the root; how many."""
+def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, whole: bool = False) -> int:
+    """Put an archive's files below the root; how many.
+
+    `whole`: all of it or nothing, repositories further down included. Otherwise what was unpacked before a failure
+    stays, and everything named .git is left out.
+    """
     left = largest_bytes
     links: list[zipfile.ZipInfo] = []
+    made: list[tuple[str, ...]] = []
     skipped: list[str] = []
     count = 0
     try:
         with zipfile.ZipFile(source) as archive:
             for entry in archive.infolist():
                 parts = _parts(entry.filename)
-                if any(part.lower() == ".git" for part in parts):
+                if any(part.lower() == ".git" for part in (parts[:1] if whole else parts)):
                     skipped.append(entry.filename)
                     continue
                 count += 1
@@ -70,17 +104,43 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES) 
                 elif stat.S_ISLNK(entry.external_attr >> 16):
                     links.append(entry)
                 else:
+                    made.append(parts)
                     left = _unpack_file(archive, entry, root, parts, left)
             for entry in links:
-                _unpack_link(archive, entry, root, _parts(entry.filename))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise StepError(f"the archive is damaged or of an unknown kind: {error}") from None
+                made.append(_parts(entry.filename))
+                _unpack_link(archive, entry, root, made[-1])
+    except BaseException as error:
+        if whole:
+            _take_back(root, made)
+        if isinstance(error, _DAMAGE):
+            raise DamagedArchiveError(f"the archive is damaged or of an unknown kind: {error}") from None
+        raise
     if skipped:
         say(
             f"WARNING: the archive holds {len(skipped)} entries of git repositories, like {skipped[0]!r}; "
             "they are left out"
         )
     return count
+
+
+def has_comment(path: Path, comment: bytes) -> bool:
+    """Whether an archive was written with this comment; its entries are not looked at."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-_END_BYTES - len(comment), os.SEEK_END)
+            end = file.read()
+    except OSError:
+        return False
+    return end.startswith(_END) and end[_END_BYTES - 2 :] == struct.pack("<H", len(comment)) + comment
+
+
+@contextmanager
+def _room_for(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
+    try:
+        with archive.open(entry, "w") as target:
+            yield target
+    except RuntimeError:
+        raise StepError(f"{entry.filename!r} grew while it was packed; end what writes to it") from None
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -129,6 +189,9 @@ def _unpack_file(
             file.write(chunk)
         if permissions := stat.S_IMODE(entry.external_attr >> 16) & 0o777:
             os.fchmod(descriptor, permissions)
+        file.flush()
+        if (moment := _modified(entry)) is not None:
+            os.utime(descriptor, (moment, moment))
     return left
 
 
@@ -147,3 +210,28 @@ def _clear(folder: int, name: str) -> None:
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise StepError(f"the archive holds a file {name!r} where the working directory has a folder")
         os.unlink(name, dir_fd=folder)
+
+
+def _take_back(root: Path, made: Iterable[tuple[str, ...]]) -> None:
+    for parts in made:
+        with suppress(OSError, StepError), _opened(root, parts[:-1]) as folder:
+            os.unlink(parts[-1], dir_fd=folder)
+
+
+def _modified(entry: zipfile.ZipInfo) -> int | None:
+    """When a file was last changed, as far as the archive says it."""
+    at = 0
+    while at + 9 <= len(entry.extra):
+        kind, size, flags, seconds = struct.unpack_from("<HHBl", entry.extra, at)
+        if kind == _TIMES and size >= 5 and flags & 1:
+            return int(seconds)
+        at += 4 + size
+    try:
+        return calendar.timegm((*entry.date_time, 0, 0, 0))
+    except ValueError:
+        return None
+
+
+def _seconds(moment: float) -> int:
+    """As the extra field can hold them."""
+    return min(max(int(moment), -(2**31)), 2**31 - 1)

@@ -18,7 +18,7 @@ from remuda.steps.errors import DefinitionError
 T = TypeVar("T")
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-BUILTINS = ("script", "checkout", "artifacts_download", "artifacts_upload")
+BUILTINS = ("script", "checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 EXTENSIONS = frozenset({"if", "timeout", "continue_on_error", "origin"})
 ORIGINS = ("user", "compiled")
 _ENTRY_KEYS = frozenset({"name", "script", "step", "inputs", "env"})

@@ -115,7 +115,7 @@ class Execution:
         os.close(os.open(self._files.raw, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         exported = dict(env.exported)
         if self._step.builtin != "script":
-            exported["REMUDA_INPUTS"] = str(self._files.inputs)
+            exported |= {"REMUDA_INPUTS": str(self._files.inputs), "REMUDA_OUTPUTS": str(self._files.outputs)}
         command = script.prepare(self._files, self._step, path=exported.get("PATH", ""), shell_variables=env.too_large)
         reach("agent.step_prepared")
         pid = shim.spawn(self._files, command, work_dir=work_dir, env=exported, open_files=self._around.open_files)

@@ -9,7 +9,7 @@ from pathlib import Path
 class StepFiles:
     """Paths of one step. The shim gets `base` and knows the suffixes too."""
 
-    __slots__ = ("base", "exit", "inputs", "pid", "raw", "script")
+    __slots__ = ("base", "exit", "inputs", "outputs", "pid", "raw", "script")
 
     def __init__(self, job: Path, index: int) -> None:
         self.base = job / f"step-{index}"
@@ -21,7 +21,9 @@ class StepFiles:
         """The exit code; complete when it ends in a line feed."""
         self.script = job / f"step-{index}.script"
         self.inputs = job / f"step-{index}.inputs"
+        self.outputs = job / f"step-{index}.outputs"
+        """What a standard step tells of its work; see `outputs`."""
 
     def remove(self) -> None:
-        for path in (self.pid, self.raw, self.exit, self.script, self.inputs):
+        for path in (self.pid, self.raw, self.exit, self.script, self.inputs, self.outputs):
             path.unlink(missing_ok=True)

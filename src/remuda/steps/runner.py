@@ -10,7 +10,7 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 import logging
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from remuda.steps.errors import DefinitionError
 from remuda.steps.execution import Execution, Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
 from remuda.steps.logfile import LogFile
+from remuda.steps.outputs import read_outputs
 from remuda.steps.plan import End, Finished, Outcome, SkipStep, StartStep, Status
 from remuda.steps.process import Usage
 from remuda.wire.proto.agent_pb2 import StartRequest
@@ -160,11 +161,14 @@ class Job:
         # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
         if leftover := leftovers.find(files):
             self.journal.record_leftover(leftover)
-        self._add_finished(step, result, ended_at=ended_at, usage=usage)
+        more: dict[str, Any] = {"usage": asdict(usage)} if usage else {}
+        if step.builtin != "script" and result.status is Status.SUCCESS:
+            more |= {"outputs": read_outputs(files.outputs, self._secrets.mask)}
+        self._add_finished(step, result, ended_at=ended_at, more=more)
         self.journal.forget_step(index)
 
     def _add_finished(
-        self, step: Step, result: Finished, *, ended_at: float | None = None, usage: Usage | None = None
+        self, step: Step, result: Finished, *, ended_at: float | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
         now = self._around.clock.now()
         started = self.journal.started
@@ -179,7 +183,7 @@ class Job:
             "log_start": started["log_start"] if started else self.log.mark.length,
             "log_end": self.log.mark.length,
         }
-        self.journal.add_result(event | ({"usage": asdict(usage)} if usage else {}))
+        self.journal.add_result(event | dict(more or {}))
 
     def _started_at(self) -> float:
         """When the step that runs now began."""

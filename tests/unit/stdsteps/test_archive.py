@@ -1,12 +1,15 @@
 import io
 import os
 import stat
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from remuda.stdsteps.archive import unpack_zip, write_zip
+from remuda.stdsteps.archive import DamagedArchiveError, has_comment, unpack_zip, write_zip
 from remuda.stdsteps.errors import StepError
 
 LINK, FILE, FOLDER = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755
@@ -133,3 +136,66 @@ def test_a_damaged_archive_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "zip").write_bytes((tmp_path / "zip").read_bytes()[:-30])
     with pytest.raises(StepError, match="damaged"):
         unpack_zip(tmp_path / "zip", tmp_path)
+
+
+@pytest.mark.parametrize("moment", [1_000_000_001, 0, -5, 2**32, 1_700_000_000.75])
+def test_times_are_kept_to_the_second(tmp_path: Path, moment: float) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "file").write_text("x")
+    os.utime(tmp_path / "file", (moment, moment))
+    write_zip(tmp_path / "zip", tmp_path, ["file"])
+    unpack_zip(tmp_path / "zip", tmp_path / "target")
+    assert (tmp_path / "target/file").stat().st_mtime == min(int(moment), 2**31 - 1)
+
+
+def test_times_of_other_programs_are_read(tmp_path: Path) -> None:
+    unpack_zip(an_archive(tmp_path / "zip", ("file", b"x", FILE)), tmp_path)
+    assert (tmp_path / "file").stat().st_mtime == 315_532_800  # 1980, in which zip archives begin
+
+
+def test_a_comment_is_found_without_reading_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    write_zip(tmp_path / "zip", tmp_path, ["file"], comment=b"this one")
+    assert has_comment(tmp_path / "zip", b"this one")
+    assert not has_comment(tmp_path / "zip", b"that one")
+    assert not has_comment(tmp_path / "zip", b"one")
+    assert not has_comment(tmp_path / "none", b"this one")
+    assert not has_comment(tmp_path / "file", b"this one")
+
+
+def test_all_or_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    entries = [("a/new", b"x", FILE), ("b", b"x", FILE), ("folder", b"x", FILE)]
+    with pytest.raises(StepError, match="where the working directory has a folder"):
+        unpack_zip(an_archive(tmp_path / "zip", *entries), root, whole=True)
+    assert not [path for path in root.rglob("*") if path.is_file()]
+
+
+def test_repositories_further_down_belong_to_a_whole(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    archive = an_archive(tmp_path / "zip", (".git/config", b"x", FILE), ("hooks/.git/config", b"x", FILE))
+    assert unpack_zip(archive, root, whole=True) == 1
+    assert not (root / ".git").exists()
+    assert (root / "hooks/.git/config").exists()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_damage_is_a_refusal_that_leaves_nothing(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        source, target, archive = Path(name, "source"), Path(name, "target"), Path(name, "zip")
+        source.mkdir()
+        target.mkdir()
+        (source / "a").write_bytes(bytes(range(256)) * 20)
+        (source / "b").symlink_to("a")
+        write_zip(archive, source, ["a", "b"], comment=b"about it")
+        packed = bytearray(archive.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+        archive.write_bytes(packed[: data.draw(st.integers(0, len(packed)) | st.just(len(packed)))])
+        try:
+            unpack_zip(archive, target, whole=True)
+        except (DamagedArchiveError, StepError, OSError):
+            assert not [path for path in target.rglob("*") if not path.is_dir()]

@@ -2,66 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout import Git, Remote, is_away, may_pass, prepare, private_config, split_credentials
-from remuda.stdsteps.errors import StepError
-
-
-def test_credentials_leave_the_address() -> None:
-    remote = split_credentials("https://user:p%40ss@host:8443/g/p.git")
-    assert remote == Remote(
-        url="https://host:8443/g/p.git", origin="https://host:8443/", header="Authorization: Basic dXNlcjpwQHNz"
-    )
-
-
-@pytest.mark.parametrize("url", ["file:///srv/p.git", "/srv/p.git", "git@host:g/p.git", "https://host/p.git"])
-def test_other_addresses_stay_as_they_are(url: str) -> None:
-    assert split_credentials(url).url == url
-    assert split_credentials(url).header is None
-
-
-def test_no_address_is_an_error() -> None:
-    with pytest.raises(StepError, match="repo_url: needed"):
-        split_credentials("")
-
-
-def test_the_configuration_is_private(tmp_path: Path) -> None:
-    path = private_config(tmp_path, split_credentials("http://u:p@h/x"))
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert '[http "http://h/"]' in path.read_text()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "fatal: unable to access 'http://h/': Failed to connect to h port 1 after 404 ms: Couldn't connect",
-        "fatal: unable to access 'http://h/': Could not resolve host: h",
-        "fatal: unable to access 'http://h/': The requested URL returned error: 503",
-        "fatal: unable to access 'http://h/': Recv failure: Connection reset by peer",
-        "fatal: unable to access 'http://h/': Empty reply from server",
-        "error: RPC failed; curl 18 transfer closed with outstanding read data remaining\nfatal: early EOF",
-        "fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF",
-        "fatal: the remote end hung up unexpectedly",
-        "fatal: expected flush after ref listing",
-    ],
-)
-def test_a_server_that_is_away_is_waited_for(text: str) -> None:
-    assert may_pass(text)
-    assert is_away(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "fatal: Authentication failed for 'http://h/'",
-        "fatal: unable to access 'http://h/': The requested URL returned error: 403",
-        "fatal: repository 'http://h/' not found",
-        "fatal: remote error: upload-pack: not our ref 00\nfatal: the remote end hung up unexpectedly",
-        "error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413",
-        "error: Server does not allow request for unadvertised object 00",
-    ],
-)
-def test_refusals_are_final(text: str) -> None:
-    assert not may_pass(text)
+from remuda.stdsteps.checkout import prepare
+from remuda.stdsteps.git import Git, private_config, split_credentials
 
 
 def test_a_repository_found_there_cannot_command(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Submodules of the checked-out commit, as GIT_SUBMODULE_STRATEGY asks for them.
+
+They are cloned anew for every job, because of the repositories that an earlier job left nothing can be trusted. A
+submodule on the job's own server is fetched with the job's token; relative addresses are counted from the repository's.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import empty
+from remuda.stdsteps.git import Git, last_line, shallow
+from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.speech import say
+
+STRATEGIES = ("none", "normal", "recursive")
+_LINK = b"160000 "
+"""How git lists a submodule: its mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submodules:
+    """Which ones, and how."""
+
+    recursive: bool
+    depth: int
+    paths: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def read(inputs: Inputs) -> Submodules | None:
+    """What the inputs ask for; None when they ask for no submodules."""
+    strategy = inputs.one_of("submodules", STRATEGIES)
+    wanted = Submodules(
+        recursive=strategy == "recursive",
+        depth=inputs.number("submodule_depth", 0),
+        paths=tuple(inputs.texts("submodule_paths", [])),
+        flags=tuple(inputs.texts("submodule_flags", [])),
+    )
+    return None if strategy == "none" else wanted
+
+
+def clear(git: Git, work_dir: Path) -> None:
+    """Empty the folders that an earlier job's submodules filled: their repositories are gone."""
+    for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
+        if line.startswith(_LINK):
+            folder = work_dir / os.fsdecode(line.partition(b"\t")[2])
+            if folder.is_dir() and not folder.is_symlink():
+                empty(folder)
+
+
+def update(git: Git, wanted: Submodules) -> None:
+    """Clone and check out."""
+    say("Updating submodules recursively..." if wanted.recursive else "Updating submodules...")
+    options = [
+        "--init",
+        "--force",
+        *(["--recursive"] if wanted.recursive else []),
+        *shallow(wanted.depth),
+        *wanted.flags,
+    ]
+    if text := git.patiently("submodule", "update", *options, "--", *wanted.paths):
+        raise StepError(f"git submodule update failed: {last_line(text)}")

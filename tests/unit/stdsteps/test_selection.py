@@ -1,0 +1,117 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.selection import alternatives, pattern_regex, select
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("a.txt", ".hidden", "out/b.txt", "out/deep/c.txt", "out/deep/d.bin", ".git/config"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("paths", "exclude", "names"),
+    [
+        (["a.txt"], [], {"a.txt"}),
+        (["./out/"], [], {"out", "out/b.txt", "out/deep", "out/deep/c.txt", "out/deep/d.bin"}),
+        (["**/*.txt"], [], {"a.txt", "out/b.txt", "out/deep/c.txt"}),
+        (["out/*"], ["out/deep"], {"out/b.txt"}),
+        (["out"], ["**/*.txt"], {"out", "out/deep", "out/deep/d.bin"}),
+        ([".hidden", "none"], [], {".hidden"}),
+        (["."], ["out/**"], {"a.txt", ".hidden"}),
+        (["../*", "/etc/passwd"], [], set()),
+        ([], [], set()),
+    ],
+)
+def test_what_is_selected(root: Path, paths: list[str], exclude: list[str], names: set[str]) -> None:
+    assert select(root, paths, exclude, untracked=False) == names
+
+
+def test_untracked_files(root: Path) -> None:
+    subprocess.run(["rm", "-r", root / ".git"], check=True)
+    subprocess.run(["git", "init", "-q", root], check=True)
+    subprocess.run(["git", "-C", root, "add", "a.txt", "out"], check=True)
+    assert select(root, [], [], untracked=True) == {".hidden"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("*.o", "a.o", True),
+        ("*.o", "d/a.o", False),
+        ("**/*.o", "a.o", True),
+        ("**/*.o", "x/y/a.o", True),
+        ("x/**", "x/y/z", True),
+        ("x", "x/y", True),
+        ("x", "xy", False),
+        ("[ab]?", "b1", True),
+        ("[!ab]?", "b1", False),
+        ("a[", "a[", True),
+        ("a+b", "aab", False),
+    ],
+)
+def test_patterns(pattern: str, name: str, matches: bool) -> None:
+    assert bool(pattern_regex(pattern).fullmatch(name)) == matches
+
+
+def test_paths_may_begin_with_the_working_directory(root: Path) -> None:
+    assert select(root, [f"{root}/out/b.txt"], untracked=False) == {"out/b.txt"}
+    assert "a.txt" in select(root, [str(root)], untracked=False)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["out/{b,none}.txt"], {"out/b.txt"}),
+        (["{a.txt,out/b.txt}"], {"a.txt", "out/b.txt"}),
+        (["out/**/*.txt"], {"out/b.txt", "out/deep/c.txt"}),
+        (["**/deep/**"], {"out/deep", "out/deep/c.txt", "out/deep/d.bin"}),
+        (["*/deep"], {"out/deep", "out/deep/c.txt", "out/deep/d.bin"}),
+        (["a.txt/*", "out/../a.txt"], {"a.txt"}),
+        (["out/[^b]*"], {"out/deep", "out/deep/c.txt", "out/deep/d.bin"}),
+        (["", "out/../../x"], set()),
+    ],
+)
+def test_patterns_of_paths(root: Path, paths: list[str], names: set[str]) -> None:
+    assert select(root, paths, untracked=False) == names
+
+
+def test_circles_of_links_are_found_but_not_followed(root: Path) -> None:
+    for number in range(30):
+        (root / f"out/circle{number}").symlink_to("..")
+    found = select(root, ["**/*.txt"], untracked=False)
+    assert found == {"a.txt", "out/b.txt", "out/deep/c.txt"}
+    assert "out/circle7" in select(root, ["out"], untracked=False)
+    assert not any(name.startswith("out/circle7/") for name in select(root, ["."], untracked=False))
+
+
+def test_a_named_way_through_a_link_is_taken(root: Path) -> None:
+    (root / "link").symlink_to("out")
+    assert select(root, ["link/b.txt"], untracked=False) == {"link/b.txt"}
+
+
+def test_names_that_are_no_text_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / os.fsdecode(b"out/\xff")).touch()
+    assert select(root, ["out/*"], ["out/deep"], untracked=False) == {"out/b.txt"}
+    assert "1 files have names that are no UTF-8 text" in capsys.readouterr().out
+
+
+def test_what_is_missing_is_a_warning_that_names_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    select(root, ["none.xml"], untracked=False)
+    warning = "WARNING: none.xml: no matching files. Ensure that the path is relative to the working directory"
+    assert capsys.readouterr().out == f"{warning} ({root})\n"
+
+
+def test_alternatives() -> None:
+    assert set(alternatives("a{b,c{d,e}}f")) == {"abf", "acdf", "acef"}
+    assert alternatives("a{b}c") == ["a{b}c"]
+    with pytest.raises(StepError, match="more than 1000"):
+        alternatives("{a,b}" * 20)
