@@ -1,0 +1,1 @@
+export const gait = (speed) => (speed > 20 ? "gallop" : speed > 10 ? "trot" : "walk");

@@ -1,0 +1,4 @@
+import { gait } from "gait";
+import { tack } from "tack";
+
+export const ready = (speed) => `${gait(speed)} with ${tack.join(" and ")}`;
