@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from remuda.cell.core import leases, lifecycle
 from remuda.cell.core.lifecycle import Outcome, reason_of
 from remuda.cell.core.tokens import JobTokens
-from remuda.cell.errors import ForbiddenError, NotFoundError, StoreError
+from remuda.cell.errors import ForbiddenError, MissingDependencyError, NotFoundError, StoreError
 from remuda.cell.handout import gather_payload
 from remuda.cell.polls import HeldPolls
 from remuda.cell.ports import Appended, Applied, Changes, Store, Traces
@@ -116,7 +116,7 @@ class Dispatch:
         """The job this runner gets, or none; held while there is none if the runner has a cursor."""
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
-            return await self._handout(again, runner)
+            return await self._deliver(again, runner, ip=ip, gone=gone)
         ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
         while not (self._polls.stopped or runner.paused or gone.is_set()):
             job = await self._claim(runner, request, request_id)
@@ -167,6 +167,9 @@ class Dispatch:
             handout = await self._handout(job, runner)
         except NotFoundError as error:
             await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
+            return NoJob(cursor=self.cursor)
+        except MissingDependencyError as error:
+            await self._end_unasked(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
             return NoJob(cursor=self.cursor)
         except StoreError:
             with contextlib.suppress(StoreError):
@@ -275,8 +278,8 @@ class Dispatch:
         killpoints.reach("cell.result_stored")
         return following
 
-    async def update(self, job: Job, update: UpdateJob) -> Updated:
-        """Take in what a runner says of its job's state."""
+    async def update(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
+        """Take in what a runner says of its job's state. `refused`: why the cell cannot let a success be one."""
         if update.state == "running" and job.state in HELD:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -287,17 +290,18 @@ class Dispatch:
             return Updated(code=202, job=await self.touch(job))
         self._ending.add(job.id)
         try:
-            return await self._end(job, update)
+            return await self._end(job, update, refused)
         finally:
             self._ending.discard(job.id)
 
-    async def _end(self, job: Job, update: UpdateJob) -> Updated:
+    async def _end(self, job: Job, update: UpdateJob, refused: str | None) -> Updated:
         # The trace is durable before the end is stored: a job that is over has its whole log.
         size, checksum = await self._traces.seal(job.id)
-        succeeded = update.state == "success"
+        succeeded = update.state == "success" and refused is None
         outcome = Outcome(
             succeeded=succeeded,
-            reason=None if succeeded else reason_of(update.failure_reason),
+            reason=None if succeeded else reason_of("script_failure" if refused else update.failure_reason),
+            message=refused,
             exit_code=(update.exit_code or 0) if succeeded else update.exit_code,
             reported=update.state,
             trace_bytes=size,

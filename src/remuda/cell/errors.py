@@ -25,6 +25,10 @@ class NotFoundError(CellError):
     """No such thing, or not for this caller."""
 
 
+class MissingDependencyError(CellError):
+    """A job cannot start because artifacts that it must have are not there."""
+
+
 class InvalidError(CellError):
     """The request makes no sense as it is."""
 
