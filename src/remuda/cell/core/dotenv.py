@@ -1,0 +1,67 @@
+"""Variables out of a dotenv report, which a job leaves for those after it.
+
+Decided here: what such a file may hold, by GitLab's rules: a `NAME=value` in every line, no empty lines, no comments,
+quotes kept as they are, the last of two values wins. Pure; the upload of artifacts calls it.
+
+Invariant: however small a file was packed, no more than its limit is ever unpacked.
+"""
+
+import re
+import zlib
+
+from remuda.cell.errors import InvalidError
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
+_ANY_WRAPPER = 32 + zlib.MAX_WBITS
+
+
+def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dict[str, str]:
+    """The variables in a file as a runner uploads it, packed or not; InvalidError names the line and the reason."""
+    content = _unpacked(packed, limit_bytes)
+    if len(content) > limit_bytes:
+        raise InvalidError(f"the dotenv report is larger than {limit_bytes} bytes; leave only what later jobs need")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidError(f"the dotenv report is not UTF-8 (line {line}); save it as UTF-8") from None
+    lines = text.split("\n")
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
+        name, equals, value = line.partition("=")
+        name = name.strip()
+        if not equals or not _NAME.fullmatch(name) or "\0" in value:
+            raise InvalidError(f"the dotenv report cannot be read: line {number} {_reason(line, name, equals)}")
+        found[name] = value.strip()
+    if len(found) > limit_variables:
+        raise InvalidError(f"the dotenv report has {len(found)} variables; at most {limit_variables} are taken")
+    return found
+
+
+def _reason(line: str, name: str, equals: str) -> str:
+    if not line.strip():
+        return "is empty; remove it"
+    if line.lstrip().startswith("#"):
+        return "is a comment; remove it"
+    if not equals:
+        return "has no =; write NAME=value, and a value in one line"
+    if _NAME.fullmatch(name):
+        return "holds a zero byte, which no variable can have"
+    return f"begins with {name[:40]!a}, which is no name of a variable; use letters, digits and _"
+
+
+def _unpacked(packed: bytes, limit_bytes: int) -> bytes:
+    """The text of a gzip file, up to one byte beyond the limit. A runner packs several files one after the other."""
+    if not packed.startswith(b"\x1f\x8b"):
+        return packed
+    content = b""
+    while packed and len(content) <= limit_bytes:
+        stream = zlib.decompressobj(_ANY_WRAPPER)
+        try:
+            content += stream.decompress(packed, limit_bytes + 1 - len(content))
+        except zlib.error as error:
+            raise InvalidError(f"the dotenv report is not a whole gzip file: {error}") from None
+        if not stream.eof and len(content) <= limit_bytes:
+            raise InvalidError("the dotenv report is not a whole gzip file: it ends too early")
+        packed = stream.unused_data
+    return content

@@ -1,0 +1,84 @@
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.errors import InvalidError
+
+
+def read(content: str | bytes, *, limit_bytes: int = 5120, limit_variables: int = 50) -> dict[str, str]:
+    raw = content.encode() if isinstance(content, str) else content
+    return read_dotenv(gzip.compress(raw), limit_bytes=limit_bytes, limit_variables=limit_variables)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("A=1\nB=2\n", {"A": "1", "B": "2"}),
+        ("A=1", {"A": "1"}),
+        ("", {}),
+        ("A=1\nA=2\n", {"A": "2"}),
+        ("A = spaces around \r\n", {"A": "spaces around"}),
+        ("URL=https://x/?a=b", {"URL": "https://x/?a=b"}),
+        ("Q='single' \"double\"", {"Q": "'single' \"double\""}),
+        ("EMPTY=\n", {"EMPTY": ""}),
+        ("1ST=x", {"1ST": "x"}),
+        ("\ufeffA=ü\n", {"A": "ü"}),
+        ("A=$B", {"A": "$B"}),
+    ],
+)
+def test_what_is_read(content: str, expected: dict[str, str]) -> None:
+    assert read(content) == expected
+    assert read_dotenv(content.encode(), limit_bytes=5120, limit_variables=50) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("A=1\n\nB=2\n", "line 2 is empty"),
+        ("A=1\n# note\n", "line 2 is a comment"),
+        ("A=1\nB\n", "line 2 has no ="),
+        ("A=1\n=x\n", "line 2 begins with ''"),
+        ("A-B=1", "line 1 begins with 'A-B'"),
+        ("Ä=1", "line 1 begins with '\\xc4'"),
+        ("A=1\nB=x\0y\n", "line 2 holds a zero byte"),
+        (b"A=1\nB=\xff\n", "not UTF-8 (line 2)"),
+        ("A=" + "x" * 5119, "larger than 5120 bytes"),
+        ("\n".join(f"V{number}=1" for number in range(51)), "has 51 variables; at most 50"),
+    ],
+)
+def test_what_is_refused(content: str | bytes, reason: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        read(content)
+    assert reason in str(caught.value)
+
+
+def test_several_files_packed_one_after_the_other() -> None:
+    packed = gzip.compress(b"A=1\n") + gzip.compress(b"B=2\n")
+    assert read_dotenv(packed, limit_bytes=100, limit_variables=2) == {"A": "1", "B": "2"}
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(b"A=" + b"x" * 50_000_000)
+    with pytest.raises(InvalidError, match="larger than 100 bytes"):
+        read_dotenv(bomb, limit_bytes=100, limit_variables=5)
+    many = gzip.compress(b"") * 1000 + gzip.compress(b"A=1\n")
+    assert read_dotenv(many, limit_bytes=100, limit_variables=5) == {"A": "1"}
+
+
+@pytest.mark.parametrize("cut", [1, 8, 12])
+def test_a_file_that_was_cut_off(cut: int) -> None:
+    with pytest.raises(InvalidError, match="not a whole gzip file"):
+        read_dotenv(gzip.compress(b"A=1\n")[:-cut], limit_bytes=100, limit_variables=5)
+
+
+@given(st.binary(max_size=300))
+def test_no_file_brings_it_down(content: bytes) -> None:
+    for raw in (content, b"\x1f\x8b" + content, gzip.compress(content)):
+        try:
+            found = read_dotenv(raw, limit_bytes=200, limit_variables=5)
+        except InvalidError:
+            continue
+        assert len(found) <= 5
