@@ -65,6 +65,10 @@ class Repository:
             raise BadInputError(f"git cannot read the repository at {folder}: {complaint}")
         return cls(folder, is_part=bool(found.stdout.strip()))
 
+    def top(self) -> Path:
+        """Where the repository begins; the folder itself in one without a work tree."""
+        return Path(os.fsdecode((self.ask("rev-parse", "--show-toplevel") or b"").rstrip(b"\n")) or self.folder)
+
     def ask(self, *arguments: str) -> bytes | None:
         """What git answers, None where it refuses."""
         try:

@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from remuda.cli.remote import LIMIT_BYTES, Prefix, Remote
 from remuda.cli.repository import REGULAR, Repository
@@ -22,6 +23,7 @@ from remuda.pipeline.globs import matching
 
 LATEST = "~latest"
 
+_T = TypeVar("_T", str | SourceProblem, str | SourceProblem | None)
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 _PARTIAL = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?")
 
@@ -42,9 +44,11 @@ class WorkTreeSources(Sources):
         own = facts.predefined.get("CI_PROJECT_PATH", "")
         self._folders = {own: folder, **(projects or {})}
         self._clones: dict[str, _Folder | _Clone] = {}
+        # What was read, by the name that mistakes in it are reported under.
+        self.texts: dict[str, str] = {}
 
     def local(self, path: str) -> str | SourceProblem | None:
-        return self._tree.text(path)
+        return self._noted(path, self._tree.text(path))
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         return self._tree.glob(pattern)
@@ -55,7 +59,7 @@ class WorkTreeSources(Sources):
             return clone
         text = clone.text(file) if isinstance(clone, _Folder) else clone.text(ref, file)
         if text is not None:
-            return text
+            return self._noted(f"{project}:{file}", text)
         reason = f"the project {quoted(project)} has no file {quoted(file)}"
         return SourceProblem(reason=reason, suggestion="check its path and the ref")
 
@@ -67,7 +71,7 @@ class WorkTreeSources(Sources):
         return clone.glob(pattern) if isinstance(clone, _Folder) else clone.glob(ref, pattern)
 
     def remote(self, url: str) -> str | SourceProblem:
-        return self._remote.text(url)
+        return self._noted(url, self._remote.text(url))
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         clone = self._clone(address.project)
@@ -85,12 +89,18 @@ class WorkTreeSources(Sources):
             if isinstance(text, SourceProblem):
                 return text
             if text is not None:
+                self._noted(str(address), text)
                 return Component(text=text, project=address.project, ref=ref, file=file)
         reason = f"the project {quoted(address.project)} has no component {quoted(address.name)} at that version"
         return SourceProblem(reason=reason, suggestion=f"it would be in templates/{address.name}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
         return SourceProblem(reason="templates are not available here", suggestion="copy the file, include it locally")
+
+    def _noted(self, name: str, text: _T) -> _T:
+        if isinstance(text, str):
+            self.texts[name] = text
+        return text
 
     def _clone(self, project: str) -> "_Folder | _Clone | SourceProblem":
         if project not in self._folders:

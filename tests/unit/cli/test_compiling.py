@@ -1,0 +1,104 @@
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from remuda.cli.compiling import PipelineOptions, prepare
+from remuda.cli.exits import BadInputError
+
+MakeRepo = Callable[..., Any]
+JOB = "job: {script: [x]}\n"
+
+
+def test_a_folder(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make_repo()
+    repo.put(".gitlab-ci.yml", "include: ci.yml")
+    repo.put("ci.yml", JOB)
+    monkeypatch.chdir(repo.folder)
+    ready = prepare(Path("."), PipelineOptions(variable=("A=1",)))
+    assert (ready.file, ready.folder, ready.occasion) == (".gitlab-ci.yml", repo.folder, "a push of main")
+    assert ready.facts.variables == {"A": "1"}
+    assert [job.name for job in ready.compile().jobs] == ["job"]
+    assert ready.merged() == "---\njob:\n  script:\n  - x\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "occasion"),
+    [
+        ({"event": "merge_request", "ref": "fix"}, "a merge request of fix into main"),
+        ({"tag": "v1"}, "a push of tag v1"),
+        ({"event": "schedule"}, "schedule on main"),
+    ],
+)
+def test_the_occasion_in_words(make_repo: MakeRepo, options: dict[str, str], occasion: str) -> None:
+    repo = make_repo()
+    repo.put(".gitlab-ci.yml", JOB)
+    asked: Any = options
+    assert prepare(repo.folder, PipelineOptions(**asked)).occasion == occasion
+
+
+def test_another_file(make_repo: MakeRepo, tmp_path: Path) -> None:
+    other = tmp_path / "other.yml"
+    other.write_text(JOB)
+    ready = prepare(make_repo().folder, PipelineOptions(file=other))
+    assert (ready.file, ready.text) == (str(other), JOB)
+
+
+def test_a_file_in_place_of_the_folder(make_repo: MakeRepo, tmp_path: Path) -> None:
+    repo = make_repo()
+    repo.put("ci/jobs.yml", JOB)
+    assert prepare(repo.folder / "ci" / "jobs.yml", PipelineOptions()).folder == repo.folder
+    (tmp_path / "alone.yml").write_text(JOB)
+    assert prepare(tmp_path / "alone.yml", PipelineOptions()).folder == tmp_path
+
+
+def test_stdin(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(JOB.encode())))
+    assert prepare(make_repo().folder, PipelineOptions(file=Path("-"))).text == JOB
+
+
+def test_everything_the_options_name_is_used(make_repo: MakeRepo, tmp_path: Path) -> None:
+    other = make_repo("other", jobs_yml="far: {script: [x]}")
+    repo = make_repo()
+    text = "spec: {inputs: {n: {type: number}}}\n---\ninclude: {project: group/other, file: jobs.yml}\n"
+    repo.put(".gitlab-ci.yml", f"{text}near:\n  script: [x]\n  parallel: $[[ inputs.n ]]")
+    (tmp_path / "v.env").write_text("A=1")
+    options = PipelineOptions(
+        project=(f"group/other={other.folder}",), inputs=("n=2",), variables_file=(tmp_path / "v.env",)
+    )
+    ready = prepare(repo.folder, options)
+    assert [job.name for job in ready.compile().jobs] == ["far", "near 1/2", "near 2/2"]
+    assert ready.facts.variables == {"A": "1"}
+    assert ready.sources.texts == {"group/other:jobs.yml": "far: {script: [x]}"}
+
+
+def test_bad_input(make_repo: MakeRepo, tmp_path: Path) -> None:
+    folder = make_repo().folder
+    file = folder / ".gitlab-ci.yml"
+
+    def complaint(path: Path = folder, **options: Any) -> str:
+        with pytest.raises(BadInputError) as caught:
+            prepare(path, PipelineOptions(**options))
+        return str(caught.value)
+
+    assert "there is no pipeline file" in complaint()
+    assert "there is no such folder" in complaint(tmp_path / "none")
+    assert "there is no such folder" in complaint(Path("a\0b"))
+    file.write_bytes(b"job:\n  script: \xff")
+    assert ".gitlab-ci.yml:2: is no UTF-8 text" in complaint()
+    assert "give the folder" in complaint(file, file=Path("x"))
+    file.write_bytes(b"#" * ((1 << 20) + 1))
+    assert "larger than 1048576 bytes" in complaint()
+    file.unlink()
+    os.mkfifo(file)
+    assert "it is a pipe" in complaint()
+    file.unlink()
+    file.mkdir()
+    assert "Is a directory" in complaint()
+    assert "GROUP/NAME=FOLDER" in complaint(project=("a/b",))
+    assert "there is no folder" in complaint(project=("a/b=/none",))
+    assert "--allow-remote" in complaint(allow_remote=("ftp://x",))

@@ -1,0 +1,259 @@
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.worktree import facts_of
+from remuda.pipeline import SourceProblem
+from remuda.pipeline.facts import NO_SHA
+
+MakeRepo = Callable[..., Any]
+
+
+@pytest.fixture
+def cloned(make_repo: MakeRepo, tmp_path: Path) -> Any:
+    """A clone that is up to date with its origin."""
+    origin = make_repo("origin", kept="1", gone="1", sub__inner="1")
+    repo = type(origin)(tmp_path / "clone")
+    origin.git("clone", "--quiet", str(origin.folder), str(repo.folder))
+    return repo
+
+
+def blob(text: str) -> str:
+    return hashlib.sha1(f"blob {len(text)}\0{text}".encode()).hexdigest()
+
+
+def changed(folder: Path, compare_to: str | None = None, **asked: Any) -> Any:
+    found = facts_of(folder, **asked).changed(compare_to)
+    return sorted(found) if isinstance(found, frozenset) else found
+
+
+def test_a_push_of_the_branch_that_is_checked_out(make_repo: MakeRepo) -> None:
+    repo = make_repo(branch="trunk")
+    sha = repo.commit("Title\n\nSome\ntext")
+    facts = facts_of(repo.folder, variables={"A": "1"})
+    told = facts.pipeline_variables()
+    assert (facts.ref, facts.source, facts.sha, facts.default_branch) == ("trunk", "push", sha, "trunk")
+    assert facts.variables == {"A": "1"}
+    expected = {
+        "CI_COMMIT_BRANCH": "trunk",
+        "CI_COMMIT_SHA": sha,
+        "CI_COMMIT_TITLE": "Title",
+        "CI_COMMIT_MESSAGE": "Title\n\nSome\ntext",
+        "CI_COMMIT_DESCRIPTION": "Some\ntext",
+        "CI_COMMIT_AUTHOR": "Ann <ann@example.org>",
+        "CI_COMMIT_BEFORE_SHA": NO_SHA,
+        "CI_COMMIT_REF_PROTECTED": "true",
+        "CI_PROJECT_PATH": "root/shop",
+        "CI_PROJECT_NAME": "shop",
+    }
+    assert expected.items() <= told.items()
+    assert told["CI_COMMIT_TIMESTAMP"].startswith("2026-01-02T03:04:05")
+
+
+def test_another_branch_can_be_asked_for(make_repo: MakeRepo) -> None:
+    facts = facts_of(make_repo().folder, ref="refs/heads/feature/x")
+    assert facts.pipeline_variables()["CI_COMMIT_REF_SLUG"] == "feature-x"
+    assert facts.predefined["CI_COMMIT_REF_PROTECTED"] == "false"
+
+
+def test_a_tag(make_repo: MakeRepo) -> None:
+    repo = make_repo()
+    repo.git("tag", "-m", "Release one", "v1")
+    repo.commit()
+    forms: list[dict[str, Any]] = [{"tag": "v1"}, {"ref": "refs/tags/v1"}, {"event": "tag", "ref": "v1"}]
+    for asked in forms:
+        facts = facts_of(repo.folder, **asked)
+        told = facts.pipeline_variables()
+        assert facts.is_tag
+        assert (told["CI_COMMIT_TAG"], told["CI_PIPELINE_SOURCE"]) == ("v1", "push")
+        assert told["CI_COMMIT_TAG_MESSAGE"] == "Release one"
+        assert "CI_COMMIT_BRANCH" not in told
+        assert facts.changed(None) is None
+    with pytest.raises(BadInputError, match="no tag points at HEAD"):
+        facts_of(repo.folder, event="tag")
+    repo.git("tag", "v2")
+    assert facts_of(repo.folder, event="tag").ref == "v2"
+
+
+@pytest.mark.parametrize("event", ["merge_request", "merge_request_event"])
+def test_a_merge_request(make_repo: MakeRepo, event: str) -> None:
+    repo = make_repo(old="1")
+    base = repo.git("rev-parse", "HEAD")
+    repo.git("checkout", "--quiet", "-b", "feature")
+    repo.write(new="1")
+    repo.commit("Add it")
+    repo.write(uncommitted="1")
+    told = facts_of(repo.folder, event=event).pipeline_variables()
+    assert told["CI_PIPELINE_SOURCE"] == "merge_request_event"
+    assert told["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] == "feature"
+    assert told["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"] == "main"
+    assert told["CI_MERGE_REQUEST_DIFF_BASE_SHA"] == base
+    assert told["CI_MERGE_REQUEST_TITLE"] == "Add it"
+    assert "CI_COMMIT_BRANCH" not in told
+    assert changed(repo.folder, event=event) == ["new", "uncommitted"]
+    assert changed(repo.folder, event=event, variables={"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "feature"}) == [
+        "uncommitted"
+    ]
+
+
+@pytest.mark.parametrize("event", ["web", "api", "schedule", "trigger", "pipeline", "parent_pipeline"])
+def test_other_events_know_of_no_changes(cloned: Any, event: str) -> None:
+    facts = facts_of(cloned.folder, event=event)
+    assert facts.source == event
+    assert facts.changed(None) is None
+
+
+def test_what_a_push_would_change(cloned: Any) -> None:
+    before = cloned.git("rev-parse", "HEAD")
+    assert changed(cloned.folder) == []
+    cloned.write(committed="1")
+    cloned.commit()
+    cloned.write(kept="2", staged="1", untracked="1", ignored="1")
+    cloned.put(".gitignore", "ignored\n")
+    cloned.git("add", "staged")
+    (cloned.folder / "gone").unlink()
+    expected = [".gitignore", "committed", "gone", "kept", "staged", "untracked"]
+    assert changed(cloned.folder) == expected
+    assert facts_of(cloned.folder).predefined["CI_COMMIT_BEFORE_SHA"] == before
+
+
+def test_a_new_branch_knows_of_no_changes(cloned: Any) -> None:
+    cloned.git("checkout", "--quiet", "-b", "fresh")
+    assert changed(cloned.folder) is None
+    assert changed(cloned.folder, ref="main") == []
+
+
+def test_changes_since_a_ref(cloned: Any) -> None:
+    cloned.git("tag", "start")
+    cloned.git("checkout", "--quiet", "-b", "fresh")
+    cloned.write(new="1")
+    sha = cloned.commit()
+    cloned.write(newer="1")
+    for ref in ("main", "refs/heads/main", "origin/main", "start"):
+        assert changed(cloned.folder, ref) == ["new", "newer"]
+    assert changed(cloned.folder, sha) == ["newer"]
+
+
+@pytest.mark.parametrize("ref", ["nowhere", "--output=x", "main~0", "a\0b", "\udcff", ""])
+def test_a_ref_that_is_none(cloned: Any, ref: str) -> None:
+    found = changed(cloned.folder, ref)
+    assert isinstance(found, SourceProblem)
+    assert found.suggestion
+
+
+def test_a_ref_of_another_history(cloned: Any) -> None:
+    cloned.git("checkout", "--quiet", "--orphan", "other")
+    cloned.commit()
+    found = changed(cloned.folder, "main")
+    assert isinstance(found, SourceProblem)
+    assert "no common history" in found.reason
+
+
+def test_files_have_the_ids_that_git_would_give_them(make_repo: MakeRepo) -> None:
+    repo = make_repo(same="1", edited="1", gone="1")
+    repo.write(edited="two", fresh="three", ignored="x")
+    repo.put(".gitignore", "ignored")
+    (repo.folder / "gone").unlink()
+    (repo.folder / "link").symlink_to("same")
+    files = facts_of(repo.folder).files
+    assert files is not None
+    assert dict(files) == {
+        ".gitignore": blob("ignored"),
+        "same": blob("1"),
+        "edited": blob("two"),
+        "fresh": blob("three"),
+        "link": blob("same"),
+    }
+    assert len(files) == 5
+    assert "same" in files
+    assert "gone" not in files
+
+
+def test_a_part_of_a_repository_stands_for_itself(cloned: Any) -> None:
+    cloned.write(outside="1", sub__inner="2")
+    cloned.put("sub/.gitlab-ci.yml", "")
+    facts = facts_of(cloned.folder / "sub")
+    assert facts.files is not None
+    assert sorted(facts.files) == [".gitlab-ci.yml", "inner"]
+    assert changed(cloned.folder / "sub") == [".gitlab-ci.yml", "inner"]
+
+
+def test_a_folder_without_git(tmp_path: Path) -> None:
+    folder = tmp_path / "My shop!"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "file").write_text("1")
+    os.mkfifo(folder / "pipe")
+    facts = facts_of(folder)
+    assert facts.files is not None
+    assert dict(facts.files) == {"pipe": NO_SHA, "sub/file": blob("1")}
+    assert (facts.ref, facts.sha) == ("main", NO_SHA)
+    assert facts.predefined["CI_PROJECT_PATH"] == "root/My-shop"
+    assert facts.changed(None) is None
+    assert isinstance(facts.changed("main"), SourceProblem)
+
+
+def test_a_repository_without_commits(tmp_path: Path, make_repo: MakeRepo) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    repo = type(make_repo())(folder)
+    repo.git("init", "--quiet", "--initial-branch=first")
+    repo.write(file="1")
+    facts = facts_of(folder)
+    assert (facts.ref, facts.sha, facts.default_branch) == ("first", NO_SHA, "first")
+    assert list(facts.files or ()) == ["file"]
+    assert facts.changed(None) is None
+
+
+def test_the_default_branch(make_repo: MakeRepo, cloned: Any) -> None:
+    cloned.git("checkout", "--quiet", "-b", "feature")
+    assert facts_of(cloned.folder).default_branch == "main"
+    repo = make_repo(branch="master")
+    repo.git("checkout", "--quiet", "-b", "feature")
+    assert facts_of(repo.folder).default_branch == "master"
+    repo.git("branch", "trunk")
+    repo.git("config", "init.defaultBranch", "trunk")
+    assert facts_of(repo.folder).default_branch == "trunk"
+
+
+def test_a_hook_around_us_does_not_turn_git_elsewhere(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo, other = make_repo(), make_repo("other", branch="elsewhere")
+    monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other.folder))
+    assert facts_of(repo.folder).ref == "main"
+
+
+def test_programs_that_a_repository_names_are_not_run(cloned: Any, tmp_path: Path) -> None:
+    for setting in ("core.fsmonitor", "diff.external"):
+        cloned.git("config", setting, f"touch {tmp_path / 'ran'}; false")
+    cloned.write(kept="2")
+    assert changed(cloned.folder) == ["kept"]
+    assert list(facts_of(cloned.folder).files or ())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_is_written(cloned: Any) -> None:
+    cloned.write(kept="2")
+    index = cloned.folder / ".git" / "index"
+    before = index.stat().st_mtime_ns, index.read_bytes()
+    facts = facts_of(cloned.folder, event="merge_request")
+    facts.changed(None), dict(facts.files or {})
+    assert (index.stat().st_mtime_ns, index.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"event": "pull_request"}, "--event pull_request: there is no such event"),
+        ({"ref": "a b"}, "--ref a b: no branch"),
+        ({"tag": "-x"}, "--tag -x: no branch"),
+        ({"event": "merge_request", "tag": "v1"}, "--tag v1: a merge request has a branch"),
+    ],
+)
+def test_bad_input(make_repo: MakeRepo, asked: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        facts_of(make_repo().folder, **asked)
