@@ -35,6 +35,12 @@ LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
 
+class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.cache]`, of which only the kind is looked at: none but a local folder is supported."""
+
+    type: str = msgspec.field(default="", name="Type")
+
+
 class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[runners]]`: a runner of one server."""
 
@@ -46,6 +52,9 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     shell: str = ""
     builds_dir: str = ""
     """Where working directories are made; relative to the data folder. Default: `builds` there."""
+    cache_dir: str = ""
+    """Where caches are kept; relative to the data folder. Default: `cache` there."""
+    cache: CacheConfig = CacheConfig()
     clone_url: str = ""
     """Address of the server as jobs reach it, in place of the one in the repository's address."""
     environment: tuple[str, ...] = ()
@@ -160,6 +169,11 @@ def _checked(document: Mapping[str, Any], file: str, environment: Mapping[str, s
             token=_expand(runner.token, f"{where}.token", environment),
         )
         _check_runner(runner, where)
+        if runner.cache.type:
+            warnings.append(
+                f"{where}.cache is not supported: caches are kept in cache_dir on this machine, not in "
+                f"{runner.cache.type}"
+            )
         runners.append(runner)
     config = msgspec.structs.replace(config, runners=tuple(runners))
     _check(config, file)

@@ -16,8 +16,6 @@ IGNORED_GLOBAL: Mapping[str, str] = {
 }
 
 IGNORED_RUNNER: Mapping[str, str] = {
-    "cache_dir": "cache: is not supported yet, jobs run without caches",
-    "cache": "cache: is not supported yet, jobs run without caches",
     "safe_directory_checkout": "git's safe.directory is left as it is",
     "clean_git_config": "the git configuration of a checkout is left as it is",
     "unhealthy_requests_limit": "after a 403 the manager asks again with a short growing wait",

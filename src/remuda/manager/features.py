@@ -1,7 +1,7 @@
 """What the manager says of itself to a server. A feature is listed here only when it is implemented and tested.
 
 Servers refuse to hand out jobs that need a missing feature, and treat a job of a manager with a feature as if it
-worked, so this list must be exact.
+worked, so this list must be exact. Steps of a `run` are no feature yet: of them only scripts and builtin steps work.
 """
 
 import platform
@@ -15,6 +15,8 @@ IMPLEMENTED = frozenset(
         "variables",
         "shared",
         "artifacts",
+        "cache",
+        "fallback_cache_keys",
         "upload_multiple_artifacts",
         "upload_raw_artifacts",
         "refspecs",

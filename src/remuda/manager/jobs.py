@@ -9,12 +9,14 @@ import hashlib
 import sqlite3
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.manager.compile import CompileError, Setting, compile_job, project_path
+from remuda.manager import kept
+from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.actions import (
     Acknowledge,
@@ -34,6 +36,7 @@ from remuda.manager.core.actions import (
 from remuda.manager.core.life import Life, Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
+from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.journal import JobRow, Journal
 from remuda.manager.link import AgentLink
@@ -67,6 +70,8 @@ class Surroundings:
     clock: Clock
     system_id: str
     limits: Limits
+    keeps_in: Path | None = None
+    """The data folder, where working directories of failed jobs stay; None: they do not."""
 
 
 class _StepEvent(msgspec.Struct):
@@ -104,6 +109,8 @@ class ManagedJob:
             slot=row.slot,
             project=project_path(payload.git_info.repo_url),
             builds_dir=runner.builds_dir,
+            cache_dir=runner.cache_dir,
+            job=None if around.keeps_in is None else row.job_id,
         )
         self._saved = record
         self._wake = asyncio.Event()
@@ -248,12 +255,15 @@ class ManagedJob:
             slot=self.slot,
             work_dir=place.work_dir,
             builds_dir=place.builds_dir,
+            cache_dir=place.cache_dir,
         )
         try:
             compiled = compile_job(payload, setting)
         except CompileError as error:
             self._fail(FailureReason.RUNNER_CONFIGURATION_ERROR, str(error))
             return
+        if self._around.keeps_in is not None:
+            kept.keep(self._around.keeps_in, self.job_id, work_dir=place.work_dir, variables=compiled.variables)
         await self._around.link.start(
             JobStart(
                 id=self.key,
@@ -279,8 +289,16 @@ class ManagedJob:
         self._around.link.unsubscribe(self.key)
         await self._around.link.close_job(self.key)
         reach("manager.closed")
-        await self._around.environment.clean_up(self._place)
+        await self._clean_up()
         self.life.closed()
+
+    async def _clean_up(self) -> None:
+        folder, outcome = self._around.keeps_in, self.life.outcome
+        if folder is not None and outcome is not None and outcome.state == "failed":
+            return
+        if folder is not None:
+            kept.forget(folder, self.job_id)
+        await self._around.environment.clean_up(self._place)
 
     async def _wait(self, until: float) -> None:
         async def ring() -> None:

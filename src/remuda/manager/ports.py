@@ -26,6 +26,10 @@ class JobPlace:
     """The project's path, from its repository's address."""
     builds_dir: str = ""
     """The configured folder; empty: the environment's own."""
+    cache_dir: str = ""
+    """The same for caches."""
+    job: int | None = None
+    """The job's id, where it shall have a working directory of its own that no other job uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class PreparedPlace:
 
     work_dir: str
     builds_dir: str
+    cache_dir: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,5 +71,5 @@ class Environment(Protocol):
         ...
 
     async def clean_up(self, place: JobPlace) -> None:
-        """A job is over: remove what no later job can use."""
+        """A job is over: remove what no later job can use; a working directory of its own, too."""
         ...

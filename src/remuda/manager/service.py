@@ -59,11 +59,16 @@ class ManagerService:
         environment: Environment | None = None,
         agent_idle_exit_seconds: float = 300.0,
         keep_alive_seconds: float = 30.0,
+        keep_builds: bool = False,
     ) -> None:
-        """A silent job learns of its cancellation with the answer to its next keep-alive."""
+        """A silent job learns of its cancellation with the answer to its next keep-alive.
+
+        With `keep_builds` every job has a working directory of its own, and that of a failed one stays: see `kept`.
+        """
         self._config = config
         self._limits = Limits(keep_alive=keep_alive_seconds)
         self._data = data
+        self._keep_builds = keep_builds
         self._clock = clock or SystemClock()
         self._environment = environment or LocalEnvironment(
             data, clock=self._clock, idle_exit_seconds=agent_idle_exit_seconds
@@ -88,6 +93,7 @@ class ManagerService:
                 clock=self._clock,
                 own_id=system_id(self._data, beside_config=beside),
                 limits=self._limits,
+                keeps_in=self._data if self._keep_builds else None,
             )
             if config.listen_address:
                 await stack.enter_async_context(serve_metrics(config.listen_address, manager.metrics.registry))
@@ -115,6 +121,7 @@ class Manager:
         clock: Clock,
         own_id: str,
         limits: Limits,
+        keeps_in: Path | None = None,
     ) -> None:
         self._config = config
         self._session = session
@@ -126,6 +133,7 @@ class Manager:
             clock=clock,
             system_id=own_id,
             limits=limits,
+            keeps_in=keeps_in,
         )
         self._room = Room(
             Slots(concurrent=config.concurrent, limits={runner.short_token: runner.limit for runner in config.runners}),

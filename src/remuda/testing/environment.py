@@ -8,6 +8,7 @@ they do under their shims, until `forget()`.
 import asyncio
 import json
 import os
+import shutil
 import tempfile
 import zlib
 from collections import Counter
@@ -208,7 +209,8 @@ class FakeEnvironment:
             work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
+        caches = self._folder / (place.cache_dir or "cache")
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
 
     async def connect(self) -> AgentClient:
         self.calls["connect"] += 1
@@ -238,11 +240,8 @@ class FakeEnvironment:
 
     async def clean_up(self, place: JobPlace) -> None:
         _, work = self._folders(place)
-        temporary = work.with_name(f"{work.name}.tmp")
-        if temporary.is_dir():
-            for file in temporary.iterdir():
-                file.unlink()
-            temporary.rmdir()
+        for folder in [work.with_name(f"{work.name}.tmp"), *([] if place.job is None else [work])]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def die(self) -> None:
         """The agent dies; its jobs stay."""
@@ -259,4 +258,5 @@ class FakeEnvironment:
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._folder / (place.builds_dir or "builds")
-        return builds, builds / place.runner / str(place.slot) / place.project
+        slot = str(place.slot) if place.job is None else f"job-{place.job}"
+        return builds, builds / place.runner / slot / place.project

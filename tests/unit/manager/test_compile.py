@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.compile import CompiledJob, CompileError, Setting, compile_job, project_path
-from remuda.manager.config import RunnerConfig
+from remuda.manager.compile import CompiledJob, compile_job
+from remuda.manager.config import CacheConfig, RunnerConfig
+from remuda.manager.entries import Setting, project_path
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
@@ -16,7 +17,12 @@ SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
 def a_setting(**runner: Any) -> Setting:
     values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "shell"}
     return Setting(
-        runner=RunnerConfig(**values | runner), system_id="s_0123456789ab", slot=2, work_dir="/b/p", builds_dir="/b"
+        runner=RunnerConfig(**values | runner),
+        system_id="s_0123456789ab",
+        slot=2,
+        work_dir="/b/p",
+        builds_dir="/b",
+        cache_dir="/c",
     )
 
 
@@ -89,14 +95,22 @@ def test_a_whole_job_in_order() -> None:
             {"paths": ["junit.xml"], "when": "always", "artifact_type": "junit", "artifact_format": "gzip"},
             {"paths": ["core"], "when": "on_failure"},
         ],
+        cache=[
+            {"key": "$WHAT/$CI_JOB_NAME", "paths": ["$CI_PROJECT_DIR/deps", "$CI_PROJECT_DIR"], "fallback_keys": ["x"]},
+            {"key": "", "untracked": True, "policy": "push", "when": "always"},
+            {"key": "empty"},
+        ],
         variables=[{"key": "CI_JOB_NAME", "value": "pack"}, {"key": "WHAT", "value": "app"}],
     )
     assert names(job) == [
         "get_sources",
+        "restore_cache",
         "download_artifacts",
         "step_script",
         "step_release",
         "after_script",
+        "archive_cache",
+        "archive_cache_2",
         "upload_artifacts",
         "upload_artifacts_2",
         "upload_artifacts_3",
@@ -106,6 +120,23 @@ def test_a_whole_job_in_order() -> None:
         "api_url": "https://cell.example/api/v4",
         "dependencies": [{"id": 3, "name": "build", "token": "glcbt-other", "filename": "a.zip"}],
     }
+    assert by_name["restore_cache"] == {
+        "name": "restore_cache",
+        "step": "builtin://cache_restore",
+        "inputs": {"folder": "/c/g/p", "key": "app/pack", "fallback_keys": ["x"]},
+        "origin": "compiled",
+        "continue_on_error": True,
+    }
+    assert by_name["archive_cache"] == {
+        "name": "archive_cache",
+        "step": "builtin://cache_save",
+        "inputs": {"folder": "/c/g/p", "key": "app/pack", "paths": ["deps", "."], "untracked": False},
+        "origin": "compiled",
+        "continue_on_error": True,
+        "if": "success()",
+    }
+    assert by_name["archive_cache_2"]["inputs"]["key"] == "default"
+    assert by_name["archive_cache_2"]["if"] == "always()"
     after = by_name["after_script"]
     assert (after["if"], after["continue_on_error"], after["timeout"]) == ("always()", True, 300)
     assert by_name["upload_artifacts"]["if"] == "success()"
@@ -123,58 +154,6 @@ def test_a_whole_job_in_order() -> None:
     }
     assert by_name["upload_artifacts_2"]["if"] == "always()"
     assert by_name["upload_artifacts_3"]["if"] == "failure()"
-
-
-@pytest.mark.parametrize(
-    ("strategy", "allow_fetch", "expected"),
-    [
-        ("", True, "fetch"),
-        ("", False, "clone"),
-        ("clone", True, "clone"),
-        ("empty", True, "empty"),
-        ("none", True, None),
-    ],
-)
-def test_git_strategy(strategy: str, allow_fetch: bool, expected: str | None) -> None:
-    job = compiled(allow_git_fetch=allow_fetch, variables=[{"key": "GIT_STRATEGY", "value": strategy}])
-    strategies = [step["inputs"]["strategy"] for step in steps_of(job) if step["name"] == "get_sources"]
-    assert strategies == ([expected] if expected else [])
-
-
-@pytest.mark.parametrize(("flags", "inputs"), [("-ffdx -e keep/", ["-ffdx", "-e", "keep/"]), ("none", [])])
-def test_clean_flags_go_to_the_checkout(flags: str, inputs: list[str]) -> None:
-    job = compiled(variables=[{"key": "GIT_CLEAN_FLAGS", "value": flags}])
-    assert steps_of(job)[0]["inputs"]["clean_flags"] == inputs
-
-
-def test_what_cannot_work_says_so() -> None:
-    with pytest.raises(CompileError, match="GIT_STRATEGY: 'pigeon'"):
-        compiled(variables=[{"key": "GIT_STRATEGY", "value": "pigeon"}])
-    with pytest.raises(CompileError, match="commit"):
-        compiled(git_info={"sha": "abc"})
-
-
-def test_hooks_and_the_runners_own_scripts() -> None:
-    setting = a_setting(
-        pre_get_sources_script="echo runner",
-        post_get_sources_script="echo fetched",
-        pre_build_script="echo begin",
-        post_build_script="echo end",
-    )
-    job = compiled(setting, hooks=[{"name": "pre_get_sources_script", "script": ["echo job"]}])
-    assert names(job) == ["pre_get_sources_script", "get_sources", "post_get_sources_script", "step_script"]
-    scripts = [step["inputs"].get("script") for step in steps_of(job)]
-    assert scripts == [
-        ["echo runner", "echo job"],
-        None,
-        ["echo fetched"],
-        ["echo begin", "make", "make test", "echo end"],
-    ]
-
-
-def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
-    job = compiled(a_setting(clone_url="http://inside:8080/"))
-    assert steps_of(job)[0]["inputs"]["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
 
 
 def test_variables_and_their_precedence() -> None:
@@ -228,21 +207,24 @@ def test_limits_and_banner() -> None:
 
 def test_what_is_ignored_is_said_in_the_log() -> None:
     job = compiled(
+        a_setting(cache=CacheConfig(type="s3")),
         image={"name": "alpine"},
         services=[{"name": "postgres"}],
-        cache=[{"key": "x"}],
-        variables=[{"key": "GIT_SUBMODULE_STRATEGY", "value": "recursive"}],
+        cache=[{"key": "x", "paths": ["y"]}],
+        variables=[
+            {"key": "GIT_DEPTH", "value": "all"},
+            {"key": "CACHE_FALLBACK_KEY", "value": "main-protected"},
+        ],
     )
-    assert len([line for line in job.banner if line.startswith("WARNING: ")]) == 4
-
-
-def test_a_job_without_script_still_is_one() -> None:
-    assert names(compiled(steps=[])) == ["get_sources", "step_script"]
-
-
-def test_texts_that_look_like_expressions_stay_script() -> None:
-    job = compiled(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
-    assert steps_of(job)[1]["inputs"]["script"] == ["echo '${{ x }}' '}}'", "a\n---\nb"]
+    warnings = [line.removeprefix("WARNING: ") for line in job.banner if line.startswith("WARNING: ")]
+    assert [warning.partition(" ")[0] for warning in warnings] == [
+        "image:",
+        "services:",
+        "cache:",
+        "CACHE_FALLBACK_KEY",
+        "GIT_DEPTH:",
+    ]
+    assert "configured for s3" in warnings[2]
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,17 @@ def test_a_misspelt_key_is_warned_with_the_nearest_name() -> None:
 def test_a_known_but_unsupported_key_is_warned_with_its_effect() -> None:
     loaded = read('sentry_dsn = "x"\n' + RUNNER + 'unhealthy_interval = "60m"\n[runners.cache]\nType = "s3"\n')
     assert len(loaded.warnings) == 3
-    assert "config.toml:8: runners[0].cache is not supported: cache: is not supported yet" in loaded.warnings[2]
+    assert loaded.warnings[2].startswith(
+        "config.toml:8: runners[0].cache is not supported: caches are kept in cache_dir"
+    )
+
+
+def test_an_empty_cache_section_is_nothing_to_warn_about() -> None:
+    loaded = read(
+        RUNNER + 'cache_dir = "/srv/cache"\n[runners.cache]\nMaxUploadedArchiveSize = 0\n[runners.cache.s3]\n'
+    )
+    assert loaded.warnings == ()
+    assert loaded.config.runners[0].cache_dir == "/srv/cache"
 
 
 def test_every_ignored_key_is_documented() -> None:

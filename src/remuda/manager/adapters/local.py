@@ -47,7 +47,8 @@ class LocalEnvironment:
             work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds))
+        caches = self._data / (place.cache_dir or "cache")
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
 
     async def connect(self) -> AgentClient:
         has_started = False
@@ -76,13 +77,16 @@ class LocalEnvironment:
 
     async def clean_up(self, place: JobPlace) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
-        _, work = self._folders(place)
+        builds, work = self._folders(place)
+        gone = work.with_name(f"{work.name}.tmp") if place.job is None else builds / place.runner / _own(place.job)
         # A job may have left much there.
-        await asyncio.to_thread(shutil.rmtree, work.with_name(f"{work.name}.tmp"), ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")
-        return builds, builds / place.runner / str(place.slot) / place.project
+        return builds, builds / place.runner / (
+            str(place.slot) if place.job is None else _own(place.job)
+        ) / place.project
 
     async def _reach(self) -> AgentClient | None:
         """The agent, if one answers."""
@@ -150,6 +154,11 @@ class LocalEnvironment:
         except OSError:
             lines = []
         return lines[-1] if lines else f"none in {self._log}"
+
+
+def _own(job_id: int) -> str:
+    """The folder of one job; slots are plain numbers."""
+    return f"job-{job_id}"
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,67 @@
+"""What the parts of a job's compilation share: where the job runs, and the form of an entry in its list of steps.
+
+Pure. `compile` leads and puts the list together; `sources`, `stored_files` and `user_steps` each make a part of it.
+"""
+
+import posixpath
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.variables import Variables
+from remuda.wire.runner_client import api_root
+
+CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}
+"""The agent's words for `when`."""
+
+Entry = dict[str, Any]
+
+
+class CompileError(Exception):
+    """The job asks for something that cannot work; the message is for its author."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and for whom a job runs."""
+
+    runner: RunnerConfig
+    system_id: str
+    slot: int
+    work_dir: str
+    builds_dir: str
+    cache_dir: str
+    """Where caches of all projects lie."""
+
+
+def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
+    """One step of the list."""
+    return {"name": name, "step": f"builtin://{step}", "inputs": inputs, "origin": origin}
+
+
+def numbered(name: str, number: int) -> str:
+    """Names of several steps of one kind."""
+    return name if number == 1 else f"{name}_{number}"
+
+
+def lines(script: str) -> list[str]:
+    """A script of the configuration, where there is one."""
+    return [script] if script.strip() else []
+
+
+def api_url(runner: RunnerConfig) -> str:
+    """Where steps reach the server's API."""
+    return f"{api_root(runner.url)}/api/v4"
+
+
+def expanded_paths(paths: list[str] | None, variables: Variables, setting: Setting) -> list[str]:
+    """Paths relative to the working directory, also those written with $CI_PROJECT_DIR."""
+    whole = [variables.expand(path) for path in paths or ()]
+    return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in whole]
+
+
+def project_path(repo_url: str) -> str:
+    """The part of a repository's address that names its folders; never leads outside."""
+    path = posixpath.normpath("/" + urlsplit(repo_url).path.removesuffix("/").removesuffix(".git")).lstrip("/")
+    return path if path not in ("", ".") else "project"

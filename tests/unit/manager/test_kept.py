@@ -1,0 +1,29 @@
+"""What stays of a failed job."""
+
+from pathlib import Path
+
+from remuda.manager.kept import forget, keep, kept_job
+from remuda.wire.runner_api import Variable
+
+
+def test_variables_and_files_are_there_until_they_are_forgotten(tmp_path: Path) -> None:
+    variables = [
+        Variable(key="PLAIN", value="one"),
+        Variable(key="CERT", value="secret\n", file=True),
+        Variable(key="HUGE", value="x" * 200_000),
+    ]
+    assert kept_job(tmp_path, 7) is None
+    for _ in range(2):
+        keep(tmp_path, 7, work_dir="/b/p", variables=variables)
+    found = kept_job(tmp_path, 7)
+    assert found is not None
+    assert found.work_dir == Path("/b/p")
+    assert found.environment.keys() == {"PLAIN", "CERT", "CI_JOB_STATUS"}
+    certificate = Path(found.environment["CERT"])
+    assert certificate.read_text() == "secret\n"
+    for path in (certificate, tmp_path / "kept/7/job.json"):
+        assert path.stat().st_mode & 0o077 == 0
+    for _ in range(2):
+        forget(tmp_path, 7)
+    assert kept_job(tmp_path, 7) is None
+    assert not certificate.exists()

@@ -1,0 +1,104 @@
+"""What the checkout is told, and what stands around it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import CompileError
+from remuda.manager.sources import get_sources, source_remarks
+from remuda.manager.variables import Variables, variable_list
+from remuda.wire.runner_api import JobPayload
+
+
+def sources(runner: RunnerConfig | None = None, variables: dict[str, str] | None = None, **changes: Any) -> Any:
+    git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main", "depth": 20}
+    payload = msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git} | changes, JobPayload)
+    return get_sources(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})))
+
+
+def checkout(runner: RunnerConfig | None = None, **variables: str) -> dict[str, Any]:
+    [entry] = sources(runner, variables)
+    inputs: dict[str, Any] = entry["inputs"]
+    return inputs
+
+
+@pytest.mark.parametrize(
+    ("strategy", "allow_fetch", "expected"),
+    [
+        ("", True, "fetch"),
+        ("", False, "clone"),
+        ("clone", True, "clone"),
+        ("empty", True, "empty"),
+        ("none", True, None),
+    ],
+)
+def test_git_strategy(strategy: str, allow_fetch: bool, expected: str | None) -> None:
+    found = sources(variables={"GIT_STRATEGY": strategy}, allow_git_fetch=allow_fetch)
+    assert [entry["inputs"]["strategy"] for entry in found] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(("flags", "inputs"), [("-ffdx -e keep/", ["-ffdx", "-e", "keep/"]), ("none", [])])
+def test_flags_go_to_the_checkout(flags: str, inputs: list[str]) -> None:
+    assert checkout(GIT_CLEAN_FLAGS=flags)["clean_flags"] == inputs
+    assert checkout(GIT_FETCH_EXTRA_FLAGS=flags)["fetch_flags"] == inputs
+    assert checkout().keys() == {"repo_url", "sha", "ref", "refspecs", "depth", "strategy"}
+
+
+def test_a_checkout_can_be_left_out() -> None:
+    assert checkout(GIT_CHECKOUT="False")["checkout"] is False
+    assert "checkout" not in checkout(GIT_CHECKOUT="true")
+
+
+def test_submodules() -> None:
+    found = checkout(
+        GIT_SUBMODULE_STRATEGY="recursive",
+        GIT_SUBMODULE_PATHS="one two",
+        GIT_SUBMODULE_UPDATE_FLAGS="--remote",
+        GIT_SUBMODULE_FORCE_HTTPS="true",
+    )
+    assert (
+        found.items()
+        >= {
+            "submodules": "recursive",
+            "submodule_depth": 20,
+            "submodule_paths": ["one", "two"],
+            "submodule_flags": ["--remote"],
+            "instead_of_ssh": True,
+        }.items()
+    )
+    assert checkout(GIT_SUBMODULE_STRATEGY="normal", GIT_SUBMODULE_DEPTH="3")["submodule_depth"] == 3
+    assert checkout(GIT_SUBMODULE_STRATEGY="normal", GIT_SUBMODULE_DEPTH="x")["submodule_depth"] == 20
+    assert "submodules" not in checkout(GIT_SUBMODULE_STRATEGY="none")
+
+
+def test_what_cannot_work_says_so() -> None:
+    with pytest.raises(CompileError, match="GIT_STRATEGY: 'pigeon'"):
+        checkout(GIT_STRATEGY="pigeon")
+    with pytest.raises(CompileError, match="GIT_SUBMODULE_STRATEGY: 'all' is not supported; use one of none"):
+        checkout(GIT_SUBMODULE_STRATEGY="all")
+    with pytest.raises(CompileError, match="commit"):
+        sources(git_info={"sha": "abc"})
+    variables = Variables(variable_list({"GIT_DEPTH": "all", "GIT_SUBMODULE_DEPTH": "3"}))
+    assert list(source_remarks(variables)) == ["GIT_DEPTH: 'all' is no number and has no effect"]
+
+
+def test_the_runners_scripts_surround_the_jobs_hooks() -> None:
+    runner = RunnerConfig(pre_get_sources_script="echo runner", post_get_sources_script="echo fetched")
+    hooks = [
+        {"name": "post_get_sources_script", "script": ["echo after"]},
+        {"name": "pre_get_sources_script", "script": ["echo before"]},
+    ]
+    found = sources(runner, hooks=hooks)
+    assert [(entry["name"], entry["inputs"].get("script")) for entry in found] == [
+        ("pre_get_sources_script", ["echo runner", "echo before"]),
+        ("get_sources", None),
+        ("post_get_sources_script", ["echo after", "echo fetched"]),
+    ]
+    assert sources(runner, {"GIT_STRATEGY": "none"}, hooks=hooks) == []
+
+
+def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
+    found = checkout(RunnerConfig(clone_url="http://inside:8080/"))
+    assert found["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"

@@ -1,0 +1,109 @@
+"""Caches and artifacts: which steps a payload asks for."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import CompileError, Setting
+from remuda.manager.stored_files import restore_caches, save_caches, upload_artifacts
+from remuda.manager.variables import Variables, variable_list
+from remuda.wire.runner_api import JobPayload
+
+SETTING = Setting(
+    runner=RunnerConfig(url="https://cell.example"),
+    system_id="s_0123456789ab",
+    slot=0,
+    work_dir="/b/p",
+    builds_dir="/b",
+    cache_dir="/c",
+)
+
+
+def a_payload(**changes: Any) -> JobPayload:
+    git = {"repo_url": "https://cell.example/../../g/p.git"}
+    return msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git} | changes, JobPayload)
+
+
+def caches(*entries: dict[str, Any], **variables: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    known = Variables(variable_list(variables))
+    payload = a_payload(cache=[{"key": "k", "paths": ["deps"]} | entry for entry in entries])
+    return restore_caches(payload, SETTING, known), save_caches(payload, SETTING, known)
+
+
+@pytest.mark.parametrize(
+    ("policy", "restores", "saves"),
+    [("pull-push", 1, 1), ("", 1, 1), (None, 1, 1), ("pull", 1, 0), ("push", 0, 1), ("$POLICY", 1, 0)],
+)
+def test_policies(policy: str | None, restores: int, saves: int) -> None:
+    restored, saved = caches({"policy": policy}, POLICY="pull")
+    assert (len(restored), len(saved)) == (restores, saves)
+
+
+@pytest.mark.parametrize(
+    ("when", "condition"),
+    [(None, "success()"), ("on_success", "success()"), ("on_failure", "failure()"), ("always", "always()")],
+)
+def test_when(when: str | None, condition: str) -> None:
+    _, [saved] = caches({"when": when})
+    assert saved["if"] == condition
+    [upload] = upload_artifacts(a_payload(artifacts=[{"paths": ["x"], "when": when}]), SETTING, Variables([]))
+    assert upload["if"] == condition
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"), [(None, "default"), ("", "default"), ("$NONE", "default"), ("$REF-$$", "a/../b-$")]
+)
+def test_keys_are_expanded(key: str | None, expected: str) -> None:
+    [restored], [saved] = caches({"key": key}, REF="a/../b")
+    assert restored["inputs"]["key"] == saved["inputs"]["key"] == expected
+    assert restored["inputs"]["folder"] == saved["inputs"]["folder"] == "/c/g/p"
+
+
+def test_fallback_keys_come_in_order_and_the_variable_last() -> None:
+    entry = {"fallback_keys": ["$REF-deps", "main", "$NONE", "main"]}
+    [restored], _ = caches(entry, REF="topic", CACHE_FALLBACK_KEY="$REF-any")
+    assert restored["inputs"]["fallback_keys"] == ["topic-deps", "main", "$REF-any"]
+    [restored], _ = caches(entry, REF="topic", CACHE_FALLBACK_KEY="main-protected")
+    assert restored["inputs"]["fallback_keys"] == ["topic-deps", "main"]
+
+
+def test_several_caches_have_their_own_steps_and_empty_ones_none() -> None:
+    restored, saved = caches({}, {"paths": []}, {"policy": "pull"}, {"paths": None, "untracked": True})
+    assert [entry["name"] for entry in restored] == ["restore_cache", "restore_cache_2", "restore_cache_3"]
+    assert [entry["name"] for entry in saved] == ["archive_cache", "archive_cache_2"]
+    assert all(entry["continue_on_error"] for entry in (*restored, *saved))
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"policy": "take"}, "cache:policy: 'take' is none of pull-push, pull, push"),
+        ({"when": "never"}, "cache:when: 'never' is none of on_success"),
+        ({"paths": "deps"}, r"cache\[0\]: Expected `array"),
+    ],
+)
+def test_what_cannot_be_read_says_so(entry: dict[str, Any], text: str) -> None:
+    with pytest.raises(CompileError, match=text):
+        caches(entry)
+
+
+def test_reports_alone() -> None:
+    reports = [
+        {
+            "paths": ["a.xml"],
+            "name": "junit.xml",
+            "when": "always",
+            "artifact_type": "junit",
+            "artifact_format": "gzip",
+        },
+        {"paths": ["q.json"], "when": "always", "artifact_type": "codequality", "artifact_format": "raw"},
+    ]
+    found = upload_artifacts(a_payload(artifacts=reports), SETTING, Variables([]))
+    assert [
+        (entry["name"], entry["inputs"]["artifact_type"], entry["inputs"]["artifact_format"]) for entry in found
+    ] == [
+        ("upload_artifacts", "junit", "gzip"),
+        ("upload_artifacts_2", "codequality", "raw"),
+    ]

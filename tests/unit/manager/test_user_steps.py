@@ -1,0 +1,85 @@
+"""The job's own work as steps."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import CompileError
+from remuda.manager.user_steps import user_steps
+from remuda.manager.variables import Variables, variable_list
+from remuda.wire.runner_api import JobPayload
+
+RUNNER = RunnerConfig(pre_build_script="echo begin", post_build_script="echo end")
+
+
+def steps(runner: RunnerConfig | None = None, variables: dict[str, str] | None = None, **changes: Any) -> list[Any]:
+    payload = msgspec.convert({"id": 5, "token": "t"} | changes, JobPayload)
+    return user_steps(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})), {"get_sources"})
+
+
+def run(*listed: Any, runner: RunnerConfig | None = None) -> list[Any]:
+    return steps(runner, run=json.dumps(listed))
+
+
+def test_scripts_in_their_order_with_the_runners_own() -> None:
+    found = steps(
+        RUNNER,
+        steps=[
+            {"name": "script", "script": ["make"]},
+            {"name": "after_script", "script": ["bye"], "when": "always", "allow_failure": True},
+            {"name": "release", "script": ["release-cli create"], "when": "on_success"},
+            {"name": "on fire", "script": ["report"], "when": "on_failure", "allow_failure": True},
+        ],
+    )
+    assert [entry["name"] for entry in found] == ["step_script", "step_release", "step_on_fire", "after_script"]
+    assert found[0]["inputs"] == {"script": ["echo begin", "make", "echo end"]}
+    assert "if" not in found[1]
+    assert (found[2]["if"], found[2]["continue_on_error"]) == ("failure()", True)
+    assert (found[3]["if"], found[3]["continue_on_error"], found[3]["timeout"]) == ("always()", True, 300)
+
+
+def test_errors_of_after_script_may_count() -> None:
+    after = [{"name": "after_script", "script": ["false"], "when": "always", "allow_failure": True}]
+    assert steps(None, {"AFTER_SCRIPT_IGNORE_ERRORS": "false"}, steps=after)[-1]["continue_on_error"] is False
+
+
+def test_a_run_takes_the_place_of_scripts() -> None:
+    found = run({"name": "one", "script": "make", "env": {"A": "1"}}, {"name": "two", "func": "builtin://checkout"})
+    assert found == [
+        {"name": "one", "script": "make", "env": {"A": "1"}, "origin": "user"},
+        {"name": "two", "step": "builtin://checkout", "origin": "user"},
+    ]
+    around = [entry["name"] for entry in run({"name": "one", "script": "make"}, runner=RUNNER)]
+    assert around == ["pre_build_script", "one", "post_build_script"]
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_no_run_is_no_run(value: str | None) -> None:
+    assert [entry["name"] for entry in steps(run=value, steps=[{"name": "script", "script": ["x"]}])] == ["step_script"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("not json", "run: the server sent no JSON list"),
+        ("{}", "run: a list of at least one step"),
+        ("[]", "run: a list of at least one step"),
+        ("[1]", r"run\[0\]: a mapping"),
+        ('[{"name": "a", "step": "./local"}]', r"run\[0\] \(a\).step: only builtin:// steps are supported yet"),
+        ('[{"name": "a", "func": "gitlab.com/steps/echo@v1"}]', "only builtin:// steps are supported yet"),
+        ('[{"name": "a", "step": {"git": {"url": "x"}}}]', "a text like builtin://checkout"),
+        ('[{"name": "a", "script": "echo ${{ job.X }}"}]', "expressions are not supported yet"),
+        ('[{"name": "a", "script": "x", "if": "always()"}]', '"if" needs'),
+        ('[{"name": "a", "action": "x"}]', 'unknown key "action"'),
+        ('[{"name": "a", "step": "builtin://script", "func": "x"}]', 'unknown key "func"'),
+        ('[{"name": "get_sources", "script": "x"}]', '"get_sources" is the name of a step of the runner'),
+        ('[{"name": "after_script", "script": "x"}]', '"after_script" is the name of a step of the runner'),
+        ("[" * 100_000, "run: "),
+    ],
+)
+def test_what_the_agent_cannot_do_fails_with_its_reason(text: str, error: str) -> None:
+    with pytest.raises(CompileError, match=error):
+        steps(run=text)
