@@ -48,3 +48,14 @@ class MistakeInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     message: str = ""
     suggestion: str = ""
+
+
+class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ci/lint` answers."""
+
+    valid: bool
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    merged_yaml: str | None = None
+    jobs: tuple[dict[str, Any], ...] = ()
+    mistakes: tuple[MistakeInfo, ...] = ()

@@ -7,7 +7,7 @@ real cell. One client serves one cell; calls may overlap.
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,6 +16,8 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 from yarl import URL
+
+from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest
 
 PAGE_SIZE = 100
 NAMESPACE = "root"
@@ -31,9 +33,11 @@ class UserApiError(Exception):
 class RefusedError(UserApiError):
     """The cell answered that it will not do it: wrong token, unknown id, a request that makes no sense."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, mistakes: Sequence[MistakeInfo] = ()) -> None:
         super().__init__(message)
         self.status = status
+        self.mistakes = mistakes
+        """Of the pipeline file, when that is why."""
 
 
 class ProjectInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +56,9 @@ class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     sha: str
     ref: str
+    source: str = ""
+    name: str | None = None
+    web_url: str = ""
     yaml_errors: str | None = None
 
 
@@ -60,6 +67,21 @@ class ArtifactsFile(msgspec.Struct, frozen=True, kw_only=True):
 
     filename: str
     size: int = 0
+
+
+class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a job has left: its archive, a report, its log."""
+
+    file_type: str
+    filename: str
+    size: int = 0
+
+
+class NewRunner(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner that was just made; its token is told only once."""
+
+    id: int
+    token: str
 
 
 class PipelineOfJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +108,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     failure_reason: str | None = None
     exit_code: int | None = None
     artifacts_file: ArtifactsFile | None = None
+    artifacts: tuple[ArtifactInfo, ...] = ()
+    coverage: float | None = None
     pipeline: PipelineOfJob
+    downstream_pipeline: PipelineInfo | None = None
+    """What a trigger job has started."""
 
 
 class TracePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,13 +171,33 @@ class UserClient:
 
     async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
         """A runner for all projects; its token, which the cell tells only once."""
+        return (await self.add_instance_runner(description, tags=tags)).token
+
+    async def add_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> NewRunner:
+        """A runner for all projects."""
         body = {
             "runner_type": "instance_type",
             "description": description,
             "run_untagged": True,
             "tag_list": list(tags),
         }
-        return str((await self.call("POST", "/api/v4/user/runners", body))["token"])
+        return _convert(await self.call("POST", "/api/v4/user/runners", body), NewRunner)
+
+    async def tag_runner(self, runner_id: int, tags: Sequence[str]) -> None:
+        """Let a runner take jobs with these tags, and no others."""
+        await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
+
+    async def create_pipeline(self, project_id: int, wanted: NewPipelineRequest) -> PipelineInfo:
+        """Start a pipeline; RefusedError with the mistakes of its file, or why there is nothing to run."""
+        body = msgspec.to_builtins(wanted)
+        return _convert(await self.call("POST", f"/api/remuda/v1/projects/{project_id}/pipelines", body), PipelineInfo)
+
+    async def lint(
+        self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
+    ) -> LintInfo:
+        """What the cell thinks of a pipeline file, with what it includes from the project."""
+        body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
+        return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
     async def pipelines(self, project_id: int) -> list[PipelineInfo]:
         """The newest pipelines of a project, newest first."""
@@ -165,6 +211,17 @@ class UserClient:
         """The newest try of each job."""
         path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/jobs"
         return _convert(await self.pages(path), list[JobInfo])
+
+    async def pipeline_bridges(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
+        """The newest try of each trigger job, with the pipeline it has started."""
+        path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/bridges"
+        return _convert(await self.pages(path), list[JobInfo])
+
+    async def play(self, project_id: int, job_id: int, variables: Mapping[str, str] | None = None) -> JobInfo:
+        """Start a job that waits for a person."""
+        given = [{"key": key, "value": value} for key, value in (variables or {}).items()]
+        path = f"/api/v4/projects/{project_id}/jobs/{job_id}/play"
+        return _convert(await self.call("POST", path, {"job_variables_attributes": given}), JobInfo)
 
     async def cancel_pipeline(self, project_id: int, pipeline_id: int) -> None:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
@@ -183,9 +240,11 @@ class UserClient:
         async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
-    async def artifacts(self, project_id: int, job_id: int) -> AsyncIterator[bytes]:
-        """The archive of a job, in pieces."""
-        async with self._request("GET", f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts", None, {}) as answer:
+    async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
+        """The archive of a job, or a file of another type, in pieces."""
+        query: dict[str, str | int] = {"file_type": file_type} if file_type else {}
+        path = f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts"
+        async with self._request("GET", path, None, query) as answer:
             async for piece in answer.content.iter_chunked(1 << 18):
                 yield piece
 
@@ -232,17 +291,31 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
     reason = _reason(body)
     if status >= 500:
         return UserApiError(f"the cell at {url} failed on {method} {path}: {reason or status}; its log says why")
+    mistakes = _mistakes(body)
+    if mistakes:
+        return RefusedError(reason, status, mistakes)
     return RefusedError(f"the cell at {url} refused {method} {path}: {reason or status}", status)
+
+
+def _mistakes(body: bytes) -> Sequence[MistakeInfo]:
+    """The mistakes of a pipeline file, where they are why."""
+    try:
+        return msgspec.convert(_fields(body).get("mistakes", []), tuple[MistakeInfo, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _reason(body: bytes) -> str:
     """The words in an error answer of GitLab's form."""
-    try:
-        answer = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return ""
-    if not isinstance(answer, dict):
-        return ""
+    answer = _fields(body)
     text = answer.get("message") or answer.get("error") or ""
     return text if isinstance(text, str) else msgspec.json.encode(text).decode()
 
