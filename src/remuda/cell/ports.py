@@ -11,12 +11,14 @@ from typing import Protocol
 import msgspec
 
 from remuda.cell.values import (
+    ALL_PIPELINES,
     Artifact,
     Family,
     Job,
     NewJob,
     Page,
     Pipeline,
+    PipelineFilter,
     Project,
     ProjectVariable,
     Release,
@@ -112,17 +114,20 @@ class Store(Protocol):
     ) -> Family:
         """Store a pipeline and all its jobs, `created`, and what it acts on, in one transaction.
 
-        `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; it gets the
-        pipeline's id. When there is a pipeline of this `upstream_job_id` already, that one comes back and nothing is
-        stored. Ids and the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same
-        transaction (`remuda.cell.core.lifecycle.begin`).
+        `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; what is kept of
+        it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). When there is a pipeline of
+        this `upstream_job_id` already, that one comes back and nothing is stored. Ids and the pipeline's iid come from the
+        store. Jobs whose turn has come are enqueued in the same transaction (`remuda.cell.core.lifecycle.begin`).
         """
         ...
 
     async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None: ...
     async def pipelines(
-        self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
-    ) -> tuple[Sequence[Pipeline], int]: ...
+        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
+    ) -> tuple[Sequence[Pipeline], int]:
+        """A page and the total."""
+        ...
+
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         """All pipelines of a ref that are not over, oldest first."""
         ...
@@ -144,8 +149,9 @@ class Store(Protocol):
         pipeline_id: PipelineId | None = None,
         states: Sequence[str] = (),
         with_retried: bool = False,
+        is_trigger: bool | None = None,
     ) -> tuple[Sequence[Job], int]:
-        """A page, newest first, and the total."""
+        """A page, newest first, and the total. `is_trigger` asks for trigger jobs alone, or for all others."""
         ...
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
@@ -154,6 +160,10 @@ class Store(Protocol):
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Change jobs of a pipeline together."""
+        ...
+
+    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+        """The newest job of this name that succeeded on a ref."""
         ...
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
@@ -166,6 +176,10 @@ class Store(Protocol):
 
     async def count_jobs(self) -> Mapping[str, int]:
         """Jobs per state."""
+        ...
+
+    async def count_pipelines(self) -> Mapping[str, int]:
+        """Pipelines per status."""
         ...
 
     # --- runners

@@ -3,6 +3,8 @@
 Every stored value carries the version of its meaning. Times are seconds since the epoch.
 """
 
+from typing import Any
+
 import msgspec
 
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
@@ -175,6 +177,8 @@ class Job(Value, frozen=True, kw_only=True):
     coverage: float | None = None
     play_variables: dict[str, str] = {}
     """Given by the person who started a manual job."""
+    gets: tuple[JobId, ...] = ()
+    """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
@@ -271,7 +275,10 @@ class Schedule(Value, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     user_id: int = USER_ID
+    inputs: dict[str, Any] = {}
     last_pipeline_id: PipelineId | None = None
+    last_error: str | None = None
+    """Why the last run that was due did not start a pipeline; None: it did, or none was due yet."""
 
 
 class TriggerToken(Value, frozen=True, kw_only=True):
@@ -303,6 +310,8 @@ class Release(Value, frozen=True, kw_only=True):
     milestones: tuple[str, ...] = ()
     links: tuple[dict[str, str], ...] = ()
     """Assets: name, url, link_type."""
+    job_id: JobId | None = None
+    """The job that made it, when it was one with `release`."""
 
 
 class NewJob(Value, frozen=True, kw_only=True):
@@ -322,6 +331,51 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int = 1
     size: int = 20
+
+
+class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pipelines of a project are wanted, and in which order; what is empty or None counts for nothing.
+
+    Child pipelines are there only when `source` asks for them, as in GitLab.
+    """
+
+    ref: str = ""
+    sha: str = ""
+    statuses: tuple[str, ...] | None = None
+    source: str = ""
+    name: str = ""
+    tag: bool | None = None
+    has_mistakes: bool | None = None
+    """With `yaml_errors`, or without."""
+    schedule_id: int | None = None
+    updated_after: float | None = None
+    updated_before: float | None = None
+    created_after: float | None = None
+    created_before: float | None = None
+    order_by: str = "id"
+    """id, status, ref, updated_at or user_id; pipelines alike in it come by their ids."""
+    ascending: bool = False
+
+    def fits(self, pipeline: Pipeline) -> bool:
+        """Whether it is one of those wanted."""
+        return (
+            self.ref in ("", pipeline.ref)
+            and self.sha in ("", pipeline.sha)
+            and (self.statuses is None or pipeline.status in self.statuses)
+            and (self.source == pipeline.source if self.source else not pipeline.is_child)
+            and self.name in ("", pipeline.name)
+            and self.tag in (None, pipeline.tag)
+            and self.has_mistakes in (None, pipeline.yaml_errors is not None)
+            and self.schedule_id in (None, pipeline.schedule_id)
+            and (self.updated_after is None or pipeline.updated_at > self.updated_after)
+            and (self.updated_before is None or pipeline.updated_at < self.updated_before)
+            and (self.created_after is None or pipeline.created_at > self.created_after)
+            and (self.created_before is None or pipeline.created_at < self.created_before)
+        )
+
+
+ALL_PIPELINES = PipelineFilter()
+"""All but child pipelines, newest first."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from remuda.cell.values import (
     Family,
     Job,
     Page,
+    PipelineFilter,
     Project,
     ProjectVariable,
     RunnerManager,
@@ -143,16 +144,48 @@ class TestPipelines:
         for ref, status in (("main", "created"), ("topic", "failed"), ("main", "failed")):
             await store.add_pipeline(a_pipeline(project_id=project.id, ref=ref, status=status), [], now=NOW)
 
-        async def ids(**wanted: str) -> list[int]:
-            found, total = await store.pipelines(project.id, Page(), **wanted)
+        async def ids(**wanted: Any) -> list[int]:
+            found, total = await store.pipelines(project.id, Page(), PipelineFilter(**wanted))
             assert total == len(found)
             return [pipeline.id for pipeline in found]
 
         assert await ids() == [3, 2, 1]
         assert await ids(ref="main") == [3, 1]
-        assert await ids(ref="main", status="failed") == [3]
+        assert await ids(ref="main", statuses=("failed",)) == [3]
+        assert await ids(order_by="ref") == [2, 3, 1]
+        assert await ids(order_by="status", ascending=True) == [1, 2, 3]
         assert await ids(sha="none") == []
+        assert await ids(statuses=()) == []
         assert await store.pipelines(ProjectId(9), Page()) == ([], 0)
+        assert await store.count_pipelines() == {"created": 1, "failed": 2}
+
+    async def test_lists_by_everything_else(self, store: Store, project: Project) -> None:
+        for given in (
+            {"tag": True, "updated_at": NOW + 10},
+            {"source": "schedule", "schedule_id": 7, "name": "nightly"},
+            {"source": "parent_pipeline", "is_child": True, "upstream_job_id": JobId(5)},
+            {"yaml_errors": "line 3", "created_at": NOW - 10},
+        ):
+            await store.add_pipeline(a_pipeline(project_id=project.id, status="failed", **given), [], now=NOW)
+
+        async def ids(**wanted: Any) -> list[int]:
+            found, total = await store.pipelines(project.id, Page(), PipelineFilter(**wanted))
+            assert total == len(found)
+            return [pipeline.id for pipeline in found]
+
+        assert await ids() == [4, 2, 1]
+        assert await ids(source="parent_pipeline") == [3]
+        assert await ids(source="schedule", name="nightly") == [2]
+        assert await ids(name="weekly") == []
+        assert await ids(schedule_id=7) == [2]
+        assert await ids(tag=True) == [1]
+        assert await ids(tag=False, has_mistakes=False) == [2]
+        assert await ids(has_mistakes=True) == [4]
+        assert await ids(updated_after=NOW) == [1]
+        assert await ids(updated_before=NOW + 1, created_after=NOW - 1) == [2]
+        assert await ids(created_before=NOW) == [4]
+        assert await ids(order_by="updated_at") == [1, 4, 2]
+        assert await ids(order_by="user_id", ascending=True) == [1, 2, 4]
 
     async def test_what_does_not_exist(self, store: Store) -> None:
         assert await store.family(PipelineId(9)) is None
@@ -252,6 +285,9 @@ class TestJobs:
         assert await names(pipeline_id=first.pipeline.id) == ["b"]
         assert await names(states=["failed"], with_retried=True) == ["a"]
         assert await names(states=["failed", "pending"], with_retried=True) == ["c", "b", "a"]
+        await store.change_job(first.jobs[1].id, lambda row: replace(row, is_trigger=True))
+        assert await names(is_trigger=True) == ["b"]
+        assert await names(is_trigger=False) == ["c"]
         page, total = await store.jobs(Page(number=2, size=1), with_retried=True)
         assert ([job.name for job in page], total) == (["b"], 3)
 

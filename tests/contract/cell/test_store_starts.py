@@ -92,6 +92,19 @@ class TestSchedules:
         stored = await store.schedule(due.id)
         assert stored == replace(due, next_run_at=NOW + 60, last_pipeline_id=family.pipeline.id)
 
+    async def test_a_schedule_that_was_changed_or_removed_meanwhile_stays_so(
+        self, store: Store, project: Project
+    ) -> None:
+        read = await store.add_schedule(a_schedule(project, next_run_at=NOW))
+        theirs = replace(read, cron="1 1 * * *", next_run_at=NOW + 5)
+        await store.change_schedule(read.id, lambda row: theirs)
+        ran = replace(read, next_run_at=NOW + 60)
+        family = await store.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
+        assert await store.schedule(read.id) == replace(theirs, last_pipeline_id=family.pipeline.id)
+        await store.remove_schedule(read.id)
+        await store.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
+        assert await store.schedule(read.id) is None
+
 
 class TestTriggers:
     async def test_they_are_found_by_their_token(self, store: Store, project: Project) -> None:

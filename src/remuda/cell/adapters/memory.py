@@ -11,15 +11,18 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from remuda.cell.core import lifecycle
+from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes
 from remuda.cell.values import (
+    ALL_PIPELINES,
     Artifact,
     Family,
     Job,
     NewJob,
     Page,
     Pipeline,
+    PipelineFilter,
     Project,
     ProjectVariable,
     Release,
@@ -166,27 +169,19 @@ class MemoryStore:
         self._apply(lifecycle.begin(self._family(pipeline), now))
         if sees:
             self._seen[pipeline.project_id, sees[0]] = sees[1]
-        if schedule:
-            self._schedules[schedule.id] = replace(schedule, last_pipeline_id=pipeline.id)
+        if schedule and (kept := self._schedules.get(schedule.id)):
+            self._schedules[schedule.id] = with_pipeline(kept, schedule, pipeline.id)
         return self._family(self._pipelines[pipeline.id])
 
     async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return self._pipelines.get(pipeline_id)
 
     async def pipelines(
-        self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
+        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        return _page(
-            (
-                pipeline
-                for pipeline in self._pipelines.values()
-                if pipeline.project_id == project_id
-                and ref in ("", pipeline.ref)
-                and status in ("", pipeline.status)
-                and sha in ("", pipeline.sha)
-            ),
-            page,
-        )
+        found = [one for one in self._pipelines.values() if one.project_id == project_id and wanted.fits(one)]
+        ordered = sorted(found, key=lambda one: (getattr(one, wanted.order_by), one.id), reverse=not wanted.ascending)
+        return _cut(ordered, page)
 
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         return [
@@ -235,6 +230,7 @@ class MemoryStore:
         pipeline_id: PipelineId | None = None,
         states: Sequence[str] = (),
         with_retried: bool = False,
+        is_trigger: bool | None = None,
     ) -> tuple[Sequence[Job], int]:
         return _page(
             (
@@ -244,6 +240,7 @@ class MemoryStore:
                 and pipeline_id in (None, job.pipeline_id)
                 and (not states or job.state in states)
                 and (with_retried or not job.retried)
+                and is_trigger in (None, job.is_trigger)
             ),
             page,
         )
@@ -279,6 +276,11 @@ class MemoryStore:
         if spec:
             self._specs[job.id] = spec
 
+    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+        wanted = (project_id, ref, name, JobState.SUCCESS)
+        found = (job for job in self._jobs.values() if (job.project_id, job.ref, job.name, job.state) == wanted)
+        return max(found, key=lambda job: job.id, default=None)
+
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]
 
@@ -290,6 +292,9 @@ class MemoryStore:
 
     async def count_jobs(self) -> Mapping[str, int]:
         return Counter(job.state.value for job in self._jobs.values())
+
+    async def count_pipelines(self) -> Mapping[str, int]:
+        return Counter(pipeline.status for pipeline in self._pipelines.values())
 
     # runners
 
@@ -424,9 +429,12 @@ class MemoryStore:
 
 def _page(values: Iterable[T], page: Page) -> tuple[list[T], int]:
     """Newest first: every dictionary here keeps the order in which things came."""
-    newest_first = list(values)[::-1]
+    return _cut(list(values)[::-1], page)
+
+
+def _cut(ordered: list[T], page: Page) -> tuple[list[T], int]:
     start = (page.number - 1) * page.size
-    return newest_first[start : start + page.size], len(newest_first)
+    return ordered[start : start + page.size], len(ordered)
 
 
 K = TypeVar("K", bound=Hashable)

@@ -17,15 +17,18 @@ from remuda.cell.adapters import sqlite_rows as rows
 from remuda.cell.adapters.sqlite_access import store_error
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
+from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes
 from remuda.cell.values import (
+    ALL_PIPELINES,
     Artifact,
     Family,
     Job,
     NewJob,
     Page,
     Pipeline,
+    PipelineFilter,
     Project,
     ProjectVariable,
     Runner,
@@ -162,8 +165,8 @@ class SqliteStore(SqliteStarts):
             self._apply(db, lifecycle.begin(rows.read_family(db, added), now))
             if sees:
                 rows.see_ref(db, owner, *sees)
-            if schedule:
-                rows.put_schedule(db, replaced(schedule, last_pipeline_id=added.id))
+            if schedule and (kept := rows.read_schedule(db, schedule.id)):
+                rows.put_schedule(db, with_pipeline(kept, schedule, added.id))
             return rows.read_family(db, rows.read_pipeline(db, added.id))
 
         return await self._write(add)
@@ -172,11 +175,10 @@ class SqliteStore(SqliteStarts):
         return self._one(Pipeline, "SELECT body FROM pipelines WHERE id = ?", pipeline_id)
 
     async def pipelines(
-        self, project_id: ProjectId, page: Page, *, ref: str = "", status: str = "", sha: str = ""
+        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        wanted: dict[str, Any] = {"ref = ?": ref, "status = ?": status, "sha = ?": sha}
-        where = {"project_id = ?": project_id} | {sql: value for sql, value in wanted.items() if value}
-        return self._page(Pipeline, "pipelines", where, page)
+        where: dict[str, Any] = {"project_id = ?": project_id, **rows.conditions(wanted)}
+        return self._page(Pipeline, "pipelines", where, page, rows.order(wanted))
 
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         sql = (
@@ -217,6 +219,7 @@ class SqliteStore(SqliteStarts):
         pipeline_id: PipelineId | None = None,
         states: Sequence[str] = (),
         with_retried: bool = False,
+        is_trigger: bool | None = None,
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
@@ -227,6 +230,8 @@ class SqliteStore(SqliteStarts):
             where["state IN (SELECT value FROM json_each(?))"] = rows.encode(list(states)).decode()
         if not with_retried:
             where["retried = 0"] = None
+        if is_trigger is not None:
+            where["(is_trigger IS 1) = ?"] = is_trigger
         return self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
@@ -257,6 +262,13 @@ class SqliteStore(SqliteStarts):
             rows.put_pipeline(db, changes.pipeline)
         return Applied(jobs=tuple(applied), pipeline=changes.pipeline)
 
+    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE state = 'success' AND project_id = ? AND ref = ? AND name = ?"
+            " ORDER BY id DESC LIMIT 1"
+        )
+        return self._one(Job, sql, project_id, ref, name)
+
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
         return self._all(Job, sql, rows.encode(list(states)).decode())
@@ -267,6 +279,9 @@ class SqliteStore(SqliteStarts):
 
     async def count_jobs(self) -> Mapping[str, int]:
         return dict(self._rows("SELECT state, count(*) FROM jobs GROUP BY state"))
+
+    async def count_pipelines(self) -> Mapping[str, int]:
+        return dict(self._rows("SELECT status, count(*) FROM pipelines GROUP BY status"))
 
     # runners
 

@@ -100,12 +100,14 @@ class SqliteFile:
     def _all(self, kind: type[T], sql: str, *values: Any) -> list[T]:
         return [rows.decode(kind, row[0]) for row in self._rows(sql, *values)]
 
-    def _page(self, kind: type[T], table: str, where: Mapping[str, Any], page: Page) -> tuple[list[T], int]:
-        """Newest first, of the rows for which every condition that has a value holds."""
+    def _page(
+        self, kind: type[T], table: str, where: Mapping[str, Any], page: Page, order: str = "id DESC"
+    ) -> tuple[list[T], int]:
+        """Newest first unless told otherwise, of the rows for which every condition holds."""
         conditions = " AND ".join(where) or "1"
         values = [value for value in where.values() if value is not None]
         total = self._rows(f"SELECT count(*) FROM {table} WHERE {conditions}", *values)[0][0]
-        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY id DESC LIMIT ? OFFSET ?"
+        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?"
         return self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
 
     def _draw(self, db: sqlite3.Connection, table: str) -> int:

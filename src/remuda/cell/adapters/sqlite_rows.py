@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Family, Job, Pipeline, Schedule
+from remuda.cell.values import Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
 
 T = TypeVar("T")
@@ -51,6 +51,35 @@ def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
     changed(db, sql, *columns, encode(pipeline), pipeline.upstream_job_id)
 
 
+def conditions(wanted: PipelineFilter) -> dict[str, Any]:
+    """What SQL asks of a pipeline's row, with the values."""
+    compared = {
+        "ref = ?": wanted.ref or None,
+        "sha = ?": wanted.sha or None,
+        "source = ?": wanted.source or None,
+        "name = ?": wanted.name or None,
+        "tag = ?": wanted.tag,
+        "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
+        "schedule_id = ?": wanted.schedule_id,
+        "updated_at > ?": wanted.updated_after,
+        "updated_at < ?": wanted.updated_before,
+        "created_at > ?": wanted.created_after,
+        "created_at < ?": wanted.created_before,
+        "status IN (SELECT value FROM json_each(?))": (
+            None if wanted.statuses is None else encode(wanted.statuses).decode()
+        ),
+    }
+    asked: dict[str, Any] = {sql: value for sql, value in compared.items() if value is not None}
+    return asked if wanted.source else {**asked, "is_child IS NOT 1": None}
+
+
+def order(wanted: PipelineFilter) -> str:
+    """The order of a list in SQL."""
+    direction = "ASC" if wanted.ascending else "DESC"
+    column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(wanted.order_by)
+    return f"{column} {direction}, id {direction}" if column else f"id {direction}"
+
+
 def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
     row = db.execute("SELECT body FROM pipelines WHERE id = ?", (pipeline_id,)).fetchone()
     if row is None:
@@ -75,6 +104,11 @@ def _taken(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequence[Job]) -> f
     )
     groups, states = encode(sorted(wanted)).decode(), encode(sorted(OCCUPYING)).decode()
     return frozenset(row[0] for row in db.execute(sql, (pipeline.project_id, pipeline.id, groups, states)))
+
+
+def read_schedule(db: sqlite3.Connection, schedule_id: int) -> Schedule | None:
+    row = db.execute("SELECT body FROM schedules WHERE id = ?", (schedule_id,)).fetchone()
+    return decode(Schedule, row[0]) if row else None
 
 
 def put_schedule(db: sqlite3.Connection, schedule: Schedule) -> None:

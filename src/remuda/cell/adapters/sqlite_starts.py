@@ -31,8 +31,8 @@ class SqliteStarts(SqliteFile):
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
         def change(db: sqlite3.Connection) -> Schedule | None:
-            row = db.execute("SELECT body FROM schedules WHERE id = ?", (schedule_id,)).fetchone()
-            changed = decide(rows.decode(Schedule, row[0])) if row else None
+            kept = rows.read_schedule(db, schedule_id)
+            changed = decide(kept) if kept else None
             if changed is not None:
                 rows.put_schedule(db, changed)
             return changed

@@ -1,6 +1,7 @@
 """Jobs as GitLab's API has them, and what only Remuda tells: where a job's time went.
 
-Decided here is the form only; what cancel, retry and play come to is decided by `remuda.cell.core`.
+Decided here is the form only; what cancel, retry and play come to is decided by `remuda.cell.core`. Trigger jobs are
+listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
 """
 
 from collections.abc import Sequence
@@ -12,16 +13,24 @@ from starlette.responses import Response
 from remuda.cell.adapters.git import Commit
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
+from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.results import step_times
-from remuda.cell.http.views import View, job_view, running_seconds, waiting_seconds
+from remuda.cell.http.variables import GivenVariable, read_given
+from remuda.cell.http.views import View, job_view, pipeline_summary, running_seconds, waiting_seconds
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
 
 _STATES = frozenset(state.value for state in JobState)
+
+
+class Play(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/jobs/:job_id/play."""
+
+    job_variables_attributes: list[GivenVariable] = []
 
 
 async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
@@ -44,18 +53,17 @@ async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
             commits[job.pipeline_id] = await edge.projects.repos.commit(project.repo_path, pipeline.sha)
         if job.runner_id is not None and job.runner_id not in runners:
             runners[job.runner_id] = await edge.store.runner(job.runner_id)
-        views.append(
-            job_view(
-                job,
-                project=project,
-                pipeline=pipeline,
-                commit=commits[job.pipeline_id],
-                runner=runners[job.runner_id],
-                artifacts=await edge.store.artifacts(job.id),
-                url=edge.settings.url,
-                now=edge.clock.now(),
-            )
+        view = job_view(
+            job,
+            project=project,
+            pipeline=pipeline,
+            commit=commits[job.pipeline_id],
+            runner=runners[job.runner_id],
+            artifacts=await edge.store.artifacts(job.id),
+            url=edge.settings.url,
+            now=edge.clock.now(),
         )
+        views.append(view | await _downstream(edge, job) if job.is_trigger else view)
     return views
 
 
@@ -75,7 +83,12 @@ def scope_of(request: Request) -> list[str]:
 
 
 async def _page(
-    edge: Edge, request: Request, *, project: Project | None = None, pipeline: Pipeline | None = None
+    edge: Edge,
+    request: Request,
+    *,
+    project: Project | None = None,
+    pipeline: Pipeline | None = None,
+    is_trigger: bool | None = None,
 ) -> Response:
     page: Page = page_of(request)
     found, total = await edge.store.jobs(
@@ -85,19 +98,34 @@ async def _page(
         states=scope_of(request),
         # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
         with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
+        is_trigger=is_trigger,
     )
     return page_answer(request, await describe(edge, found), total, page)
 
 
+async def _downstream(edge: Edge, job: Job) -> View:
+    """What a trigger job started."""
+    pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
+    project = await edge.store.project(pipeline.project_id) if pipeline else None
+    there = pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
+    return {"downstream_pipeline": there}
+
+
 async def list_of_project(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs."""
-    return await _page(edge, request, project=await project_in_path(edge, request))
+    return await _page(edge, request, project=await project_in_path(edge, request), is_trigger=False)
 
 
 async def list_of_pipeline(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id/jobs."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return await _page(edge, request, project=project, pipeline=pipeline)
+    return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=False)
+
+
+async def list_bridges(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/bridges."""
+    pipeline, project = await pipeline_in_path(edge, request)
+    return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=True)
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
@@ -150,10 +178,21 @@ async def retry(edge: Edge, request: Request) -> Response:
 async def play(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/play."""
     job, _ = await job_in_path(edge, request)
+    given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
+    variables, _ = read_given(given.job_variables_attributes)
     try:
-        return await _answer(edge, await edge.dispatch.play_job(job.id))
+        return await _answer(edge, await edge.dispatch.play_job(job.id, variables))
     except InvalidError:
         raise bad_request("Unplayable Job") from None
+
+
+async def unschedule(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/unschedule: a delayed job waits for a person instead."""
+    job, _ = await job_in_path(edge, request)
+    try:
+        return await _answer(edge, await edge.dispatch.unschedule_job(job.id))
+    except InvalidError:
+        raise bad_request("Job is not scheduled") from None
 
 
 _ROOT = "/api/v4/projects/{id}"
@@ -161,10 +200,12 @@ _ROOT = "/api/v4/projects/{id}"
 ENDPOINTS = (
     Endpoint("GET", f"{_ROOT}/jobs", list_of_project),
     Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges),
     Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show),
     Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel),
     Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry),
     Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule),
     Endpoint("GET", "/api/v4/job", show_own, is_open=True),
     Endpoint("GET", "/api/remuda/v1/jobs", list_all),
     Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times),

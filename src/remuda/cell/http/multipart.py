@@ -1,7 +1,8 @@
-"""One uploaded file out of a multipart body, as a stream.
+"""What a multipart body holds: one uploaded file, as a stream, or the fields of a form.
 
-Decided here: that the part named `file` is the file and that other parts are passed over. The parser is
-python-multipart's; this turns its calls into an iterator, so that the bytes go to the blob store as they arrive.
+Decided here: that the part named `file` is the file and that other parts are passed over, and that a form's files are
+passed over. The parser is python-multipart's; this turns its calls into an iterator, so that the bytes go to the blob
+store as they arrive.
 
 Invariant: the iterator ends well only after the last boundary was seen; a body that was cut off raises.
 """
@@ -10,7 +11,7 @@ import re
 from collections.abc import AsyncIterator
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import Field, FormParser, MultipartParser, parse_options_header
 
 from remuda.cell.errors import TooLargeError
 from remuda.cell.http.errors import bad_request
@@ -98,6 +99,31 @@ class FilePart:
 
     def _on_end(self) -> None:
         self._ended = True
+
+
+def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str, str]]:
+    """Names and values of a form that came as multipart; 400 when it cannot be read."""
+    fields: list[tuple[str, str]] = []
+
+    def note(field: Field) -> None:
+        if len(fields) >= limit:
+            raise bad_request(f"the form has more than {limit} fields")
+        fields.append(((field.field_name or b"").decode(), (field.value or b"").decode()))
+
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    try:
+        form = FormParser(
+            "multipart/form-data",
+            note,
+            lambda file: None,
+            boundary=boundary,
+            config={"MAX_MEMORY_FILE_SIZE": len(raw) + 1},
+        )
+        form.write(raw)
+        form.finalize()
+    except (FormParserError, UnicodeDecodeError) as error:
+        raise bad_request(f"the multipart body cannot be read: {error}") from None
+    return fields
 
 
 def safe_name(name: str) -> str:

@@ -1,63 +1,83 @@
-"""Pipelines as GitLab's API has them: create, show, list, cancel, retry."""
+"""Pipelines as GitLab's API has them: show, list, rename, cancel, retry. How one is made is in `starting`."""
 
-import re
+from datetime import UTC, datetime
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.errors import InvalidError
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
+from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
-from remuda.cell.http.views import pipeline_summary, pipeline_view
-from remuda.cell.values import Page, Pipeline, Project
+from remuda.cell.http.starting import SOURCES, answer
+from remuda.cell.http.views import USERNAME, pipeline_summary
+from remuda.cell.ports import Changes
+from remuda.cell.values import Page, PipelineFilter
+from remuda.model.job import JobState
 
-VARIABLE_NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
+STATUSES = frozenset(state.value for state in JobState) - {JobState.LEASED.value}
+ORDERS = ("id", "status", "ref", "updated_at", "user_id")
+_SCOPES = {
+    "running": PipelineFilter(statuses=("running",)),
+    "pending": PipelineFilter(statuses=("pending",)),
+    "finished": PipelineFilter(statuses=("success", "failed", "canceled", "skipped")),
+    "branches": PipelineFilter(tag=False),
+    "tags": PipelineFilter(tag=True),
+}
+_TIMES = ("updated_after", "updated_before", "created_after", "created_before")
+_MAX_NAME = 255
 
 
-class PipelineVariable(msgspec.Struct, kw_only=True):
-    """A variable given to one pipeline."""
+class Metadata(msgspec.Struct, kw_only=True):
+    """PUT /projects/:id/pipelines/:pipeline_id/metadata."""
 
-    key: str
-    value: str = ""
-
-
-class NewPipeline(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/pipeline."""
-
-    ref: str
-    variables: list[PipelineVariable] = []
+    name: str
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline."""
-    project = await project_in_path(edge, request)
-    asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
-    for variable in asked.variables:
-        if not VARIABLE_NAME.fullmatch(variable.key):
-            raise bad_parameter("variables[key] is invalid: letters, digits and _ only")
-    variables = {variable.key: variable.value for variable in asked.variables}
+def filter_of(request: Request) -> PipelineFilter:
+    """Which pipelines a list is asked for; 400 names what has no valid value."""
+    query = request.query_params
+
+    def one_of(name: str, *valid: str) -> str:
+        value = query.get(name, "")
+        if value and value not in valid:
+            raise bad_parameter(f"{name} does not have a valid value")
+        return value
+
+    wanted = _SCOPES.get(one_of("scope", *_SCOPES), PipelineFilter())
+    if status := one_of("status", *STATUSES):
+        wanted = replace(wanted, statuses=(status,) if wanted.statuses is None or status in wanted.statuses else ())
+    return replace(
+        wanted,
+        ref=query.get("ref", ""),
+        sha=query.get("sha", ""),
+        source=one_of("source", *SOURCES),
+        name=query.get("name", ""),
+        has_mistakes={"true": True, "false": False}.get(one_of("yaml_errors", "true", "false")),
+        order_by=one_of("order_by", *ORDERS) or "id",
+        ascending=one_of("sort", "asc", "desc") == "asc",
+        **{name: _time(name, query[name]) for name in _TIMES if query.get(name)},
+    )
+
+
+def _time(name: str, text: str) -> float:
     try:
-        pipeline = await edge.projects.create_pipeline(project, asked.ref, variables)
-    except InvalidError as error:
-        raise ApiError(400, {"message": {"base": [str(error)]}}) from None
-    return _answer(edge, pipeline, project, 201)
-
-
-def _answer(edge: Edge, pipeline: Pipeline, project: Project, status: int = 200) -> Response:
-    return json_answer(pipeline_view(pipeline, project, edge.settings.url, edge.clock.now()), status)
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise bad_parameter(f"{name} is invalid: a time looks like 2026-01-31T08:00:00Z") from None
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines."""
     project = await project_in_path(edge, request)
-    page, query = page_of(request), request.query_params
-    found, total = await edge.store.pipelines(
-        project.id, page, ref=query.get("ref", ""), status=query.get("status", ""), sha=query.get("sha", "")
-    )
+    page, wanted = page_of(request), filter_of(request)
+    if request.query_params.get("username", USERNAME) != USERNAME:
+        return page_answer(request, [], 0, page)
+    found, total = await edge.store.pipelines(project.id, page, wanted)
     return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
 
 
@@ -65,45 +85,65 @@ async def latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/latest."""
     project = await project_in_path(edge, request)
     ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
-    found, _ = await edge.store.pipelines(project.id, Page(size=1), ref=ref)
+    found, _ = await edge.store.pipelines(project.id, Page(size=1), PipelineFilter(ref=ref))
     if not found:
         raise not_found("Pipeline")
-    return _answer(edge, found[0], project)
+    return answer(edge, found[0], project)
 
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return _answer(edge, pipeline, project)
+    return answer(edge, pipeline, project)
 
 
 async def variables(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id/variables."""
     pipeline, _ = await pipeline_in_path(edge, request)
-    given = [{"key": key, "value": value, "variable_type": "env_var"} for key, value in pipeline.variables.items()]
+    given = [
+        {
+            "key": key,
+            "value": value,
+            "variable_type": "file" if key in pipeline.file_variables else "env_var",
+            "raw": False,
+        }
+        for key, value in pipeline.variables.items()
+    ]
     return json_answer(given)
+
+
+async def rename(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/pipelines/:pipeline_id/metadata."""
+    pipeline, project = await pipeline_in_path(edge, request)
+    name = (await parameters(request, Metadata, limit_bytes=edge.settings.body_limit_bytes)).name.strip()
+    if len(name) > _MAX_NAME or not name.isprintable():
+        raise bad_field("name", f"is too long (maximum is {_MAX_NAME} characters) or has control characters")
+    applied = await edge.store.change_family(
+        pipeline.id, lambda family: Changes(pipeline=replace(family.pipeline, name=name))
+    )
+    return answer(edge, applied.pipeline or pipeline, project)
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/cancel."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return _answer(edge, await edge.dispatch.cancel_pipeline(pipeline.id), project)
+    return answer(edge, await edge.dispatch.cancel_pipeline(pipeline.id), project)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return _answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
+    return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 
 _ROOT = "/api/v4/projects/{id}/pipelines"
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create),
     Endpoint("GET", _ROOT, list_all),
     Endpoint("GET", f"{_ROOT}/latest", latest),
     Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show),
     Endpoint("GET", f"{_ROOT}/{{pipeline_id}}/variables", variables),
+    Endpoint("PUT", f"{_ROOT}/{{pipeline_id}}/metadata", rename),
     Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel),
     Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry),
 )

@@ -1,6 +1,10 @@
-"""Project variables as GitLab's API has them. Decided here: which values may be masked, by GitLab's rules."""
+"""Project variables as GitLab's API has them, and those that a call gives to one pipeline, schedule or job.
+
+Decided here: which names and values a variable may have, and which may be masked, by GitLab's rules.
+"""
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -12,15 +16,48 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import slice_answer
-from remuda.cell.http.pipelines import VARIABLE_NAME
 from remuda.cell.http.views import variable_view
 from remuda.cell.values import Project, ProjectVariable
 from remuda.model.job import ProjectId
 
 MAX_VALUE = 10_000
+_NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
 """A value that is expanded: what a shell would change could not be found in the log again."""
 _MASKABLE_RAW = re.compile(r"\S{8,}")
+
+
+class GivenVariable(msgspec.Struct, kw_only=True):
+    """A variable given to one pipeline, schedule or job."""
+
+    key: str
+    value: str | bool | int | float = ""
+    variable_type: str = "env_var"
+
+    def text(self) -> str:
+        """The value as jobs get it."""
+        return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
+
+
+def check_variable(key: str, value: str) -> None:
+    """400 when no job could have such a variable."""
+    if not _NAME.fullmatch(key):
+        raise bad_parameter("variables[key] is invalid: letters, digits and _ only, 1 to 255 of them")
+    if "\0" in value:
+        raise bad_parameter(f"variables[value] of {key} is invalid: no environment can carry a NUL character")
+
+
+def read_given(given: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
+    """Names with values, and those among the names whose values go into files."""
+    variables: dict[str, str] = {}
+    files: set[str] = set()
+    for variable in given:
+        check_variable(variable.key, variable.text())
+        if variable.variable_type not in ("env_var", "file"):
+            raise bad_parameter("variables[variable_type] does not have a valid value")
+        variables[variable.key] = variable.text()
+        (files.add if variable.variable_type == "file" else files.discard)(variable.key)
+    return variables, frozenset(files)
 
 
 class Given(msgspec.Struct, kw_only=True):
@@ -51,7 +88,7 @@ def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
         raw=old.raw if given.raw is None else given.raw,
         description=old.description if given.description is None else given.description,
     )
-    if not VARIABLE_NAME.fullmatch(new.key):
+    if not _NAME.fullmatch(new.key):
         raise bad_field("key", "can contain only letters, digits and '_', and has 1 to 255 characters")
     if len(new.value) > MAX_VALUE:
         raise bad_field("value", f"is too long (maximum is {MAX_VALUE} characters)")

@@ -22,6 +22,8 @@ from remuda.model.runner import RunnerType
 
 View = dict[str, Any]
 
+USERNAME = "root"
+"""What the administrator is called."""
 ONLINE_SECONDS = 2 * 3600
 """A manager heard of within this time counts as online, as in GitLab."""
 
@@ -34,7 +36,7 @@ def user_view(url: str) -> View:
     """The administrator, the one user there is."""
     return {
         "id": USER_ID,
-        "username": "root",
+        "username": USERNAME,
         "name": "Administrator",
         "state": "active",
         "locked": False,
@@ -124,7 +126,7 @@ def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> View:
         "created_at": _time(pipeline.created_at),
         "updated_at": _time(pipeline.updated_at),
         "web_url": f"{url}/{project.path}/-/pipelines/{pipeline.id}",
-        "name": None,
+        "name": pipeline.name or None,
     }
 
 
@@ -142,7 +144,32 @@ def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float) ->
         "duration": None if started is None else int((finished or now) - started),
         "queued_duration": None if started is None else int(started - pipeline.created_at),
         "coverage": None,
-        "detailed_status": {"text": pipeline.status, "label": pipeline.status, "group": pipeline.status},
+        "detailed_status": _detailed_status(pipeline, project),
+    }
+
+
+_STATUS_WORDS = {
+    "success": ("Passed", "passed"),
+    "manual": ("Blocked", "waiting for manual action"),
+    "scheduled": ("Scheduled", "waiting for delayed job"),
+    "waiting_for_resource": ("Waiting", "waiting for resource"),
+}
+
+
+def _detailed_status(pipeline: Pipeline, project: Project) -> View:
+    """A status as GitLab's pages show it."""
+    status = pipeline.status
+    text, label = _STATUS_WORDS.get(status, (status.capitalize(), status))
+    return {
+        "icon": f"status_{status}",
+        "text": text,
+        "label": label,
+        "group": status.replace("_", "-"),
+        "tooltip": label,
+        "has_details": True,
+        "details_path": f"/{project.path}/-/pipelines/{pipeline.id}",
+        "illustration": None,
+        "favicon": None,
     }
 
 

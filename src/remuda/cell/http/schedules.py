@@ -1,0 +1,294 @@
+"""Schedules as GitLab's API has them: made, changed, run now, with their variables and pipelines.
+
+Decided here is the form only; which cron lines there are is decided in `remuda.cell.core.schedules`. What Remuda adds
+to GitLab's fields is `last_error`: why the last run that was due started no pipeline.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.schedules import CronError, TimezoneError, planned
+from remuda.cell.http.bodies import parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
+from remuda.cell.http.pagination import page_answer, page_of, slice_answer
+from remuda.cell.http.variables import GivenVariable, read_given
+from remuda.cell.http.views import View, pipeline_summary, user_view
+from remuda.cell.refs import candidates
+from remuda.cell.values import USER_ID, PipelineFilter, Project, Schedule
+from remuda.lib.clock import rfc3339
+
+_MAX_DESCRIPTION = 255
+
+
+class GivenInput(msgspec.Struct, kw_only=True):
+    """One of the pipeline's inputs."""
+
+    name: str
+    value: Any
+
+
+class Given(msgspec.Struct, kw_only=True):
+    """POST and PUT."""
+
+    description: str | None = None
+    ref: str | None = None
+    cron: str | None = None
+    cron_timezone: str | None = None
+    active: bool | None = None
+    inputs: list[GivenInput] | None = None
+
+
+class GivenValue(msgspec.Struct, kw_only=True):
+    """PUT .../variables/:key."""
+
+    value: str | None = None
+    variable_type: str | None = None
+
+
+def merged(old: Schedule, given: Given, now: float) -> Schedule:
+    """The schedule with what was given; 400 when it cannot be so."""
+    new = replace(
+        old,
+        description=old.description if given.description is None else given.description,
+        ref=old.ref if given.ref is None else given.ref,
+        cron=old.cron if given.cron is None else given.cron,
+        timezone=old.timezone if given.cron_timezone is None else given.cron_timezone,
+        active=old.active if given.active is None else given.active,
+        inputs=old.inputs if given.inputs is None else {one.name: one.value for one in given.inputs},
+        updated_at=now,
+    )
+    if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
+        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+    if not candidates(new.ref):
+        raise bad_field("ref", "is no name of a branch or tag")
+    if (new.cron, new.timezone, new.active) == (old.cron, old.timezone, old.active) and old.next_run_at is not None:
+        return new
+    try:
+        return planned(new, now)
+    except TimezoneError as error:
+        raise bad_field("cron_timezone", str(error)) from None
+    except CronError as error:
+        raise bad_field("cron", str(error)) from None
+
+
+def _view(edge: Edge, schedule: Schedule) -> View:
+    due = schedule.next_run_at
+    return {
+        "id": schedule.id,
+        "description": schedule.description,
+        "ref": schedule.ref,
+        "cron": schedule.cron,
+        "cron_timezone": schedule.timezone,
+        "next_run_at": None if due is None else rfc3339(due),
+        "active": schedule.active,
+        "created_at": rfc3339(schedule.created_at),
+        "updated_at": rfc3339(schedule.updated_at),
+        "owner": user_view(edge.settings.url),
+        "last_error": schedule.last_error,
+    }
+
+
+def _variable(schedule: Schedule, key: str) -> View:
+    return {
+        "key": key,
+        "value": schedule.variables[key],
+        "variable_type": "file" if key in schedule.file_variables else "env_var",
+        "raw": False,
+    }
+
+
+async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response:
+    last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
+    more: View = {
+        "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
+        "variables": [_variable(schedule, key) for key in schedule.variables],
+        "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()],
+    }
+    return json_answer(_view(edge, schedule) | more, status)
+
+
+async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
+    project = await project_in_path(edge, request)
+    schedule = await edge.store.schedule(number_in_path(request, "schedule_id"))
+    if schedule is None or schedule.project_id != project.id:
+        raise not_found("Pipeline Schedule")
+    return schedule, project
+
+
+async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:
+    changed = await edge.store.change_schedule(schedule.id, decide)
+    if changed is None:
+        raise not_found("Pipeline Schedule")
+    edge.schedules.look_again()
+    return changed
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules."""
+    project = await project_in_path(edge, request)
+    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("description", "ref", "cron") if getattr(given, name) is None]
+    if missing:
+        raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
+    now = edge.clock.now()
+    new = Schedule(id=0, project_id=project.id, description="", ref="", cron="", created_at=now, updated_at=now)
+    added = await edge.store.add_schedule(merged(new, given, now))
+    edge.schedules.look_again()
+    return await _answer(edge, added, 201)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules."""
+    project = await project_in_path(edge, request)
+    scope = request.query_params.get("scope", "")
+    if scope not in ("", "active", "inactive"):
+        raise bad_parameter("scope does not have a valid value")
+    found = await edge.store.schedules(project.id)
+    views = [_view(edge, one) for one in found if not scope or one.active == (scope == "active")]
+    return slice_answer(request, views)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id."""
+    schedule, _ = await _find(edge, request)
+    return await _answer(edge, schedule)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/pipeline_schedules/:schedule_id."""
+    schedule, _ = await _find(edge, request)
+    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.now()
+    return await _answer(edge, await _change(edge, schedule, lambda row: merged(row, given, now)))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id."""
+    schedule, _ = await _find(edge, request)
+    await edge.store.remove_schedule(schedule.id)
+    return no_content()
+
+
+async def play(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/play: its next time stays as it is."""
+    schedule, _ = await _find(edge, request)
+    await edge.schedules.run(schedule)
+    return json_answer({"message": "201 Created"}, 201)
+
+
+async def take_ownership(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership."""
+    schedule, _ = await _find(edge, request)
+    now = edge.clock.now()
+    changed = await _change(edge, schedule, lambda row: replace(row, user_id=USER_ID, updated_at=now))
+    return await _answer(edge, changed, 201)
+
+
+async def pipelines(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: oldest first, as in GitLab."""
+    schedule, project = await _find(edge, request)
+    page, wanted = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
+    found, total = await edge.store.pipelines(project.id, page, wanted)
+    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+
+
+async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
+    schedule, _ = await _find(edge, request)
+    key = text_in_path(request, "key")
+    if key not in schedule.variables:
+        raise not_found("Variable")
+    return schedule, key
+
+
+def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Schedule:
+    variables, files = read_given([given])
+    file_variables = (set(schedule.file_variables) - variables.keys()) | files
+    return replace(
+        schedule,
+        variables={**schedule.variables, **variables},
+        file_variables=tuple(sorted(file_variables)),
+        updated_at=now,
+    )
+
+
+async def create_variable(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
+    schedule, _ = await _find(edge, request)
+    given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.now()
+
+    def add(row: Schedule) -> Schedule:
+        if given.key in row.variables:
+            raise bad_field("key", f"({given.key}) has already been taken")
+        return _with_variable(row, given, now)
+
+    return json_answer(_variable(await _change(edge, schedule, add), given.key), 201)
+
+
+async def show_variable(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    return json_answer(_variable(*await _find_variable(edge, request)))
+
+
+async def update_variable(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    schedule, key = await _find_variable(edge, request)
+    given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.now()
+
+    def put(row: Schedule) -> Schedule:
+        if key not in row.variables:
+            raise not_found("Variable")
+        old = _variable(row, key)
+        variable = GivenVariable(
+            key=key,
+            value=old["value"] if given.value is None else given.value,
+            variable_type=given.variable_type or old["variable_type"],
+        )
+        return _with_variable(row, variable, now)
+
+    return json_answer(_variable(await _change(edge, schedule, put), key))
+
+
+async def remove_variable(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: the variable that it was."""
+    schedule, key = await _find_variable(edge, request)
+    now = edge.clock.now()
+
+    def drop(row: Schedule) -> Schedule:
+        return replace(
+            row,
+            variables={name: value for name, value in row.variables.items() if name != key},
+            file_variables=tuple(name for name in row.file_variables if name != key),
+            updated_at=now,
+        )
+
+    await _change(edge, schedule, drop)
+    return json_answer(_variable(schedule, key), 202)
+
+
+_ROOT = "/api/v4/projects/{id}/pipeline_schedules"
+_ONE = f"{_ROOT}/{{schedule_id}}"
+_VARIABLE = f"{_ONE}/variables/{{key}}"
+
+ENDPOINTS = (
+    Endpoint("POST", _ROOT, create),
+    Endpoint("GET", _ROOT, list_all),
+    Endpoint("GET", _ONE, show),
+    Endpoint("PUT", _ONE, update),
+    Endpoint("DELETE", _ONE, remove),
+    Endpoint("POST", f"{_ONE}/play", play),
+    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership),
+    Endpoint("GET", f"{_ONE}/pipelines", pipelines),
+    Endpoint("POST", f"{_ONE}/variables", create_variable),
+    Endpoint("GET", _VARIABLE, show_variable),
+    Endpoint("PUT", _VARIABLE, update_variable),
+    Endpoint("DELETE", _VARIABLE, remove_variable),
+)

@@ -1,0 +1,200 @@
+"""Trigger tokens as GitLab's API has them, and the call that a token opens: a pipeline without a user.
+
+Decided here: who may start a pipeline that way (a trigger token of the project, or a job of the cell with its own
+token) and what the pipeline learns of the call. A token is shown once, when it is made; later only its first
+characters are.
+
+Invariant: a wrong token and a project that is not there are answered alike, and nothing happens. Tokens are found by
+their hash, so the time an answer takes tells nothing of a near miss.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ForbiddenError
+from remuda.cell.http import auth
+from remuda.cell.http.bodies import converted, parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
+from remuda.cell.http.pagination import slice_answer
+from remuda.cell.http.starting import answer, ref_of, started
+from remuda.cell.http.variables import check_variable
+from remuda.cell.http.views import View, user_view
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, TriggerToken
+from remuda.lib.clock import rfc3339
+from remuda.wire.job_token import PREFIX as JOB_PREFIX
+from remuda.wire.routable import encode, token_hash
+
+PREFIX = "glptt-"
+CALL_LIMIT_BYTES = 128 * 1024
+"""The call's parameters become a variable of the pipeline, so they have a limit of their own."""
+_RANDOM_BYTES = 16
+_SHOWN = 4
+_MAX_TOKEN = 8192
+_MAX_DESCRIPTION = 255
+
+
+class Described(msgspec.Struct, kw_only=True):
+    """POST and PUT."""
+
+    description: str
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/trigger/pipeline."""
+
+    token: str
+    ref: str
+    variables: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/triggers."""
+    project = await project_in_path(edge, request)
+    description = await _description(edge, request)
+    routing = {"c": edge.settings.cell_id, "o": ORGANIZATION_ID, "p": project.id, "u": USER_ID}
+    token = encode(prefix=PREFIX, routing=routing, random=secrets.token_bytes(_RANDOM_BYTES))
+    now = edge.clock.now()
+    added = await edge.store.add_trigger(
+        TriggerToken(
+            id=0,
+            project_id=project.id,
+            token_hash=token_hash(token),
+            token_start=token.removeprefix(PREFIX)[:_SHOWN],
+            description=description,
+            created_at=now,
+            updated_at=now,
+        )
+    )
+    return json_answer(_view(edge, added) | {"token": token}, 201)
+
+
+async def _description(edge: Edge, request: Request) -> str:
+    text = (await parameters(request, Described, limit_bytes=edge.settings.body_limit_bytes)).description
+    if not text.strip() or len(text) > _MAX_DESCRIPTION:
+        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+    return text
+
+
+def _view(edge: Edge, trigger: TriggerToken) -> View:
+    used = trigger.last_used_at
+    return {
+        "id": trigger.id,
+        "token": trigger.token_start,
+        "description": trigger.description,
+        "created_at": rfc3339(trigger.created_at),
+        "updated_at": rfc3339(trigger.updated_at),
+        "last_used": None if used is None else rfc3339(used),
+        "deleted_at": None,
+        "expires_at": None,
+        "owner": user_view(edge.settings.url),
+    }
+
+
+async def _find(edge: Edge, request: Request) -> TriggerToken:
+    project = await project_in_path(edge, request)
+    wanted = number_in_path(request, "trigger_id")
+    for trigger in await edge.store.triggers(project.id):
+        if trigger.id == wanted:
+            return trigger
+    raise not_found("Trigger")
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/triggers."""
+    project = await project_in_path(edge, request)
+    return slice_answer(request, [_view(edge, one) for one in await edge.store.triggers(project.id)])
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/triggers/:trigger_id."""
+    return json_answer(_view(edge, await _find(edge, request)))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/triggers/:trigger_id."""
+    trigger = await _find(edge, request)
+    changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
+    await edge.store.put_trigger(changed)
+    return json_answer(_view(edge, changed))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/triggers/:trigger_id."""
+    await edge.store.remove_trigger((await _find(edge, request)).id)
+    return no_content()
+
+
+async def call(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/trigger/pipeline and /projects/:id/ref/:ref/trigger/pipeline."""
+    if request.headers.get("x-gitlab-event") == "Pipeline Hook":
+        raise forbidden("a pipeline that tells of a pipeline would never end")
+    given = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
+    if "ref" in request.path_params:
+        given["ref"] = text_in_path(request, "ref")
+    asked = converted(given, Call)
+    variables = _checked(asked.variables)
+    project, known = await _admitted(edge, request, asked.token)
+    ref, sha = await ref_of(edge, project, asked.ref)
+    wanted = replace(
+        known,
+        ref=ref,
+        sha=sha,
+        inputs=asked.inputs,
+        variables={**variables, "TRIGGER_PAYLOAD": _payload(given)},
+        file_variables=frozenset({"TRIGGER_PAYLOAD"}),
+    )
+    return answer(edge, await started(edge, wanted), project, 201)
+
+
+def _checked(variables: Mapping[str, Any]) -> dict[str, str]:
+    for key, value in variables.items():
+        if not isinstance(value, str):
+            raise bad_parameter("variables needs to be a map of key-valued strings")
+        check_variable(key, value)
+    return dict(variables)
+
+
+def _payload(given: Mapping[str, Any]) -> str:
+    """The parameters for the pipeline to read, without the secret among them."""
+    return msgspec.json.encode({key: value for key, value in given.items() if key != "token"}).decode()
+
+
+async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
+    """The project, and the beginning of a request for it; 404 unless the token may start its pipelines."""
+    try:
+        project = await project_in_path(edge, request)
+        if token.startswith(JOB_PREFIX):
+            await auth.job_of(edge, token)
+            return project, PipelineRequest(project=project, source="pipeline", ref="", sha="")
+    except (ApiError, ForbiddenError):
+        raise ApiError(404, {"message": "404 Not Found"}) from None
+    trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    if trigger is None or trigger.project_id != project.id:
+        raise ApiError(404, {"message": "404 Not Found"})
+    await edge.store.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
+    predefined = {"CI_PIPELINE_TRIGGERED": "true", "CI_TRIGGER_SHORT_TOKEN": trigger.token_start}
+    return project, PipelineRequest(project=project, source="trigger", ref="", sha="", predefined=predefined)
+
+
+_PROJECT = "/api/v4/projects/{id}"
+_ROOT = f"{_PROJECT}/triggers"
+
+ENDPOINTS = (
+    Endpoint("POST", _ROOT, create),
+    Endpoint("GET", _ROOT, list_all),
+    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show),
+    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update),
+    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove),
+    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, is_open=True),
+    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, is_open=True),
+)
