@@ -2,8 +2,7 @@
 
 Decided here: what a project may be called, and that every branch or tag whose commit the cell has not acted on starts
 a pipeline. That rule looks at the repository as it stands, not at the event that changed it, so a push whose client or
-cell died in the middle is acted on at the next look. What the pipeline file means is decided in `remuda.pipeline`, what
-follows for the jobs in `remuda.cell.core`.
+cell died in the middle is acted on at the next look. How a pipeline is started is decided in `remuda.cell.pipelines`.
 
 Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
 
@@ -15,25 +14,22 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
-from remuda.cell.adapters.git import GitError, GitRepos
+from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
-from remuda.cell.errors import CellError, ConflictError, InvalidError, TooLargeError
+from remuda.cell.errors import CellError, ConflictError, InvalidError
+from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
-from remuda.cell.values import Job, NewJob, Page, Pipeline, Project
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.values import Page, Project
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.model.job import PipelineId, ProjectId
-from remuda.model.progress import waits_for_names
-from remuda.pipeline import JobSpec, PipelineError, artifact_sources, compile_pipeline, prerequisites
+from remuda.model.job import ProjectId
 from remuda.telemetry.logs import logger
 
-PIPELINE_FILE = ".gitlab-ci.yml"
-PIPELINE_FILE_LIMIT_BYTES = 1024 * 1024
 NO_COMMIT = "0" * 40
 RESERVED = frozenset({"api", "-", "assets", "help", "users", "groups", "projects", "explore", "admin"})
 """First parts of a path that the cell needs for itself, now or later."""
@@ -42,20 +38,12 @@ LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are looked at after a start. More than once, because a git process of a killed cell may
 outlive it for a while and move its ref then."""
 RETRY_SECONDS = 5.0
-REMEMBERED_PIPELINES = 10_000
-"""Pipelines whose commits are known to be kept; of others that is looked up again."""
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
 
 _log = logger("cell")
-
-
-class Announcer(Protocol):
-    """Whoever must know at once of jobs that wait."""
-
-    async def announce(self, jobs: Sequence[Job]) -> None: ...
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +76,13 @@ def checked_path(path: str) -> str:
 class Projects:
     """The projects of one cell."""
 
-    def __init__(self, *, store: Store, repos: GitRepos, announcer: Announcer, clock: Clock) -> None:
+    def __init__(self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock) -> None:
         self.repos = repos
         self._store = store
-        self._announcer = announcer
+        self._pipelines = pipelines
         self._clock = clock
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
-        self._kept: set[PipelineId] = set()
 
     async def create(self, path: str, *, name: str, description: str = "", default_branch: str = "main") -> Project:
         """Make a project with an empty repository; InvalidError or ConflictError when that cannot be."""
@@ -213,101 +200,17 @@ class Projects:
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
 
-    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str) -> None:
-        new = self._new_pipeline(project, ref, sha, source="push", before_sha=before_sha)
+    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str) -> bool:
+        """Whether there was a pipeline to start."""
         commit = await self.repos.commit(project.repo_path, sha)
         said = commit.message if commit else ""
-        skip = self.repos.wants_no_pipeline(project.repo_path, ref, sha) or _SKIP.search(said)
-        jobs: Sequence[NewJob] = ()
-        try:
-            found = await self._jobs(project, sha)
-        except InvalidError as error:
-            new = msgspec.structs.replace(new, status="failed", yaml_errors=str(error))
-        else:
-            if found is None:
-                await self._store.see_refs(project.id, {ref: sha})
-                return
-            if skip:
-                new = msgspec.structs.replace(new, status="skipped")
-            else:
-                jobs = found
-        await self._add(project, new, jobs, sees=(ref, sha))
-        self.repos.forget_wish(project.repo_path, ref, sha)
-
-    async def create_pipeline(self, project: Project, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline for a branch or tag because somebody asks; InvalidError when there is nothing to run."""
-        name = ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
-        full = await self._full_ref(project, ref, name)
-        if full is None:
-            raise InvalidError("Reference not found")
-        jobs = await self._jobs(project, full[1])
-        if jobs is None:
-            raise InvalidError("Missing CI config file")
-        new = self._new_pipeline(project, full[0], full[1], source="api", before_sha=NO_COMMIT)
-        return await self._add(project, msgspec.structs.replace(new, variables=dict(variables)), jobs, sees=None)
-
-    async def _full_ref(self, project: Project, ref: str, name: str) -> tuple[str, str] | None:
-        if not is_branch_name(name):
-            return None
-        for folder in ("refs/heads/", "refs/tags/"):
-            if ref in (name, folder + name):
-                sha = await self.repos.commit_of(project.repo_path, folder + name)
-                if sha is not None:
-                    return folder + name, sha
-        return None
-
-    async def _jobs(self, project: Project, sha: str) -> Sequence[NewJob] | None:
-        """The jobs of the commit's pipeline file; None without such a file, InvalidError with its mistakes."""
-        try:
-            content = await self.repos.file(
-                project.repo_path, sha, PIPELINE_FILE, limit_bytes=PIPELINE_FILE_LIMIT_BYTES
-            )
-            if content is None:
-                return None
-            text = content.decode()
-            # A large file takes PyYAML seconds; the loop must go on meanwhile.
-            compiled = await asyncio.to_thread(compile_pipeline, text, file=PIPELINE_FILE)
-        except UnicodeDecodeError as error:
-            raise InvalidError(f"{PIPELINE_FILE}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
-        except (PipelineError, TooLargeError) as error:
-            raise InvalidError(str(error)) from None
-        return _new_jobs(compiled.jobs)
-
-    def _new_pipeline(self, project: Project, ref: str, sha: str, *, source: str, before_sha: str) -> Pipeline:
-        now = self._clock.now()
-        is_tag = ref.startswith("refs/tags/")
-        name = ref.removeprefix("refs/tags/" if is_tag else "refs/heads/")
-        return Pipeline(
-            id=PipelineId(0),
-            iid=0,
-            project_id=project.id,
-            ref=name,
-            tag=is_tag,
-            sha=sha,
-            before_sha=before_sha,
-            source=source,
-            status="created",
-            created_at=now,
-            updated_at=now,
-            # As in GitLab, where only the default branch is protected until somebody says otherwise.
-            protected=not is_tag and name == self.repos.head(project.repo_path),
+        is_skipped = self.repos.wants_no_pipeline(project.repo_path, ref, sha) or bool(_SKIP.search(said))
+        request = PipelineRequest(
+            project=project, source="push", ref=ref, sha=sha, before_sha=before_sha, sees=(ref, sha)
         )
-
-    async def _add(
-        self, project: Project, new: Pipeline, jobs: Sequence[NewJob], *, sees: tuple[str, str] | None
-    ) -> Pipeline:
-        family = await self._store.add_pipeline(new, jobs, now=self._clock.now(), sees=sees)
-        await self.keep_commit(project, family.pipeline)
-        await self._announcer.announce(family.jobs)
-        return family.pipeline
-
-    async def ensure_commit(self, job: Job) -> None:
-        """Before a job is handed out: its commit can be fetched, whatever happened to its branch."""
-        if job.pipeline_id in self._kept:
-            return
-        pipeline, project = await self._store.pipeline(job.pipeline_id), await self._store.project(job.project_id)
-        if pipeline and project:
-            await self.keep_commit(project, pipeline)
+        pipeline = await self._pipelines.push(request, is_skipped=is_skipped)
+        self.repos.forget_wish(project.repo_path, ref, sha)
+        return pipeline is not None
 
     async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
@@ -316,19 +219,6 @@ class Projects:
             return False
         repo = project.repo_path
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
-
-    async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
-        """Keep the pipeline's commit by a ref of its own; runners fetch it by that."""
-        ref = f"refs/pipelines/{pipeline.id}"
-        if not self.repos.has_ref_file(project.repo_path, ref):
-            try:
-                await self.repos.put_ref(project.repo_path, ref, pipeline.sha)
-            except GitError as error:
-                _log.warning("a pipeline's commit cannot be kept", pipeline=pipeline.id, error=str(error))
-                return
-        if len(self._kept) >= REMEMBERED_PIPELINES:
-            self._kept.clear()
-        self._kept.add(pipeline.id)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Look at all repositories after a start, and again at those where a look failed."""
@@ -362,11 +252,3 @@ class Projects:
             found += page
             if not page or len(found) >= total:
                 return found
-
-
-def _new_jobs(specs: Sequence[JobSpec]) -> Sequence[NewJob]:
-    waits, sources = prerequisites(specs), artifact_sources(specs)
-    return [
-        NewJob(spec=spec, waits_for=waits_for_names(waits, spec.name), artifacts_from=tuple(sources[spec.name]))
-        for spec in specs
-    ]

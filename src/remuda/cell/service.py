@@ -32,6 +32,7 @@ from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
 from remuda.cell.http.runner_api import REGISTRATION_TOKEN
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.projects import Projects
 from remuda.cell.settings import CellSettings
@@ -124,13 +125,15 @@ class CellService:
         traces = FileTraces(folder.traces)
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
         dispatch = Dispatch(store, traces, clock, settings, tokens)
+        pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
         return Edge(
             settings=settings,
             store=store,
             traces=traces,
             blobs=FolderBlobs(folder.blobs),
             dispatch=dispatch,
-            projects=Projects(store=store, repos=repos, announcer=dispatch, clock=clock),
+            projects=Projects(store=store, repos=repos, pipelines=pipelines, clock=clock),
+            pipelines=pipelines,
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             clock=clock,

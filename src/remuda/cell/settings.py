@@ -55,6 +55,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One `jobs/request`."""
     body_silent_seconds: float = 60
     """A request whose body has begun and of which nothing comes for so long is given up."""
+    remote_includes: tuple[str, ...] = ()
+    """Beginnings of the addresses from which pipeline files may include (`include:remote`); none by default."""
+    pipelines_per_push: int = 20
+    """Of a push that moves more branches and tags, the rest start no pipeline."""
     stop_seconds: int = 5
     """How long a stop waits for requests that are under way."""
 
@@ -69,6 +73,14 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             wanted = wanted_number(field.name)
             if wanted and not is_fit(field.name, getattr(self, field.name)):
                 raise CellError(f"{field.name} {getattr(self, field.name)}: {wanted}")
+        for address in self.remote_includes:
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+                raise CellError(
+                    f"remote includes {address!r}: it is the beginning of an address, as https://host/folder/"
+                )
+        if self.pipelines_per_push < 0:
+            raise CellError(f"pipelines per push {self.pipelines_per_push}: it is a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from remuda.cell.dispatch import Dispatch
 from remuda.cell.http.managers import Managers
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
 from remuda.cell.settings import CellSettings
@@ -30,6 +31,7 @@ class Edge:
     blobs: Blobs
     dispatch: Dispatch
     projects: Projects
+    pipelines: Pipelines
     managers: Managers
     metrics: CellMetrics
     clock: Clock

@@ -1,0 +1,106 @@
+"""Files behind web addresses, for `include:remote`.
+
+Decided here: which addresses are allowed and what a fetch may cost. The allow list is the operator's: the beginnings of
+addresses. An address is taken apart once, and what was checked is what is asked for, so that no two readings of it can
+differ. Called by `remuda.cell.sources`.
+
+Invariant: nothing is asked for that is not on the list, redirects included.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import aiohttp
+from yarl import URL
+
+from remuda.pipeline import SourceProblem
+
+DEADLINE_SECONDS = 10
+MAX_REDIRECTS = 3
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+def parsed(text: str) -> URL | None:
+    """A web address that can be read in one way only; None for any other text."""
+    if _UNUSUAL.search(text):
+        return None
+    try:
+        url = URL(text)
+        port = url.explicit_port
+    except ValueError:
+        return None
+    if url.scheme not in ("http", "https") or not url.host or url.user is not None or url.password is not None:
+        return None
+    dotted = re.search(r"(^|/)(\.|%2e){1,2}(/|%2f|$)", url.raw_path, re.IGNORECASE)
+    return None if dotted or port == 0 else url
+
+
+def is_allowed(url: URL, allowed: Sequence[str]) -> bool:
+    """Whether an address begins with one on the list: same scheme, host and port, and a path below its path."""
+    for text in allowed:
+        start = parsed(text)
+        if start is None or (url.scheme, url.host, url.port) != (start.scheme, start.host, start.port):
+            continue
+        path = start.raw_path.rstrip("/")
+        if url.raw_path == path or url.raw_path.startswith(f"{path}/"):
+            return True
+    return False
+
+
+class RemoteFiles:
+    """Fetches what the allow list has."""
+
+    def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
+        self._allowed = allowed
+        self._limit_bytes = limit_bytes
+
+    async def fetch(self, text: str) -> bytes | SourceProblem:
+        """The bytes behind an address, or why they cannot be had."""
+        url = parsed(text)
+        if url is None:
+            return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
+        try:
+            async with (
+                asyncio.timeout(DEADLINE_SECONDS),
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as s,
+            ):
+                return await self._followed(s, url)
+        except TimeoutError:
+            return SourceProblem(
+                reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s", suggestion="try again"
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            said = str(error) or type(error).__name__
+            return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
+
+    async def _followed(self, session: aiohttp.ClientSession, url: URL) -> bytes | SourceProblem:
+        for _ in range(1 + MAX_REDIRECTS):
+            if not is_allowed(url, self._allowed):
+                return SourceProblem(
+                    reason=f"{url.origin()} is not on the cell's list of addresses to include from",
+                    suggestion="ask its operator to put it into REMUDA_REMOTE_INCLUDES, or include by project",
+                )
+            async with session.get(url, allow_redirects=False) as answer:
+                if answer.status in _REDIRECTS:
+                    where = parsed(str(url.join(URL(answer.headers.get("Location", "")))))
+                    if where is None:
+                        return SourceProblem(reason="the address leads to one that cannot be read")
+                    url = where
+                    continue
+                if answer.status != 200:
+                    return SourceProblem(reason=f"{url.host} answered {answer.status}", suggestion="check the address")
+                return await self._read(answer)
+        return SourceProblem(
+            reason=f"the address leads on more than {MAX_REDIRECTS} times", suggestion="use the last one"
+        )
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes | SourceProblem:
+        content = bytearray()
+        async for piece in answer.content.iter_any():
+            content += piece
+            if len(content) > self._limit_bytes:
+                return SourceProblem(reason=f"the file is larger than {self._limit_bytes} bytes", suggestion="split it")
+        return bytes(content)

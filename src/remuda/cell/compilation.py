@@ -1,0 +1,160 @@
+"""One compilation in the cell, in a thread of its own: what the repository tells, the facts, the compiled file.
+
+Decided here: what a merge request is called and compared with, which commit a push changed files since, and where the
+pipeline file is found. Everything here blocks, so `remuda.cell.pipelines`, the only caller, runs it beside the loop.
+
+Invariant: rules are judged with the same variables that jobs get later.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from remuda.cell.adapters.git_reading import GitReading
+from remuda.cell.core import predefined
+from remuda.cell.core.creating import PARENT, given_variables, merge_request_iid, new_pipeline
+from remuda.cell.errors import InvalidError, TooLargeError
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.sources import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.values import Pipeline, ProjectVariable
+from remuda.pipeline import Facts, compile_pipeline
+from remuda.pipeline import Pipeline as Compiled
+from remuda.pipeline.choosing import ChoiceError, choose
+from remuda.pipeline.facts import NO_SHA
+from remuda.pipeline.globs import normal_path
+
+_HEADS, _MERGE_REQUESTS = "refs/heads/", "refs/merge-requests"
+_DIFF_BASE = "CI_MERGE_REQUEST_DIFF_BASE_SHA"
+_MAX_OPEN = 4
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store and the commit say about a request, gathered before."""
+
+    variables: tuple[ProjectVariable, ...]
+    of_commit: Mapping[str, str]
+    of_merge_request: Mapping[str, str]
+    """What the last pipeline of the merge request was told about it."""
+    default_branch: str
+    url: str
+    """The cell's public address."""
+    now: float
+
+
+def compiled(
+    request: PipelineRequest, known: Known, reading: GitReading, outside: Outside
+) -> tuple[Pipeline, Compiled] | None:
+    """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
+
+    PipelineError with the file's mistakes, InvalidError when it cannot be read or lacks what was chosen.
+    """
+    text = _text(request, reading)
+    if text is None:
+        return None
+    pipeline = described(request, known, reading)
+    found = compile_pipeline(
+        text,
+        file=request.file,
+        facts=_facts(request, known, pipeline, reading),
+        sources=CellSources(reading, request.project.repo_path, request.sha, outside),
+        inputs=request.inputs,
+    )
+    choice = request.choice
+    if choice is None or found.skipped is not None:
+        return pipeline, found
+    try:
+        chosen = choose(found, jobs=choice.jobs, stages=choice.stages, with_needs=choice.with_needs)
+    except ChoiceError as error:
+        raise InvalidError(str(error)) from None
+    return pipeline, chosen
+
+
+def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pipeline:
+    """The pipeline with everything that the repository tells about it."""
+    repo, told = request.project.repo_path, dict(known.of_commit)
+    told["CI_DEFAULT_BRANCH"] = known.default_branch
+    pipeline = new_pipeline(request, default_branch=known.default_branch, predefined={}, now=known.now)
+    if pipeline.merge_request_iid is not None:
+        told |= _merge_request(request, known, reading, pipeline.merge_request_iid)
+    elif pipeline.tag:
+        told |= predefined.of_tag(reading.tag_message(repo, pipeline.ref))
+    elif pipeline.ref != known.default_branch:
+        heads = reading.refs_at(repo, request.sha, _MERGE_REQUESTS)
+        numbers = sorted(int(ref.split("/")[2]) for ref in heads if merge_request_iid(ref) is not None)
+        if numbers:
+            names = [f"{request.project.path}!{number}" for number in numbers[:_MAX_OPEN]]
+            told[predefined.OPEN_MERGE_REQUESTS] = ",".join(names)
+    if request.schedule is not None:
+        told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
+    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined})
+
+
+def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, iid: int) -> dict[str, str]:
+    if request.source == PARENT and request.upstream is not None:
+        above = request.upstream.pipeline.predefined
+        names = [name for name in above if name.startswith("CI_MERGE_REQUEST_")]
+        return {name: above[name] for name in (*names, predefined.OPEN_MERGE_REQUESTS) if name in above}
+    repo, default = request.project.repo_path, known.default_branch
+    told = {**known.of_merge_request, **request.predefined}
+    target = told.get(predefined.TARGET_BRANCH) or default
+    target_sha = reading.commit(repo, _HEADS + target)
+    branches = [ref.removeprefix(_HEADS) for ref in reading.refs_at(repo, request.sha, "refs/heads")]
+    source = request.predefined.get(predefined.SOURCE_BRANCH) or next(
+        (branch for branch in branches if branch not in (target, default)), told.get(predefined.SOURCE_BRANCH)
+    )
+    return predefined.of_merge_request(
+        iid=iid,
+        project=request.project,
+        public_url=known.url,
+        source=source or request.ref,
+        target=target,
+        default_branch=default,
+        base_sha=(reading.merge_base(repo, target_sha, request.sha) if target_sha else None) or "",
+        title=told.get("CI_MERGE_REQUEST_TITLE") or known.of_commit.get("CI_COMMIT_TITLE", ""),
+        description=told.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
+    )
+
+
+def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: GitReading) -> Facts:
+    repo, sha = request.project.repo_path, request.sha
+    own = predefined.of_pipeline(pipeline, request.project, known.url)
+    variables, raw = given_variables(pipeline, known.variables)
+    literal = {name for name, value in own.items() if predefined.is_literal(name, value)}
+    return Facts(
+        ref=own["CI_COMMIT_REF_NAME"],
+        is_tag=pipeline.tag,
+        default_branch=own["CI_DEFAULT_BRANCH"],
+        source=request.source,
+        sha=sha,
+        predefined=own,
+        variables=variables,
+        raw=raw | literal,
+        changed_files=changes_of(reading, repo, sha, _before(request, pipeline)),
+        files=TreeFiles(reading, repo, sha),
+    )
+
+
+def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
+    """The commit since which files changed; None where GitLab takes everything as changed."""
+    if request.changes_since is not None:
+        return request.changes_since
+    if pipeline.merge_request_iid is not None:
+        return pipeline.predefined.get(_DIFF_BASE) or None
+    if request.source not in ("push", PARENT) or pipeline.tag or pipeline.before_sha == NO_SHA:
+        return None
+    return pipeline.before_sha
+
+
+def _text(request: PipelineRequest, reading: GitReading) -> str | None:
+    if request.text is not None:
+        return request.text
+    path = normal_path(request.file)
+    if not path:
+        raise InvalidError(f"{request.file}: the pipeline file must be inside the repository; check its path")
+    try:
+        content = reading.file(request.project.repo_path, request.sha, path, limit_bytes=FILE_LIMIT_BYTES)
+        return content.decode() if content is not None else None
+    except TooLargeError as error:
+        raise InvalidError(f"{error}; move parts of it into files that it includes") from None
+    except UnicodeDecodeError as error:
+        raise InvalidError(f"{request.file}: not UTF-8 (byte {error.start}); save it as UTF-8") from None

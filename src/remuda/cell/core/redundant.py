@@ -1,0 +1,45 @@
+"""Which pipelines a newer one of the same ref makes redundant, and what they lose.
+
+Decided here: by the older pipeline's own `workflow:auto_cancel`. `conservative` stops all of it as long as nothing has
+started that must not be interrupted; `interruptible` stops only the jobs that may be. Called by `remuda.cell.pipelines`
+after a pipeline was stored; `cancel` runs inside the store's transaction.
+"""
+
+from remuda.cell.core.plan import Plan
+from remuda.cell.ports import Changes
+from remuda.cell.values import Family, Job, Pipeline
+from remuda.model.job import JobState
+
+_NOT_BY_A_COMMIT = frozenset({"schedule", "parent_pipeline"})
+"""Sources of pipelines that say nothing about a newer commit."""
+
+
+def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
+    """Whether an older pipeline was about a commit that the ref has left behind."""
+    return (
+        newest.source not in _NOT_BY_A_COMMIT
+        and not old.is_child
+        and old.id < newest.id
+        and old.sha != newest.sha
+        and old.tag == newest.tag
+    )
+
+
+def cancel(family: Family, now: float) -> Changes:
+    """Stop what may be stopped."""
+    mode = family.pipeline.cancel_on_new_commit
+    if mode == "interruptible":
+        stopped = [job for job in family.jobs if job.interruptible]
+    elif mode == "conservative" and all(job.interruptible or not _has_started(job) for job in family.jobs):
+        stopped = list(family.jobs)
+    else:
+        stopped = []
+    plan = Plan(family, now)
+    for job in stopped:
+        plan.cancel(job)
+    return plan.changes() if stopped else Changes()
+
+
+def _has_started(job: Job) -> bool:
+    """A job that was handed out is taken for one that runs, as in GitLab."""
+    return job.started_at is not None or job.state is JobState.LEASED

@@ -1,0 +1,242 @@
+"""Starts pipelines: from a request to a stored pipeline whose first jobs wait for runners.
+
+Decided here: in which order that happens, what a push comes to where any other request is refused, and which older
+pipelines are asked whether a new one makes them redundant. What the file means is decided in `remuda.pipeline` with the
+facts from `compilation`, what is stored in `core.creating`, what a redundant pipeline loses in `core.redundant`. The
+HTTP edge, the schedules and the trigger jobs call `start`; `remuda.cell.projects` calls `push`.
+
+Invariant: nothing is stored before the file is compiled, and then everything in one transaction; a request that is
+repeated because its answer was lost gets the pipeline it made.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.adapters.git import GitError, GitRepos
+from remuda.cell.adapters.git_reading import GitReading
+from remuda.cell.adapters.remote_files import RemoteFiles
+from remuda.cell.compilation import Known, compiled, described
+from remuda.cell.core import redundant
+from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
+from remuda.cell.core.predefined import of_commit
+from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.ports import Applied, Changes, Store
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.settings import CellSettings
+from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
+from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilter, Project
+from remuda.lib.clock import Clock
+from remuda.model.job import PipelineId
+from remuda.pipeline import Pipeline as Compiled
+from remuda.pipeline import PipelineError
+from remuda.telemetry.logs import logger
+
+REMEMBERED_PIPELINES = 10_000
+"""Pipelines whose commits are known to be kept; of others that is looked up again."""
+OUTSIDE_SECONDS = 30.0
+"""How long a compilation waits for an answer of the store or of another machine."""
+
+_log = logger("cell")
+
+
+class Jobs(Protocol):
+    """Whoever has the jobs that are in motion."""
+
+    async def announce(self, jobs: Sequence[Job]) -> None: ...
+
+    async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied: ...
+
+
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline that could be stored."""
+
+    pipeline: Pipeline
+    compiled: Compiled
+    jobs: tuple[NewJob, ...]
+
+
+class Pipelines:
+    """Makes the pipelines of one cell."""
+
+    def __init__(self, *, store: Store, repos: GitRepos, jobs: Jobs, clock: Clock, settings: CellSettings) -> None:
+        self._store = store
+        self._repos = repos
+        self._jobs = jobs
+        self._clock = clock
+        self._settings = settings
+        self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
+        self._kept: set[PipelineId] = set()
+
+    async def start(self, request: PipelineRequest) -> Pipeline:
+        """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
+
+        A request with `upstream` that was answered before gets the same pipeline again.
+        """
+        if request.upstream is not None:
+            known = await self._store.downstream(request.upstream.job.id)
+            if known is not None:
+                return known
+            check_depth(request.upstream, request.source, await self._ancestors(request.upstream.pipeline))
+        planned = await self._plan(request)
+        if planned is None:
+            raise InvalidError("Missing CI config file")
+        if planned.compiled.skipped is not None:
+            raise InvalidError(_nothing_to_run(planned.compiled))
+        return await self._add(request, planned.pipeline, planned.jobs)
+
+    async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
+        """What a push comes to: a pipeline, one that has failed with the file's mistakes, or none at all.
+
+        A pipeline that the push asks not to have is stored too, as skipped, unless there is no file.
+        """
+        try:
+            planned = await self._plan(request)
+        except InvalidError as error:
+            failed = replace(await self._described(request), status="failed", yaml_errors=str(error))
+            return await self._add(request, failed, ())
+        if planned is not None and is_skipped:
+            return await self._add(request, replace(planned.pipeline, status="skipped"), ())
+        if planned is None or planned.compiled.skipped is not None:
+            if request.sees is not None:
+                await self._store.see_refs(request.project.id, dict([request.sees]))
+            return None
+        return await self._add(request, planned.pipeline, planned.jobs)
+
+    async def compile(self, request: PipelineRequest, *, text: str | None = None) -> Compiled:
+        """Only compile, as `start` would; `text` stands for the file. PipelineError with all its mistakes.
+
+        InvalidError when there is no file, or when a choice names what is not there.
+        """
+        asked = request if text is None else replace(request, text=text)
+        found = await self._compiled(asked, await self._known(asked))
+        if found is None:
+            raise InvalidError("Missing CI config file")
+        return found[1]
+
+    async def _plan(self, request: PipelineRequest) -> _Planned | None:
+        """What would be stored; None without a pipeline file, MistakesError or InvalidError when it cannot be."""
+        known = await self._known(request)
+        try:
+            found = await self._compiled(request, known)
+        except PipelineError as error:
+            raise MistakesError(error.errors) from None
+        if found is None:
+            return None
+        pipeline = with_outcome(*found)
+        jobs = new_jobs(found[1].jobs, pipeline, request.project, known.variables, self._settings.url)
+        return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
+
+    async def _described(self, request: PipelineRequest) -> Pipeline:
+        """The pipeline without its file."""
+        known = await self._known(request)
+
+        def describe() -> Pipeline:
+            with GitReading(self._repos) as reading:
+                return described(request, known, reading)
+
+        return await asyncio.to_thread(describe)
+
+    async def _known(self, request: PipelineRequest) -> Known:
+        project = request.project
+        commit = await self._repos.commit(project.repo_path, request.sha)
+        if commit is None:
+            raise InvalidError(f"there is no commit {request.sha} in {project.path}; push it first")
+        told: Mapping[str, str] = {}
+        if merge_request_iid(request.ref) is not None:
+            last, _ = await self._store.pipelines(project.id, Page(size=1), PipelineFilter(ref=request.ref))
+            told = last[0].predefined if last else {}
+        return Known(
+            variables=tuple(await self._store.variables(project.id)),
+            of_commit=of_commit(
+                message=commit.message,
+                author=f"{commit.author_name} <{commit.author_email}>",
+                committed_at=commit.committed_at,
+            ),
+            of_merge_request=told,
+            default_branch=self._repos.head(project.repo_path) or project.default_branch,
+            url=self._settings.url,
+            now=self._clock.now(),
+        )
+
+    async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
+        """The pipelines that led to one, nearest first, as far as it is a child."""
+        found: list[Pipeline] = []
+        while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(found) < 10:
+            above = await self._store.pipeline(pipeline.upstream_pipeline_id)
+            if above is None:
+                break
+            found.append(above)
+            pipeline = above
+        return found
+
+    async def _compiled(self, request: PipelineRequest, known: Known) -> tuple[Pipeline, Compiled] | None:
+        """Compile in a thread: a large file takes seconds, and the loop must go on meanwhile."""
+        loop = asyncio.get_running_loop()
+
+        def ask(question: Coroutine[Any, Any, Any]) -> Any:
+            return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
+
+        outside = Outside(
+            find_project=lambda path: ask(self._store.project_by_path(path)),
+            fetch=lambda url: ask(self._remote.fetch(url)),
+            host=urlsplit(self._settings.url).netloc,
+        )
+
+        def run() -> tuple[Pipeline, Compiled] | None:
+            with GitReading(self._repos) as reading:
+                return compiled(request, known, reading, outside)
+
+        return await asyncio.to_thread(run)
+
+    async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
+        family = await self._store.add_pipeline(
+            new, jobs, now=self._clock.now(), sees=request.sees, schedule=request.schedule
+        )
+        await self.keep_commit(request.project, family.pipeline)
+        await self._jobs.announce(family.jobs)
+        if family.jobs:
+            await self._cancel_redundant(family.pipeline)
+        return family.pipeline
+
+    async def _cancel_redundant(self, newest: Pipeline) -> None:
+        """Ask the older pipelines of the ref whether they can go. If this is cut off, they only take longer."""
+        for old in await self._store.open_pipelines(newest.project_id, newest.ref):
+            if redundant.is_replaced(old, newest):
+                applied = await self._jobs.change(old.id, partial(redundant.cancel, now=self._clock.now()))
+                if applied.jobs:
+                    _log.info("a newer pipeline replaces an older one", pipeline=old.id, by=newest.id)
+
+    async def ensure_commit(self, job: Job) -> None:
+        """Before a job is handed out: its commit can be fetched, whatever happened to its branch."""
+        if job.pipeline_id in self._kept:
+            return
+        pipeline, project = await self._store.pipeline(job.pipeline_id), await self._store.project(job.project_id)
+        if pipeline and project:
+            await self.keep_commit(project, pipeline)
+
+    async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
+        """Keep the pipeline's commit by a ref of its own; runners fetch it by that."""
+        ref = f"refs/pipelines/{pipeline.id}"
+        if not self._repos.has_ref_file(project.repo_path, ref):
+            try:
+                await self._repos.put_ref(project.repo_path, ref, pipeline.sha)
+            except GitError as error:
+                _log.warning("a pipeline's commit cannot be kept", pipeline=pipeline.id, error=str(error))
+                return
+        if len(self._kept) >= REMEMBERED_PIPELINES:
+            self._kept.clear()
+        self._kept.add(pipeline.id)
+
+
+def _nothing_to_run(compiled: Compiled) -> str:
+    """GitLab's words for it, which clients know, and the reason."""
+    if compiled.left_out:
+        words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "
+        return f"{words}added to the pipeline: {compiled.skipped}."
+    return f"Pipeline filtered out by workflow rules: {compiled.skipped}."
