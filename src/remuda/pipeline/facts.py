@@ -48,13 +48,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     # The repository's files with an id of their contents. None: not known, so that every `rules:exists` holds.
     files: Mapping[str, str] | None = None
 
+    @property
+    def is_merge_request(self) -> bool:
+        """Whether the pipeline is of a merge request, or a child of such a one."""
+        return self.source == MERGE_REQUEST or "CI_MERGE_REQUEST_IID" in self.predefined
+
     def changed(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         """What changed since `compare_to`, or since the last pipeline."""
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 
     def pipeline_variables(self) -> dict[str, str]:
         """The predefined variables that rules can rely on."""
-        is_merge_request = self.source == MERGE_REQUEST
         variables = {
             "CI": "true",
             "GITLAB_CI": "true",
@@ -67,6 +71,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.is_tag:
             variables["CI_COMMIT_TAG"] = self.ref
-        elif not is_merge_request:
+        elif not self.is_merge_request:
             variables["CI_COMMIT_BRANCH"] = self.ref
         return {**variables, **self.predefined}

@@ -262,7 +262,7 @@ def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_r
     facts = judge.facts
     only, excluded = conditions.only, conditions.excluded
     if only is None:
-        if not workflow_rules and facts.source == MERGE_REQUEST:
+        if not workflow_rules and facts.is_merge_request:
             return "without rules it does not run for merge requests"
     else:
         refs = only.refs if only.refs is not None else ("branches", "tags")
@@ -295,12 +295,11 @@ def _fits_ref(judge: Judge, facts: Facts, ref: str, at: Node) -> bool:
         return False
     if ref in _SOURCES:
         return facts.source == _SOURCES[ref]
-    is_merge_request = facts.source == MERGE_REQUEST
     if ref == "branches":
-        return not facts.is_tag and not is_merge_request
+        return not facts.is_tag and not facts.is_merge_request
     if ref == "tags":
         return facts.is_tag
-    if is_merge_request:
+    if facts.is_merge_request:
         return False
     literal = split_literal(ref)
     return judge.found(*literal, facts.ref, at) if literal else ref == facts.ref
