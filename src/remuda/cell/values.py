@@ -179,8 +179,6 @@ class Job(Value, frozen=True, kw_only=True):
     """Given by the person who started a manual job."""
     gets: tuple[JobId, ...] = ()
     """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
-    gets: tuple[JobId, ...] = ()
-    """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
@@ -312,8 +310,6 @@ class Release(Value, frozen=True, kw_only=True):
     milestones: tuple[str, ...] = ()
     links: tuple[dict[str, str], ...] = ()
     """Assets: name, url, link_type."""
-    job_id: JobId | None = None
-    """The job that made it, when it was one with `release`."""
     job_id: JobId | None = None
     """The job that made it, when it was one with `release`."""
 
