@@ -7,7 +7,7 @@ WORKERS ?= 2
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test system lint format bench packages protos requirements clean
+.PHONY: help setup demo test system interop lint format bench packages protos requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test: lint packages ## lint, then the unit, contract and integration tests
 
 system: setup packages ## long runs of whole systems with faults
 	$(BIN)/pytest tests/system -q -n $(WORKERS) --dist worksteal
+
+interop: setup packages ## the real gitlab-runner against a cell; needs Go
+	cd tests/interop/gitlab-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/gitlab-runner gitlab.com/gitlab-org/gitlab-runner
+	$(BIN)/pytest tests/interop -q -n $(WORKERS) --dist worksteal
 
 lint: setup ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check src tests

@@ -1,0 +1,35 @@
+"""A cell, and the real gitlab-runner that `make interop` builds from its Go module."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.gitlab_runner import RealRunner
+from remuda.testing.served_cell import ServedCell
+
+PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "gitlab-runner"
+REGISTRATION_TOKEN = "GR1348941interopinteropinter"
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell", registration_token=REGISTRATION_TOKEN, poll_hold_seconds=3) as served:
+        yield served
+
+
+@pytest.fixture
+def new_runner(tmp_path: Path, cell: ServedCell) -> Iterator[Callable[[], RealRunner]]:
+    """Makes runners that are stopped with the test."""
+    if not PROGRAM.exists():
+        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    made: list[RealRunner] = []
+
+    def new() -> RealRunner:
+        folder = tmp_path / f"runner-{len(made)}"
+        made.append(RealRunner(PROGRAM, folder, url=cell.url, registration_token=REGISTRATION_TOKEN))
+        return made[-1]
+
+    yield new
+    for runner in made:
+        runner.stop()
