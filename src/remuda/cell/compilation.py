@@ -14,6 +14,7 @@ from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.core import predefined
 from remuda.cell.core.creating import PARENT, given_variables, merge_request_iid, new_pipeline
 from remuda.cell.errors import InvalidError, TooLargeError
+from remuda.cell.linting import Linted, lint
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.sources import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changes_of
 from remuda.cell.values import Pipeline, ProjectVariable
@@ -67,6 +68,20 @@ def compiled(
     except ChoiceError as error:
         raise InvalidError(str(error)) from None
     return pipeline, chosen
+
+
+def linted(request: PipelineRequest, known: Known, reading: GitReading, outside: Outside) -> Linted | None:
+    """What would come of the file; None when the commit has no such file, InvalidError when it cannot be read."""
+    text = _text(request, reading)
+    if text is None:
+        return None
+    return lint(
+        text,
+        file=request.file,
+        facts=_facts(request, known, described(request, known, reading), reading),
+        sources=CellSources(reading, request.project.repo_path, request.sha, outside),
+        inputs=request.inputs,
+    )
 
 
 def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pipeline:

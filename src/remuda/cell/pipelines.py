@@ -12,7 +12,7 @@ repeated because its answer was lost gets the pipeline it made.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,11 +21,12 @@ from msgspec.structs import replace
 from remuda.cell.adapters.git import GitError, GitRepos
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
-from remuda.cell.compilation import Known, compiled, described
+from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
 from remuda.cell.core.predefined import of_commit
 from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.linting import Linted
 from remuda.cell.ports import Applied, Changes, Store
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
@@ -43,6 +44,7 @@ OUTSIDE_SECONDS = 30.0
 """How long a compilation waits for an answer of the store or of another machine."""
 
 _log = logger("cell")
+_T = TypeVar("_T")
 
 
 class Jobs(Protocol):
@@ -108,22 +110,18 @@ class Pipelines:
             return None
         return await self._add(request, planned.pipeline, planned.jobs)
 
-    async def compile(self, request: PipelineRequest, *, text: str | None = None) -> Compiled:
-        """Only compile, as `start` would; `text` stands for the file. PipelineError with all its mistakes.
-
-        InvalidError when there is no file, or when a choice names what is not there.
-        """
-        asked = request if text is None else replace(request, text=text)
-        found = await self._compiled(asked, await self._known(asked))
+    async def lint(self, request: PipelineRequest) -> Linted:
+        """Only compile, as `start` would, and say what came of it; InvalidError when there is no file."""
+        found = await self._in_thread(linted, request, await self._known(request))
         if found is None:
             raise InvalidError("Missing CI config file")
-        return found[1]
+        return found
 
     async def _plan(self, request: PipelineRequest) -> _Planned | None:
         """What would be stored; None without a pipeline file, MistakesError or InvalidError when it cannot be."""
         known = await self._known(request)
         try:
-            found = await self._compiled(request, known)
+            found = await self._in_thread(compiled, request, known)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
         if found is None:
@@ -175,7 +173,9 @@ class Pipelines:
             pipeline = above
         return found
 
-    async def _compiled(self, request: PipelineRequest, known: Known) -> tuple[Pipeline, Compiled] | None:
+    async def _in_thread(
+        self, work: Callable[[PipelineRequest, Known, GitReading, Outside], _T], request: PipelineRequest, known: Known
+    ) -> _T:
         """Compile in a thread: a large file takes seconds, and the loop must go on meanwhile."""
         loop = asyncio.get_running_loop()
 
@@ -188,9 +188,9 @@ class Pipelines:
             host=urlsplit(self._settings.url).netloc,
         )
 
-        def run() -> tuple[Pipeline, Compiled] | None:
+        def run() -> _T:
             with GitReading(self._repos) as reading:
-                return compiled(request, known, reading, outside)
+                return work(request, known, reading, outside)
 
         return await asyncio.to_thread(run)
 

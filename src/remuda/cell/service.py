@@ -35,6 +35,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.projects import Projects
+from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.clock import Clock, SystemClock
@@ -108,6 +109,7 @@ class CellService:
         async with asyncio.TaskGroup() as group:
             group.create_task(edge.dispatch.watch(stop), name="cell sweep")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
+            group.create_task(edge.schedules.watch(stop), name="cell schedules")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
             edge.dispatch.stop_polls()
@@ -134,6 +136,7 @@ class CellService:
             dispatch=dispatch,
             projects=Projects(store=store, repos=repos, pipelines=pipelines, clock=clock),
             pipelines=pipelines,
+            schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             clock=clock,

@@ -16,6 +16,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
+from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
 
@@ -32,6 +33,7 @@ class Edge:
     dispatch: Dispatch
     projects: Projects
     pipelines: Pipelines
+    schedules: Schedules
     managers: Managers
     metrics: CellMetrics
     clock: Clock
