@@ -1,55 +1,105 @@
-"""Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its token.
+"""Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its tokens.
 
-What goes into the payload is decided in `core.payload`. Dispatch calls this for every job it hands out.
+What goes into the payload is decided in `core.payload`, whose artifacts the job gets in `remuda.cell.dependencies`.
+Dispatch calls this for every job it hands out.
+
+Invariant: jobs elsewhere whose artifacts the payload names are stored with the job before it goes out, and only those
+can be downloaded with its token.
 """
 
-from remuda.cell.core.payload import Source, build_payload, timeout_of
+import asyncio
+import secrets
+import uuid
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from remuda.cell.core.id_tokens import claims
+from remuda.cell.core.payload import build_payload
 from remuda.cell.core.tokens import JobTokens
+from remuda.cell.core.variables import Circumstances, expansion, given, predefined
+from remuda.cell.dependencies import find_dependencies
 from remuda.cell.errors import NotFoundError
 from remuda.cell.ports import Store
 from remuda.cell.values import Job, Runner
+from remuda.pipeline import ExpansionError
+from remuda.pipeline.expansion import Expansion
+from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
 from remuda.wire.job_token import load_key, new_key
 from remuda.wire.runner_api import JobPayload
 
 
 async def load_job_tokens(store: Store, *, cell_id: int, issuer: str, now: float) -> JobTokens:
-    """The cell's signing keys; the first start makes one."""
-    if not await store.signing_keys():
+    """The keys that sign job tokens; the first start makes one."""
+    while not (keys := {k: pem for k, pem in (await store.signing_keys()).items() if not k.startswith(KEY_PREFIX)}):
         key = new_key(f"cell{cell_id}-{int(now)}")
         await store.add_signing_key(key.kid, key.pem())
-    keys = await store.signing_keys()
     return JobTokens([load_key(kid, pem) for kid, pem in keys.items()], cell_id=cell_id, issuer=issuer)
 
 
-async def gather_payload(
-    store: Store, tokens: JobTokens, job: Job, runner: Runner, *, public_url: str, now: float
-) -> JobPayload:
-    """The payload of a leased job; NotFoundError when the store lacks a part of it."""
+async def id_keys(store: Store) -> Sequence[IdKey]:
+    """The keys that sign identity tokens, the newest last."""
+    stored = await store.signing_keys()
+    return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
+
+
+async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
+    """What is stored of a job; NotFoundError when the store lacks a part of it."""
     spec = await store.job_spec(job.id)
     pipeline = await store.pipeline(job.pipeline_id)
     project = await store.project(job.project_id)
     if spec is None or pipeline is None or project is None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
-    return build_payload(
+    return Circumstances(
         job=job,
         spec=spec,
         pipeline=pipeline,
         project=project,
         variables=await store.variables(project.id),
         runner=runner,
-        dependencies=await _sources(store, job),
         public_url=public_url,
-        token=tokens.issue(job, timeout_seconds=timeout_of(job, project, runner), now=now),
     )
 
 
-async def _sources(store: Store, job: Job) -> list[Source]:
-    """The archives of the jobs it depends on, where they left one; those of the newest tries."""
-    family = await store.family(job.pipeline_id) if job.artifacts_from else None
-    makers = [maker for maker in family.jobs if maker.name in job.artifacts_from] if family else []
-    return [
-        Source(maker, artifact)
-        for maker in makers
-        for artifact in await store.artifacts(maker.id)
-        if artifact.type == "archive"
-    ]
+async def gather_payload(
+    store: Store, tokens: JobTokens, job: Job, runner: Runner, *, public_url: str, now: float
+) -> JobPayload:
+    """The payload of a leased job; NotFoundError when the store lacks a part of it, MissingDependencyError when the
+    artifacts of another job are not there that it must have."""
+    of = await circumstances(store, job, runner, public_url=public_url)
+    found = await find_dependencies(store, of)
+    if found.outside != job.gets:
+        await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
+    of = replace(of, inherited=found.variables)
+    return build_payload(
+        of,
+        dependencies=found.sources,
+        token=tokens.issue(job, timeout_seconds=of.timeout, now=now),
+        id_tokens=await _id_tokens(store, of, now),
+    )
+
+
+async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:
+    """The identity tokens that the file asks for. The first one of a cell makes the key."""
+    if not of.spec.id_tokens:
+        return {}
+    keys = await id_keys(store)
+    if not keys:
+        key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
+        await store.add_signing_key(key.kid, key.pem())
+        keys = [key]
+    expand = expansion([*predefined(of), *given(of)])
+    tokens = {}
+    for name, asked in of.spec.id_tokens.items():
+        aud = asked["aud"]
+        said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
+        tokens[name] = sign_id_token(claims(of, audience=said, token_id=str(uuid.uuid4()), now=now), keys[-1])
+    return tokens
+
+
+def _expanded(expand: Expansion, text: str) -> str:
+    try:
+        return expand.expand(text)
+    except ExpansionError:
+        # Nobody accepts such an audience; the job learns of it where it shows the token.
+        return text

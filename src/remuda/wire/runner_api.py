@@ -232,6 +232,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     credentials: list[dict[str, Any]] | None = []
     dependencies: list[Dependency] | None = []
     features: PayloadFeatures | None = None
+    secrets: dict[str, dict[str, Any]] | None = {}
+    """By the variable that each goes into: a provider with its server, and `file`."""
     run: str | msgspec.UnsetType | None = msgspec.UNSET
     """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
 

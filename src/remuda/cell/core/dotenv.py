@@ -23,8 +23,8 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidError(f"the dotenv report is not UTF-8 (line {line}); save it as UTF-8") from None
+        at = content.count(b"\n", 0, error.start) + 1
+        raise InvalidError(f"the dotenv report is not UTF-8 (line {at}); save it as UTF-8") from None
     lines = text.split("\n")
     found: dict[str, str] = {}
     for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):

@@ -1,19 +1,21 @@
 """What a runner gets with a job: the 201 of `POST /jobs/request`, from what the cell knows.
 
-Decided here: which variables a job has and whose value wins, what git fetches, how long the job may take, whose
-artifacts it downloads. `$NAME` in values is left alone, because expansion is the runner's work. Dispatch calls it
-for every hand-out.
+Decided here: what git fetches, whose artifacts the job downloads and what it uploads, under which keys it caches.
+Which variables it has is decided in `core.variables`, where its secrets are in `core.secrets`. A release is no step of
+the job: the cell makes it (`remuda.cell.releases`). `remuda.cell.handout` calls this for every hand-out.
 """
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import msgspec
 from msgspec.structs import replace
 
-from remuda.cell.core.predefined import is_literal, of_job, of_pipeline
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, Artifact, Job, Pipeline, Project, ProjectVariable, Runner
+from remuda.cell.core.secrets import with_servers
+from remuda.cell.core.variables import Circumstances, given, last_wins, predefined
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, Artifact, Job, Pipeline, Project
 from remuda.model.job import FailureReason
 from remuda.pipeline import JobSpec
 from remuda.wire import runner_api as api
@@ -34,48 +36,37 @@ class Source(NamedTuple):
     archive: Artifact
 
 
-def timeout_of(job: Job, project: Project, runner: Runner) -> int:
-    """How many seconds the job may run: its own limit or the project's, within the runner's."""
-    wanted = job.timeout_seconds or project.timeout_seconds
-    return min(wanted, runner.maximum_timeout) if runner.maximum_timeout else wanted
-
-
 def build_payload(
-    *,
-    job: Job,
-    spec: JobSpec,
-    pipeline: Pipeline,
-    project: Project,
-    variables: Sequence[ProjectVariable],
-    runner: Runner,
-    dependencies: Sequence[Source],
-    public_url: str,
-    token: str,
+    of: Circumstances, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
 ) -> api.JobPayload:
     """The whole message."""
-    timeout = timeout_of(job, project, runner)
-    repo_url = _repo_url(public_url, project, token)
-    given = _own_variables(spec, variables, pipeline)
-    settings = {variable.key: variable.value for variable in given}
-    own = of_job(job=job, spec=spec, project=project, runner=runner, public_url=public_url, timeout=timeout)
-    known = {**of_pipeline(pipeline, project, public_url), **own}
-    predefined = [api.Variable(key=k, value=v, public=True, raw=is_literal(k, v)) for k, v in known.items()]
+    spec, pipeline = of.spec, of.pipeline
+    repo_url = _repo_url(of.public_url, of.project, token)
+    asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
+    own = given(of)
+    settings = {variable.key: variable.value for variable in own}
     return api.JobPayload(
-        id=job.id,
+        id=of.job.id,
         token=token,
         allow_git_fetch=settings.get("GIT_STRATEGY") != "clone",
-        job_info=_job_info(job, project),
+        job_info=_job_info(of.job, of.project),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
-        runner_info=api.RunnerTimeout(timeout=timeout),
-        variables=_last_wins(predefined + _secrets(token, repo_url) + given),
-        steps=_steps(spec, timeout),
-        artifacts=_artifacts(spec),
+        runner_info=api.RunnerTimeout(timeout=of.timeout),
+        variables=last_wins([*predefined(of), *_secrets(token, repo_url), *own, *asked]),
+        steps=[] if spec.run else _steps(spec, of.timeout),
+        hooks=list(spec.hooks),
+        image=spec.image,
+        services=list(spec.services),
+        artifacts=[api.Artifact(**upload) for upload in spec.artifacts.uploads()] if spec.artifacts else [],
+        cache=[_cache(cache, pipeline) for cache in spec.cache],
         dependencies=[_dependency(source, token) for source in dependencies],
         features=api.PayloadFeatures(
             trace_sections=True,
             failure_reasons=[reason.value for reason in FailureReason],
             token_mask_prefixes=list(TOKEN_PREFIXES),
         ),
+        secrets=with_servers(spec, settings),
+        run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
     )
 
 
@@ -142,43 +133,18 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
     return steps
 
 
-def _artifacts(spec: JobSpec) -> list[api.Artifact]:
-    if spec.artifacts is None:
-        return []
-    return [
-        api.Artifact(
-            name=spec.artifacts.name or None,
-            untracked=spec.artifacts.untracked,
-            paths=list(spec.artifacts.paths),
-            exclude=list(spec.artifacts.exclude) or None,
-            when=spec.artifacts.when,
-            expire_in=spec.artifacts.expire_in or None,
-            artifact_type="archive",
-            artifact_format="zip",
-        )
-    ]
+def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
+    """A cache as the runner knows it. Protected and other refs have caches of their own, as in GitLab, so that nobody
+    who may not push to a protected ref can put something into its jobs; `unprotect` gives that up."""
+    suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
+    known = {key: value for key, value in cache.items() if key != "unprotect"}
+    fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]
+    return {**known, "key": f"{cache['key']}-{suffix}", "fallback_keys": fallbacks}
 
 
 def _dependency(source: Source, token: str) -> api.Dependency:
     file = api.ArtifactsFile(filename=source.archive.filename, size=source.archive.size)
     return api.Dependency(id=source.job.id, name=source.job.name, token=token, artifacts_file=file)
-
-
-def _own_variables(spec: JobSpec, variables: Sequence[ProjectVariable], pipeline: Pipeline) -> list[api.Variable]:
-    """What people gave: the file's, over it the project's, over it those the pipeline was started with."""
-    return [
-        *(api.Variable(key=key, value=value, public=True) for key, value in spec.variables.items()),
-        *(
-            api.Variable(key=each.key, value=each.value, masked=each.masked, file=each.file, raw=each.raw)
-            for each in variables
-            if pipeline.protected or not each.protected
-        ),
-        *(api.Variable(key=key, value=value) for key, value in pipeline.variables.items()),
-    ]
-
-
-def _last_wins(variables: list[api.Variable]) -> list[api.Variable]:
-    return list({variable.key: variable for variable in variables}.values())
 
 
 def _secrets(token: str, repo_url: str) -> list[api.Variable]:

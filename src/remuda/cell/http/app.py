@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from remuda.cell.http import (
     artifacts,
     auth,
+    discovery,
     git,
     health,
     job_request,
@@ -46,6 +47,7 @@ from remuda.telemetry.logs import logger
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
     chain(
         health.ENDPOINTS,
+        discovery.ENDPOINTS,
         runner_api.ENDPOINTS,
         artifacts.ENDPOINTS,
         results.ENDPOINTS,

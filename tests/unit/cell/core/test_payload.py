@@ -1,9 +1,11 @@
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from remuda.cell.core.payload import Source, build_payload, ref_of, timeout_of, without_ref
+from remuda.cell.core.payload import Source, build_payload, ref_of, without_ref
+from remuda.cell.core.variables import Circumstances
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.progress import When
@@ -14,19 +16,20 @@ from remuda.wire.runner_api import JobPayload, Variable
 TOKEN = "glcbt-secret"
 
 
-def payload(**given: Any) -> JobPayload:
+def circumstances(**given: Any) -> Circumstances:
     values: dict[str, Any] = {
         "job": a_job(state=JobState.LEASED, pending_at=NOW, leased_at=NOW + 4.5),
         "spec": a_spec(),
         "pipeline": a_pipeline(),
         "project": a_project(),
-        "variables": [],
         "runner": a_runner(description="herd", tags=("linux", "fast")),
-        "dependencies": [],
         "public_url": "https://ci.example:8443/root",
-        "token": TOKEN,
     }
-    return build_payload(**(values | given))
+    return Circumstances(**(values | given))
+
+
+def payload(dependencies: Sequence[Source] = (), id_tokens: Mapping[str, str] = {}, **given: Any) -> JobPayload:
+    return build_payload(circumstances(**given), dependencies=dependencies, token=TOKEN, id_tokens=id_tokens)
 
 
 def variables(message: JobPayload) -> dict[str, Variable]:
@@ -91,14 +94,38 @@ def test_secrets_are_masked_and_not_public() -> None:
 
 
 def test_who_wins() -> None:
+    """Each name goes one step further up than the one before it."""
+    names = "ABCDEF"
     message = payload(
-        spec=a_spec(variables={"A": "file", "B": "file", "C": "file", "CI_JOB_NAME": "mine"}),
-        variables=[a_variable("B", "project"), a_variable("C", "project")],
-        pipeline=a_pipeline(variables={"C": "pipeline"}),
+        spec=a_spec(variables=dict.fromkeys([*names[1:], "CI_JOB_NAME"], "file")),
+        inherited=dict.fromkeys(names[2:], "dotenv"),
+        variables=[a_variable(name, "project") for name in names[3:]],
+        pipeline=a_pipeline(predefined={"A": "predefined"}, variables=dict.fromkeys(names[4:], "started with")),
+        job=a_job(play_variables={"F": "played with"}),
     )
     values = {key: variable.value for key, variable in variables(message).items()}
-    assert (values["A"], values["B"], values["C"], values["CI_JOB_NAME"]) == ("file", "project", "pipeline", "mine")
+    assert [values[name] for name in names] == [
+        "predefined",
+        "file",
+        "dotenv",
+        "project",
+        "started with",
+        "played with",
+    ]
+    assert values["CI_JOB_NAME"] == "file"
     assert len(message.variables) == len(values)
+
+
+def test_flags_of_variables() -> None:
+    message = payload(
+        spec=a_spec(variables={"PLAIN": "$A", "RAW": "$A"}, raw_variables=("RAW",)),
+        pipeline=a_pipeline(variables={"GIVEN": "x", "KUBECONFIG": "y"}, file_variables=("KUBECONFIG",)),
+        inherited={"VERSION": "1"},
+    )
+    flags = {key: (each.public, each.raw, each.file) for key, each in variables(message).items()}
+    assert (flags["PLAIN"], flags["RAW"]) == ((True, False, False), (True, True, False))
+    assert (flags["GIVEN"], flags["KUBECONFIG"]) == ((False, False, False), (False, False, True))
+    assert flags["VERSION"] == (False, False, False)
 
 
 def test_protected_variables_are_for_protected_refs() -> None:
@@ -166,9 +193,10 @@ def test_a_tag_is_no_branch() -> None:
 
 def test_the_timeout_is_the_least_that_applies() -> None:
     project = a_project(timeout_seconds=3600)
-    assert timeout_of(a_job(), project, a_runner()) == 3600
-    assert timeout_of(a_job(timeout_seconds=7200), project, a_runner()) == 7200
-    assert timeout_of(a_job(timeout_seconds=7200), project, a_runner(maximum_timeout=600)) == 600
+    long_job, runner = a_job(timeout_seconds=7200), a_runner(maximum_timeout=600)
+    assert circumstances(project=project).timeout == 3600
+    assert circumstances(project=project, job=long_job).timeout == 7200
+    assert circumstances(project=project, job=long_job, runner=runner).timeout == 600
     assert payload(runner=a_runner(maximum_timeout=600)).runner_info.timeout == 600
 
 
@@ -191,6 +219,103 @@ def test_steps_and_artifacts() -> None:
             "artifact_format": "zip",
         }
     ]
+
+
+def test_reports_are_uploads_of_their_own() -> None:
+    reports = Artifacts(paths=(), reports={"junit": ("out/*.xml",), "dotenv": ("build.env",)}, expire_in="1 day")
+    assert msgspec.to_builtins(payload(spec=a_spec(artifacts=reports)).artifacts) == [
+        {
+            "name": "junit.xml",
+            "untracked": None,
+            "paths": ["out/*.xml"],
+            "exclude": None,
+            "when": "always",
+            "expire_in": "1 day",
+            "artifact_type": "junit",
+            "artifact_format": "gzip",
+        },
+        {
+            "name": ".env",
+            "untracked": None,
+            "paths": ["build.env"],
+            "exclude": None,
+            "when": "always",
+            "expire_in": "1 day",
+            "artifact_type": "dotenv",
+            "artifact_format": "gzip",
+        },
+    ]
+
+
+CACHE = {"key": "gems", "untracked": False, "policy": "pull", "paths": ["vendor/"], "when": "on_success"}
+
+
+@pytest.mark.parametrize(
+    ("protected", "more", "key", "fallbacks"),
+    [
+        (False, {}, "gems-non_protected", ["main-non_protected"]),
+        (True, {}, "gems-protected", ["main-protected"]),
+        (True, {"unprotect": True}, "gems-non_protected", ["main-non_protected"]),
+    ],
+)
+def test_caches_of_protected_refs_are_apart(
+    protected: bool, more: dict[str, bool], key: str, fallbacks: list[str]
+) -> None:
+    spec = a_spec(cache=({**CACHE, "fallback_keys": ["main"], **more},))
+    assert payload(spec=spec, pipeline=a_pipeline(protected=protected)).cache == [
+        {**CACHE, "key": key, "fallback_keys": fallbacks}
+    ]
+
+
+def test_containers_and_hooks_go_out_as_they_were_compiled() -> None:
+    image = {"name": "ruby:3", "entrypoint": [""], "executor_opts": {"docker": {"platform": "linux/arm64"}}}
+    services = ({"name": "postgres:16", "alias": "db", "variables": [{"key": "A", "value": "b"}]},)
+    hooks = ({"name": "pre_get_sources_script", "script": ["date"]},)
+    sent = payload(spec=a_spec(image=image, services=services, hooks=hooks))
+    assert (sent.image, sent.services, sent.hooks) == (image, list(services), list(hooks))
+
+
+def test_run_is_a_text_and_takes_the_place_of_steps() -> None:
+    run = ({"name": "hello", "script": "echo hi"},)
+    sent = msgspec.json.decode(msgspec.json.encode(payload(spec=a_spec(script=(), run=run))))
+    assert sent["run"] == '[{"name":"hello","script":"echo hi"}]'
+    assert sent["steps"] == []
+
+
+def test_secrets_know_their_servers() -> None:
+    vault = {"engine": {"name": "kv-v2", "path": "ops"}, "path": "production/db", "field": "password"}
+    spec = a_spec(
+        id_tokens={"FIRST": {"aud": "a"}, "SECOND": {"aud": "b"}},
+        secrets={
+            "PASSWORD": {"file": False, "vault": vault},
+            "OTHER": {"file": True, "token": "$SECOND", "azure_key_vault": {"name": "key"}},
+            "CLOUD": {"file": True, "gcp_secret_manager": {"name": "s"}},
+            "KEY": {"file": True, "aws_secrets_manager": {"secret_id": "s"}},
+        },
+    )
+    settings = {
+        "VAULT_SERVER_URL": "https://vault",
+        "VAULT_AUTH_ROLE": "ci",
+        "AZURE_TENANT_ID": "t",
+        "AWS_REGION": "eu",
+    }
+    sent = payload(spec=spec, variables=[a_variable(key, value) for key, value in settings.items()]).secrets
+    assert sent is not None
+    auth = {"name": "jwt", "path": "jwt", "data": {"jwt": "$FIRST", "role": "ci"}}
+    assert sent["PASSWORD"] == {"file": False, "vault": {**vault, "server": {"url": "https://vault", "auth": auth}}}
+    assert sent["OTHER"]["azure_key_vault"] == {"name": "key", "server": {"tenant_id": "t", "jwt": "$SECOND"}}
+    assert sent["CLOUD"]["gcp_secret_manager"] == {"name": "s", "server": {"jwt": "$FIRST"}}
+    assert sent["KEY"]["aws_secrets_manager"]["server"] == {"region": "eu", "jwt": "$AWS_ID_TOKEN"}
+
+
+def test_id_tokens_are_masked_and_cannot_be_replaced() -> None:
+    sent = variables(payload(id_tokens={"ID": "a.b.c"}, pipeline=a_pipeline(variables={"ID": "mine"})))
+    assert (sent["ID"].value, sent["ID"].masked, sent["ID"].raw, sent["ID"].public) == ("a.b.c", True, True, False)
+
+
+def test_a_release_is_no_step() -> None:
+    message = payload(spec=a_spec(release={"tag_name": "v1", "description": "first"}))
+    assert [step.name for step in message.steps] == ["script"]
 
 
 def test_dependencies_carry_the_running_jobs_token() -> None:

@@ -1,0 +1,59 @@
+"""Where a runner gets a job's secrets: what the file says, and with it the provider's server.
+
+Decided here: which variables name the server of each provider, and which token opens it; both as in GitLab. The runner
+fetches the secrets; the cell never sees them. Pure, called by `core.payload`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.pipeline import JobSpec
+
+
+def with_servers(spec: JobSpec, settings: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The secrets by the variable each goes into, with the servers that the job's variables name."""
+    return {
+        name: _with_server(secret, settings, next(iter(spec.id_tokens), "")) for name, secret in spec.secrets.items()
+    }
+
+
+def _with_server(secret: Mapping[str, Any], settings: Mapping[str, str], first_token: str) -> dict[str, Any]:
+    found = dict(secret)
+    token = secret.get("token") or (f"${first_token}" if first_token else None)
+    servers: dict[str, dict[str, Any]] = {
+        "vault": {
+            "url": settings.get("VAULT_SERVER_URL"),
+            "namespace": settings.get("VAULT_NAMESPACE"),
+            "auth": {
+                "name": "jwt",
+                "path": settings.get("VAULT_AUTH_PATH", "jwt"),
+                "data": _known(jwt=token, role=settings.get("VAULT_AUTH_ROLE")),
+            },
+        },
+        "azure_key_vault": {
+            "url": settings.get("AZURE_KEY_VAULT_SERVER_URL"),
+            "client_id": settings.get("AZURE_CLIENT_ID"),
+            "tenant_id": settings.get("AZURE_TENANT_ID"),
+            "jwt": token,
+        },
+        "gcp_secret_manager": {
+            "project_number": settings.get("GCP_PROJECT_NUMBER"),
+            "workload_identity_federation_pool_id": settings.get("GCP_WORKLOAD_IDENTITY_FEDERATION_POOL_ID"),
+            "workload_identity_federation_provider_id": settings.get("GCP_WORKLOAD_IDENTITY_FEDERATION_PROVIDER_ID"),
+            "jwt": token,
+        },
+        "aws_secrets_manager": {
+            "region": settings.get("AWS_REGION"),
+            "role_arn": settings.get("AWS_ROLE_ARN"),
+            "role_session_name": settings.get("AWS_ROLE_SESSION_NAME"),
+            "jwt": secret.get("token") or "$AWS_ID_TOKEN",
+        },
+    }
+    for provider, server in servers.items():
+        if isinstance(asked := secret.get(provider), Mapping):
+            found[provider] = {**asked, "server": _known(**server)}
+    return found
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

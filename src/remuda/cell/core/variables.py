@@ -1,0 +1,81 @@
+"""Which variables a job has, and whose value wins.
+
+Decided here: the order, from the weakest: predefined, the file's (with the workflow's, the job's, the matrix's and the
+rule's, which the compiler has put together), those that earlier jobs left in dotenv reports, the project's, those the
+pipeline was started with, those given to the person's play of a manual job. Tokens that the file asks for stand above
+all. `$NAME` in values is left alone, because expansion is the runner's work; what the cell itself must know (the name
+of a release, whose artifacts) is expanded with `expansion`. Called by `core.payload` and whoever acts for a job.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from remuda.cell.core.predefined import is_literal, of_job, of_pipeline
+from remuda.cell.values import Job, Pipeline, Project, ProjectVariable, Runner
+from remuda.pipeline import JobSpec
+from remuda.pipeline.expansion import Expansion
+from remuda.wire.runner_api import Variable
+
+
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """All that decides about a job's variables."""
+
+    job: Job
+    spec: JobSpec
+    pipeline: Pipeline
+    project: Project
+    variables: Sequence[ProjectVariable] = ()
+    """The project's."""
+    runner: Runner
+    inherited: Mapping[str, str] = {}
+    """Out of the dotenv reports of the jobs whose artifacts it gets."""
+    public_url: str
+
+    @property
+    def timeout(self) -> int:
+        """How many seconds the job may run: its own limit or the project's, within the runner's."""
+        wanted = self.job.timeout_seconds or self.project.timeout_seconds
+        return min(wanted, self.runner.maximum_timeout) if self.runner.maximum_timeout else wanted
+
+
+def predefined(of: Circumstances) -> list[Variable]:
+    """What the cell itself gives."""
+    own = of_job(
+        job=of.job,
+        spec=of.spec,
+        project=of.project,
+        runner=of.runner,
+        public_url=of.public_url,
+        timeout=of.timeout,
+    )
+    known = {**of_pipeline(of.pipeline, of.project, of.public_url), **own}
+    return [Variable(key=key, value=value, public=True, raw=is_literal(key, value)) for key, value in known.items()]
+
+
+def given(of: Circumstances) -> list[Variable]:
+    """What people gave, and earlier jobs; the stronger ones last."""
+    raw, files = set(of.spec.raw_variables), set(of.pipeline.file_variables)
+    return [
+        *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in of.spec.variables.items()),
+        *(Variable(key=key, value=value) for key, value in of.inherited.items()),
+        *(
+            Variable(key=each.key, value=each.value, masked=each.masked, file=each.file, raw=each.raw)
+            for each in of.variables
+            if of.pipeline.protected or not each.protected
+        ),
+        *(Variable(key=key, value=value, file=key in files) for key, value in of.pipeline.variables.items()),
+        *(Variable(key=key, value=value) for key, value in of.job.play_variables.items()),
+    ]
+
+
+def last_wins(variables: Iterable[Variable]) -> list[Variable]:
+    """One of each name."""
+    return list({variable.key: variable for variable in variables}.values())
+
+
+def expansion(variables: Iterable[Variable]) -> Expansion:
+    """For texts that the cell itself must read. A variable that is a file counts as not there: its path is unknown."""
+    known = [variable for variable in last_wins(variables) if not variable.file]
+    raw = frozenset(variable.key for variable in known if variable.raw)
+    return Expansion({variable.key: variable.value for variable in known}, raw=raw)

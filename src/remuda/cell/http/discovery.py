@@ -1,0 +1,38 @@
+"""How others check a job's identity token: the cell's public keys, where OpenID Connect looks for them."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.handout import id_keys
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import json_answer
+from remuda.wire.id_token import ALGORITHM
+
+_KEYS = "/oauth/discovery/keys"
+
+
+async def configuration(edge: Edge, request: Request) -> Response:
+    """GET /.well-known/openid-configuration."""
+    url = edge.settings.url
+    return json_answer(
+        {
+            "issuer": url,
+            "jwks_uri": url + _KEYS,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+            "scopes_supported": ["openid"],
+            "claims_supported": ["iss", "sub", "aud", "exp", "nbf", "iat", "jti"],
+        }
+    )
+
+
+async def keys(edge: Edge, request: Request) -> Response:
+    """GET /oauth/discovery/keys: a JSON Web Key Set."""
+    return json_answer({"keys": [key.public_jwk() for key in await id_keys(edge.store)]})
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/.well-known/openid-configuration", configuration, is_open=True),
+    Endpoint("GET", _KEYS, keys, is_open=True),
+)

@@ -1,0 +1,83 @@
+from typing import Any
+
+from remuda.cell.core.id_tokens import claims
+from remuda.cell.core.variables import Circumstances
+from remuda.pipeline import Environment
+from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec
+
+
+def of(**given: Any) -> Circumstances:
+    values: dict[str, Any] = {
+        "job": a_job(),
+        "spec": a_spec(),
+        "pipeline": a_pipeline(protected=True),
+        "project": a_project(),
+        "runner": a_runner(),
+        "public_url": "https://ci.example:8443/root",
+    }
+    return Circumstances(**(values | given))
+
+
+def test_all_claims() -> None:
+    assert claims(of(), audience="https://vault", token_id="unique", now=NOW) == {
+        "iss": "https://ci.example:8443/root",
+        "sub": "project_path:acme/shop:ref_type:branch:ref:main",
+        "aud": "https://vault",
+        "iat": int(NOW),
+        "nbf": int(NOW) - 5,
+        "exp": int(NOW) + 3600,
+        "jti": "unique",
+        "namespace_id": "1",
+        "namespace_path": "acme",
+        "project_id": "1",
+        "project_path": "acme/shop",
+        "project_visibility": "private",
+        "user_id": "1",
+        "user_login": "root",
+        "user_email": "root@ci.example",
+        "user_access_level": "owner",
+        "pipeline_id": "1",
+        "pipeline_source": "push",
+        "job_id": "1",
+        "ref": "main",
+        "ref_type": "branch",
+        "ref_path": "refs/heads/main",
+        "ref_protected": "true",
+        "runner_id": 1,
+        "runner_environment": "self-hosted",
+        "sha": SHA,
+        "ci_config_ref_uri": "ci.example:8443/root/acme/shop//.gitlab-ci.yml@refs/heads/main",
+        "ci_config_sha": SHA,
+    }
+
+
+def test_a_tag_with_an_environment_for_two() -> None:
+    found = claims(
+        of(
+            job=a_job(environment="review/one"),
+            spec=a_spec(environment=Environment(name="review/$X", action="stop")),
+            pipeline=a_pipeline(ref="v1", tag=True),
+        ),
+        audience=["a", "b"],
+        token_id="",
+        now=NOW,
+    )
+    assert (found["aud"], found["sub"]) == (["a", "b"], "project_path:acme/shop:ref_type:tag:ref:v1")
+    assert (found["ref_path"], found["ref_protected"]) == ("refs/tags/v1", "false")
+    assert {key: value for key, value in found.items() if "environment" in key or "tier" in key} == {
+        "runner_environment": "self-hosted",
+        "environment": "review/one",
+        "environment_protected": "false",
+        "environment_action": "stop",
+        "deployment_tier": "development",
+    }
+
+
+def test_a_merge_request_is_known_by_its_source_branch() -> None:
+    pipeline = a_pipeline(
+        ref="refs/merge-requests/3/head",
+        merge_request_iid=3,
+        predefined={"CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature"},
+    )
+    found = claims(of(pipeline=pipeline), audience="a", token_id="", now=NOW)
+    assert (found["ref"], found["ref_path"]) == ("feature", "refs/heads/feature")

@@ -1,0 +1,139 @@
+"""Whose artifacts and variables a job gets, over a cell in memory."""
+
+from typing import Any
+
+import pytest
+
+from remuda.cell.dependencies import inherited_variables
+from remuda.cell.dispatch import Handout, NoJob
+from remuda.cell.values import Artifact, Family, Job
+from remuda.model.job import JobState
+from remuda.pipeline import Artifacts, JobSpec, Need, OutsideNeed
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.memory_cell import MemoryCell
+
+MAKES = Artifacts(paths=("dist/",), reports={"dotenv": ("build.env",)})
+
+
+async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **given: Any) -> None:
+    values: dict[str, Any] = {"format": "zip", "filename": kind, "size": 3, "sha256": "", "blob": f"{kind}{job.id}"}
+    await cell.store.put_artifact(Artifact(job_id=job.id, type=kind, created_at=NOW, **(values | given)))
+
+
+async def push(cell: MemoryCell, *specs: JobSpec, **pipeline: Any) -> Family:
+    new = a_pipeline(**({"project_id": cell.project.id} | pipeline))
+    family = await cell.store.add_pipeline(new, new_jobs(*specs), now=NOW)
+    await cell.dispatch.announce(family.jobs)
+    return family
+
+
+async def succeed(cell: MemoryCell, **variables: str) -> Job:
+    """Take the next job, let it leave an archive and these variables, and end it well."""
+    job, token = await cell.start()
+    await leave(cell, job)
+    if variables:
+        await leave(cell, job, "dotenv", variables=variables)
+    await cell.put(token, "success")
+    return job
+
+
+async def handed_out(cell: MemoryCell) -> tuple[dict[str, str], list[int]]:
+    """What the next job gets: its variables, and the jobs whose archives it downloads."""
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    variables = {variable.key: variable.value for variable in handout.payload.variables}
+    return variables, [one.id for one in handout.payload.dependencies or ()]
+
+
+async def failure(cell: MemoryCell, family: Family, name: str) -> tuple[str | None, str]:
+    assert isinstance(await cell.poll(), NoJob)
+    job = await cell.job(next(job.id for job in family.jobs if job.name == name))
+    assert job.state is JobState.FAILED
+    return job.failure_reason, job.failure_message or ""
+
+
+async def test_later_stages_get_variables_and_archives_of_earlier_ones(cell: MemoryCell) -> None:
+    await push(
+        cell,
+        a_spec("one", artifacts=MAKES),
+        a_spec("two", artifacts=MAKES),
+        a_spec("use", stage="deploy", stage_index=2, variables={"VERSION": "file", "OWN": "file"}),
+    )
+    first = await succeed(cell, VERSION="1", FIRST="yes")
+    second = await succeed(cell, VERSION="2")
+    variables, archives = await handed_out(cell)
+    assert (variables["VERSION"], variables["FIRST"], variables["OWN"]) == ("2", "yes", "file")
+    assert archives == [first.id, second.id]
+
+
+@pytest.mark.parametrize(
+    ("given", "gets"),
+    [
+        ({"needs": (Need(job="one"),)}, True),
+        ({"needs": (Need(job="one", artifacts=False),)}, False),
+        ({"dependencies": ("one",)}, True),
+        ({"dependencies": ()}, False),
+    ],
+)
+async def test_needs_and_dependencies_choose(cell: MemoryCell, given: dict[str, Any], gets: bool) -> None:
+    family = await push(cell, a_spec("one", artifacts=MAKES), a_spec("use", stage="deploy", stage_index=2, **given))
+    maker = await succeed(cell, VERSION="1")
+    assert (await inherited_variables(cell.store, family.jobs[1])) == ({"VERSION": "1"} if gets else {})
+    variables, archives = await handed_out(cell)
+    assert ("VERSION" in variables, archives) == (gets, [maker.id] if gets else [])
+
+
+async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
+    other = await cell.store.add_project(a_project(path="acme/library"))
+    await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")
+    await succeed(cell, LIBRARY="old")
+    await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")
+    maker = await succeed(cell, LIBRARY="new")
+    need = OutsideNeed(job="build", project="acme/$WHERE", ref="stable")
+    family = await push(cell, a_spec("use", outside_needs=(need,), variables={"WHERE": "library"}))
+    variables, archives = await handed_out(cell)
+    assert (variables["LIBRARY"], archives) == ("new", [maker.id])
+    assert (await cell.job(family.jobs[0].id)).gets == (maker.id,)
+
+
+@pytest.mark.parametrize(
+    ("need", "reason"),
+    [
+        (OutsideNeed(job="build", project="acme/nowhere", ref="main"), 'project "acme/nowhere", which is not there'),
+        (OutsideNeed(job="build", project="acme/shop", ref="main"), 'job "build" of project "acme/shop" on "main"'),
+        (OutsideNeed(job="build", pipeline="$NOTHING"), 'pipeline "", which is no parent or child'),
+        (OutsideNeed(job="build", pipeline="9999"), 'pipeline "9999", which is no parent or child'),
+        (OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID"), "has not succeeded"),
+    ],
+)
+async def test_what_is_missing_fails_the_job(cell: MemoryCell, need: OutsideNeed, reason: str) -> None:
+    family = await push(cell, a_spec("use", outside_needs=(need,)))
+    kind, message = await failure(cell, family, "use")
+    assert kind == "missing_dependency_failure"
+    assert reason in message
+
+
+async def test_a_need_without_artifacts_is_not_missed(cell: MemoryCell) -> None:
+    need = OutsideNeed(job="build", project="acme/nowhere", ref="main", artifacts=False)
+    await push(cell, a_spec("use", outside_needs=(need,)))
+    assert (await handed_out(cell))[1] == []
+
+
+async def test_a_success_that_left_nothing_is_missed(cell: MemoryCell) -> None:
+    await push(cell, a_spec("build"))
+    _, token = await cell.start()
+    await cell.put(token, "success")
+    family = await push(cell, a_spec("use", outside_needs=(OutsideNeed(job="build", project="acme/shop", ref="main"),)))
+    assert "left no artifacts" in (await failure(cell, family, "use"))[1]
+
+
+async def test_artifacts_of_a_parent_and_of_a_stranger(cell: MemoryCell) -> None:
+    parent = await push(cell, a_spec("build", artifacts=MAKES))
+    maker = await succeed(cell, VERSION="1")
+    spec = a_spec("use", outside_needs=(OutsideNeed(job="build", pipeline="$PARENT"),))
+    variables = {"PARENT": str(parent.pipeline.id)}
+    await push(cell, spec, variables=variables, is_child=True, upstream_pipeline_id=parent.pipeline.id)
+    got, archives = await handed_out(cell)
+    assert (got["VERSION"], archives) == ("1", [maker.id])
+    stranger = await push(cell, spec, variables=variables)
+    assert "no parent or child of its own" in (await failure(cell, stranger, "use"))[1]
