@@ -66,7 +66,7 @@ def run(inputs: Inputs) -> None:
         if had_modules:
             submodules.clear(git, work_dir)
         if modules is not None:
-            submodules.update(git, modules)
+            submodules.update(git, work_dir, modules)
 
 
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:

@@ -5,11 +5,11 @@ submodule on the job's own server is fetched with the job's token; relative addr
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.folders import empty
+from remuda.stdsteps.folders import empty, remove
 from remuda.stdsteps.git import Git, last_line, shallow
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
@@ -50,15 +50,21 @@ def clear(git: Git, work_dir: Path) -> None:
                 empty(folder)
 
 
-def update(git: Git, wanted: Submodules) -> None:
+def update(git: Git, work_dir: Path, wanted: Submodules) -> None:
     """Clone and check out."""
     say("Updating submodules recursively..." if wanted.recursive else "Updating submodules...")
-    options = [
-        "--init",
-        "--force",
-        *(["--recursive"] if wanted.recursive else []),
-        *shallow(wanted.depth),
-        *wanted.flags,
-    ]
-    if text := git.patiently("submodule", "update", *options, "--", *wanted.paths):
+    text = _update(git, wanted)
+    if text and wanted.depth:
+        # The commit may lie deeper, on a server that hands out no commit by its number alone.
+        say(f"That failed with a depth of {wanted.depth}; trying again with the whole history")
+        remove(work_dir / ".git/modules")
+        clear(git, work_dir)
+        text = _update(git, replace(wanted, depth=0))
+    if text:
         raise StepError(f"git submodule update failed: {last_line(text)}")
+
+
+def _update(git: Git, wanted: Submodules) -> str:
+    """What git said where it failed for good."""
+    options = ["--init", "--force", *(["--recursive"] if wanted.recursive else []), *shallow(wanted.depth)]
+    return git.patiently("submodule", "update", *options, *wanted.flags, "--", *wanted.paths)

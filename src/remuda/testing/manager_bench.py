@@ -51,7 +51,7 @@ class ManagerBench:
 
     @asynccontextmanager
     async def manager(
-        self, environment: Environment | None = None, *, keep_alive_seconds: float = 30.0
+        self, environment: Environment | None = None, *, keep_alive_seconds: float = 30.0, keep_builds: bool = False
     ) -> AsyncIterator[ManagerEvents]:
         """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
         if not self.config.exists():
@@ -64,6 +64,7 @@ class ManagerBench:
             environment=environment,
             agent_idle_exit_seconds=5,
             keep_alive_seconds=keep_alive_seconds,
+            keep_builds=keep_builds,
         )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(service.run(events.stop, drain=events.drain, ready=ready.set), name="manager")

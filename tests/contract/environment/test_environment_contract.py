@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +71,22 @@ async def test_no_two_slots_or_projects_share_a_folder(subject: Subject) -> None
 async def test_the_configured_folder_is_used(subject: Subject) -> None:
     prepared = await subject.environment.prepare(a_place(builds_dir=str(subject.folder / "elsewhere")))
     assert Path(prepared.work_dir).is_relative_to(subject.folder / "elsewhere")
+    assert Path(prepared.cache_dir).is_relative_to(subject.folder)
+    place = replace(a_place(), cache_dir=str(subject.folder / "caches"))
+    assert (await subject.environment.prepare(place)).cache_dir == str(subject.folder / "caches")
+
+
+async def test_a_job_may_have_a_folder_of_its_own_which_goes_with_it(subject: Subject) -> None:
+    shared = Path((await subject.environment.prepare(a_place())).work_dir)
+    own = replace(a_place(), job=7)
+    work = Path((await subject.environment.prepare(own)).work_dir)
+    assert work != shared
+    assert work != Path((await subject.environment.prepare(replace(own, job=8))).work_dir)
+    (work / "file").touch()
+    for _ in range(2):
+        await subject.environment.clean_up(own)
+    assert not work.exists()
+    assert shared.exists()
 
 
 async def test_a_place_that_cannot_be_made_is_lost_with_its_cause(subject: Subject) -> None:

@@ -1,10 +1,11 @@
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, steps_text
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.step_server import StepServer, a_repository, serving
 from remuda.wire.agent_client import JobStart
 
 
@@ -27,3 +28,29 @@ def a_job(tmp_path: Path) -> Callable[..., JobStart]:
         return JobStart(**({"id": job_id, "work_dir": str(tmp_path / "work")} | values))
 
     return build
+
+
+@pytest.fixture
+def run_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., Awaitable[Seen]]:
+    """Run one standard step as a job of its own."""
+
+    async def run(step: str, inputs: dict[str, Any], job_id: str = "1", patience: int = 30, **values: Any) -> Seen:
+        entry = {"name": "it", "step": f"builtin://{step}", "inputs": inputs, "origin": "compiled"}
+        env = {"REMUDA_PATIENCE_SECONDS": str(patience)}
+        return await run_job(agent, a_job(job_id, steps=steps_text(entry), env=env, **values))
+
+    return run
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StepServer]:
+    """A server for git and artifacts."""
+    with serving(tmp_path / "repos") as state:
+        yield state
+
+
+@pytest.fixture
+def commits(server: StepServer, tmp_path: Path) -> list[str]:
+    """A repository with three commits on main; their hashes."""
+    versions = [{"file": f"version {number}\n"} for number in range(3)]
+    return a_repository(server.root / "group/project.git", tmp_path / "source", *versions)

@@ -1,15 +1,10 @@
 """Checkout and artifacts as steps of real jobs, against a real git and a real HTTP server."""
 
-import base64
 import io
 import os
 import stat
-import subprocess
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,203 +12,30 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.step_server import BASIC, TOKEN, StepServer, git
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]
-TOKEN = "glcbt-1_abc"
-BASIC = "Basic " + base64.b64encode(f"gitlab-ci-token:{TOKEN}".encode()).decode()
+RunStep = Callable[..., Awaitable[Seen]]
 
 
-@dataclass
-class Server:
-    """What the test's server was asked and shall answer."""
-
-    port: int
-    root: Path
-    answers: list[int] = field(default_factory=list)
-    """Statuses for the next artifact requests; then success."""
-    git_answers: list[int] = field(default_factory=list)
-    """The same for git; -1 is no answer at all, 0 the right one."""
-    requests: list[str] = field(default_factory=list)
-    archives: dict[str, bytes] = field(default_factory=dict)
-    forms: list[bytes] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def api_url(self) -> str:
-        return f"{self.url}/api/v4"
-
-    @property
-    def repo_url(self) -> str:
-        return f"http://gitlab-ci-token:{TOKEN}@127.0.0.1:{self.port}/group/project.git"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Git over smart HTTP for the job token, and the two artifact endpoints."""
-
-    protocol_version = "HTTP/1.1"
-    state: Server
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        self._any()
-
-    def do_POST(self) -> None:
-        self._any()
-
-    def _any(self) -> None:
-        path = urlsplit(self.path).path
-        if path.startswith("/group/"):
-            self._git(path)
-            return
-        self.state.requests.append(f"{self.command} {self.path}")
-        if path == "/storage":
-            # Somebody else's server, which must not see the token.
-            self._answer(403 if "JOB-TOKEN" in self.headers else 200, self.state.archives[path])
-            return
-        if "direct_download" in self.path and "/storage" in self.state.archives:
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.state.port}/storage")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        if self.headers["JOB-TOKEN"] != TOKEN:
-            self._answer(403)
-            return
-        status = self.state.answers.pop(0) if self.state.answers else 0
-        if status == -1:  # the server dies
-            self.close_connection = True
-            return
-        if status == 413:  # refused without reading, as servers do
-            self.close_connection = True
-            self._answer(413)
-        elif self.command == "POST":
-            form = self._chunks()
-            self._answer(status or 201)
-            if not status:
-                self.state.forms.append(form)
-        elif status:
-            self._answer(status)
-        else:
-            self._answer(200 if path in self.state.archives else 404, self.state.archives.get(path, b""))
-
-    def _answer(self, status: int, body: bytes = b'{"message":"told by the test"}') -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _chunks(self) -> bytes:
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    def _git(self, path: str) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        status = self.state.git_answers.pop(0) if self.state.git_answers else 0
-        if status == -1:  # the server dies
-            self.close_connection = True
-            return
-        if status:
-            self._answer(status)
-            return
-        if self.headers["Authorization"] != BASIC:
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", "Basic")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        env = os.environ | {
-            "GIT_PROJECT_ROOT": str(self.state.root),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": path,
-            "QUERY_STRING": urlsplit(self.path).query,
-            "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers["Content-Type"] or "",
-            "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
-        }
-        done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    class Bound(Handler):
-        pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bound) as listening:
-        Bound.state = Server(port=listening.server_port, root=tmp_path / "repos")
-        thread = threading.Thread(target=listening.serve_forever, args=(0.02,), name="test server")
-        thread.start()
-        yield Bound.state
-        listening.shutdown()
-        thread.join()
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-@pytest.fixture
-def commits(server: Server, tmp_path: Path) -> list[str]:
-    """A bare repository with three commits on main; their hashes."""
-    bare, source = server.root / "group/project.git", tmp_path / "source"
-    bare.mkdir(parents=True)
-    source.mkdir()
-    git(bare, "init", "-q", "--bare", "-b", "main")
-    git(source, "init", "-q", "-b", "main")
-    hashes = []
-    for number in range(3):
-        (source / "file").write_text(f"version {number}\n")
-        git(source, "add", ".")
-        git(source, "commit", "-q", "-m", str(number))
-        hashes.append(git(source, "rev-parse", "HEAD"))
-    git(source, "push", "-q", str(bare), "main")
-    return hashes
-
-
-async def run_step(
-    agent: AgentProcess, a_job: Build, step: str, inputs: dict[str, Any], job_id: str = "1", patience: int = 30
-) -> Seen:
-    entry = {"name": "it", "step": f"builtin://{step}", "inputs": inputs, "origin": "compiled"}
-    env = {"REMUDA_PATIENCE_SECONDS": str(patience)}
-    return await run_job(agent, a_job(job_id, steps=steps_text(entry), masks=[], env=env))
-
-
-def checkout_inputs(server: Server, sha: str, **values: Any) -> dict[str, Any]:
+def checkout_inputs(server: StepServer, sha: str, **values: Any) -> dict[str, Any]:
     refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
     return {"repo_url": server.repo_url, "sha": sha, "ref": "main", "refspecs": refspecs, "depth": 1} | values
 
 
 async def test_checkout_fetches_again_and_keeps_no_credentials(
-    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
+    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]))
+    seen = await run_step("checkout", checkout_inputs(server, commits[2]))
     assert seen.check().status == "success", seen.log
     assert f"Checking out {commits[2][:8]} as detached HEAD (ref is main)...".encode() in seen.lines
     assert (work / "file").read_text() == "version 2\n"
     (work / "rubbish").touch()
     (work / ".git/index.lock").touch()
     # An older commit than the shallow history reaches.
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[0]), "2")
+    seen = await run_step("checkout", checkout_inputs(server, commits[0]), "2")
     assert seen.check().status == "success", seen.log
     assert (work / "file").read_text() == "version 0\n"
     assert not (work / "rubbish").exists()
@@ -225,18 +47,16 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
         assert not (path.is_file() and any(secret in path.read_bytes() for secret in secrets)), path
 
 
-async def test_checkout_strategies(
-    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
-) -> None:
+async def test_checkout_strategies(run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "old/folder").mkdir(parents=True)
-    seen = await run_step(agent, a_job, "checkout", {"strategy": "none"})
+    seen = await run_step("checkout", {"strategy": "none"})
     assert seen.check().status == "success"
     assert (work / "old").exists()
-    await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[1], strategy="clone", depth=0), "2")
+    await run_step("checkout", checkout_inputs(server, commits[1], strategy="clone", depth=0), "2")
     assert not (work / "old").exists()
     assert git(work, "rev-parse", "HEAD") == commits[1]
-    await run_step(agent, a_job, "checkout", {"strategy": "empty"}, "3")
+    await run_step("checkout", {"strategy": "empty"}, "3")
     assert not list(work.iterdir())
 
 
@@ -251,35 +71,32 @@ async def test_checkout_strategies(
     ],
 )
 async def test_checkout_failures(
-    agent: AgentProcess,
-    a_job: Build,
-    server: Server,
+    run_step: RunStep,
+    server: StepServer,
     commits: list[str],
     change: dict[str, Any],
     reason: str,
     text: bytes,
 ) -> None:
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]) | change, patience=1)
+    seen = await run_step("checkout", checkout_inputs(server, commits[2]) | change, patience=1)
     assert seen.check().reason == reason
     assert any(text in line for line in seen.lines), seen.lines
 
 
-async def test_wrong_token_is_not_tried_again(
-    agent: AgentProcess, a_job: Build, server: Server, commits: list[str]
-) -> None:
+async def test_wrong_token_is_not_tried_again(run_step: RunStep, server: StepServer, commits: list[str]) -> None:
     url = server.repo_url.replace(TOKEN, "glcbt-other")
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2], repo_url=url))
+    seen = await run_step("checkout", checkout_inputs(server, commits[2], repo_url=url))
     assert seen.check().reason == "script_failure"
     assert not any(b"trying again" in line for line in seen.lines)
     assert b"glcbt-other" not in seen.log
 
 
 async def test_a_checkout_waits_for_a_server_that_is_away(
-    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
+    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
 ) -> None:
     # The last two befall the search for a commit that the branch does not lead to any more.
     server.git_answers = [-1, 503, 0, -1, 0, 0, 502]
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[0]))
+    seen = await run_step("checkout", checkout_inputs(server, commits[0]))
     assert seen.check().status == "success", seen.lines
     assert (tmp_path / "work/file").read_text() == "version 0\n"
     assert not server.git_answers
@@ -287,10 +104,10 @@ async def test_a_checkout_waits_for_a_server_that_is_away(
 
 
 async def test_a_checkout_of_a_hostile_repository(
-    agent: AgentProcess, a_job: Build, server: Server, commits: list[str], tmp_path: Path
+    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
-    await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[1]))
+    await run_step("checkout", checkout_inputs(server, commits[1]))
     (work / ".git/hooks").mkdir(exist_ok=True)
     for path in (work / ".git/hooks/post-checkout", tmp_path / "program"):
         path.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
@@ -300,17 +117,19 @@ async def test_a_checkout_of_a_hostile_repository(
     (work / ".git/info").mkdir(exist_ok=True)
     (work / ".git/info/attributes").write_text("* filter=bad\n")
     (tmp_path / "ran").unlink(missing_ok=True)
-    seen = await run_step(agent, a_job, "checkout", checkout_inputs(server, commits[2]), "2")
+    seen = await run_step("checkout", checkout_inputs(server, commits[2]), "2")
     assert seen.check().status == "success", seen.lines
     assert (work / "file").read_text() == "version 2\n"
     assert not (tmp_path / "ran").exists()
 
 
-def upload_inputs(server: Server, **values: Any) -> dict[str, Any]:
+def upload_inputs(server: StepServer, **values: Any) -> dict[str, Any]:
     return {"api_url": server.api_url, "job_id": 5, "token": TOKEN, "paths": ["out/"]} | values
 
 
-async def test_artifacts_go_up_and_come_down(agent: AgentProcess, a_job: Build, server: Server, tmp_path: Path) -> None:
+async def test_artifacts_go_up_and_come_down(
+    run_step: RunStep, agent: AgentProcess, a_job: Build, server: StepServer, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     (work / "out/deep").mkdir(parents=True)
     (work / "out/run").write_text("#!/bin/sh\n")
@@ -319,9 +138,9 @@ async def test_artifacts_go_up_and_come_down(agent: AgentProcess, a_job: Build, 
     (work / "out/deep/skipped.tmp").touch()
     (work / "out/link").symlink_to("deep/data")
     inputs = upload_inputs(server, exclude=["**/*.tmp"], name="built", expire_in="1 week")
-    seen = await run_step(agent, a_job, "artifacts_upload", inputs)
+    seen = await run_step("artifacts_upload", inputs)
     assert seen.check().status == "success", seen.lines
-    await run_step(agent, a_job, "artifacts_upload", inputs, "2")
+    await run_step("artifacts_upload", inputs, "2")
     assert server.forms[0] == server.forms[1]
     query = parse_qs(urlsplit(server.requests[0]).query)
     assert query == {"artifact_format": ["zip"], "artifact_type": ["archive"], "expire_in": ["1 week"]}
@@ -352,14 +171,14 @@ async def test_artifacts_go_up_and_come_down(agent: AgentProcess, a_job: Build, 
     assert TOKEN.encode() not in seen.log
 
 
-def download_steps(server: Server) -> str:
+def download_steps(server: StepServer) -> str:
     one = {"id": 5, "name": "build", "token": TOKEN, "filename": "built.zip"}
     inputs = {"api_url": server.api_url, "dependencies": [one]}
     return steps_text({"name": "it", "step": "builtin://artifacts_download", "inputs": inputs})
 
 
 async def test_a_redirect_to_storage_is_followed_without_the_token(
-    agent: AgentProcess, a_job: Build, server: Server, tmp_path: Path
+    agent: AgentProcess, a_job: Build, server: StepServer, tmp_path: Path
 ) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
@@ -371,8 +190,8 @@ async def test_a_redirect_to_storage_is_followed_without_the_token(
     assert server.requests == ["GET /api/v4/jobs/5/artifacts?direct_download=true", "GET /storage"]
 
 
-async def test_nothing_to_upload_is_a_warning(agent: AgentProcess, a_job: Build, server: Server) -> None:
-    seen = await run_step(agent, a_job, "artifacts_upload", upload_inputs(server))
+async def test_nothing_to_upload_is_a_warning(run_step: RunStep, server: StepServer) -> None:
+    seen = await run_step("artifacts_upload", upload_inputs(server))
     assert seen.check().status == "success"
     assert b"WARNING: No files to upload" in seen.lines
     assert not server.requests
@@ -389,9 +208,8 @@ async def test_nothing_to_upload_is_a_warning(agent: AgentProcess, a_job: Build,
     ],
 )
 async def test_upload_answers(
-    agent: AgentProcess,
-    a_job: Build,
-    server: Server,
+    run_step: RunStep,
+    server: StepServer,
     tmp_path: Path,
     answers: list[int],
     token: str,
@@ -402,13 +220,13 @@ async def test_upload_answers(
     (tmp_path / "work/out").mkdir(parents=True)
     (tmp_path / "work/out/data").write_bytes(os.urandom(3_000_000))
     server.answers = answers
-    seen = await run_step(agent, a_job, "artifacts_upload", upload_inputs(server, token=token))
+    seen = await run_step("artifacts_upload", upload_inputs(server, token=token))
     assert seen.check().reason == reason
     assert len(server.requests) == requests
     assert any(text in line for line in seen.lines), seen.lines
 
 
-async def test_missing_artifacts_are_not_tried_again(agent: AgentProcess, a_job: Build, server: Server) -> None:
+async def test_missing_artifacts_are_not_tried_again(agent: AgentProcess, a_job: Build, server: StepServer) -> None:
     seen = await run_job(agent, a_job(steps=download_steps(server)))
     assert seen.check().reason == "script_failure"
     assert len(server.requests) == 1

@@ -9,3 +9,12 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
     assert features is not None
     assert list(features) == FEATURES
     assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED
+    assert {"cache", "fallback_cache_keys", "upload_multiple_artifacts", "multi_build_steps"} <= IMPLEMENTED
+    assert not IMPLEMENTED & {
+        "image",
+        "services",
+        "terminal",
+        "vault_secrets",
+        "native_steps_integration",
+        "job_inputs",
+    }

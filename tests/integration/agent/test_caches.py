@@ -1,0 +1,152 @@
+"""Caches as steps of real jobs: what one job saves, the next one has."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.stdsteps.caches import file_name
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.wire.agent_client import JobStart
+
+RunStep = Callable[..., Awaitable[Seen]]
+
+
+def outputs(seen: Seen) -> dict[str, Any]:
+    found: dict[str, Any] = seen.results[-1]["outputs"]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "caches/group/project"
+
+
+async def save(run_step: RunStep, folder: Path, job_id: str, key: str = "main", **values: Any) -> Seen:
+    inputs = {"folder": str(folder), "key": key, "paths": ["deps/"]} | values
+    return await run_step("cache_save", inputs, job_id)
+
+
+async def test_one_job_saves_and_the_next_restores(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
+    work, other = tmp_path / "work", tmp_path / "other"
+    (work / "deps/bin").mkdir(parents=True)
+    (work / "deps/bin/tool").write_text("#!/bin/sh\n")
+    (work / "deps/bin/tool").chmod(0o755)
+    (work / "deps/link").symlink_to("bin/tool")
+    os.utime(work / "deps/bin/tool", (1_600_000_001, 1_600_000_001))
+    seen = await save(run_step, folder, "1")
+    assert seen.check().status == "success", seen.lines
+    size = (folder / file_name("main")).stat().st_size
+    assert outputs(seen) == {"saved": True, "key": "main", "files": 4, "bytes": size}
+    seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2", work_dir=str(other))
+    assert outputs(seen) == {"hit": True, "key": "main", "fallback": False, "files": 4, "bytes": size}
+    assert any(line.startswith(b"Restored cache main: 4 files") for line in seen.lines)
+    tool = (other / "deps/bin/tool").stat()
+    assert (tool.st_mode & 0o777, tool.st_mtime) == (0o755, 1_600_000_001)
+    assert os.readlink(other / "deps/link") == "bin/tool"
+    inputs = {"folder": str(folder), "key": "main", "paths": ["deps"]}
+    seen = await run_step("cache_save", inputs, "3", work_dir=str(other))
+    assert outputs(seen)["saved"] is False
+    assert any(b"Nothing has changed" in line for line in seen.lines)
+
+
+async def test_fallback_keys_are_tried_in_order(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "work/deps").mkdir(parents=True)
+    for number, key in enumerate(("old", "older")):
+        (tmp_path / "work/deps/which").write_text(key * 3)
+        await save(run_step, folder, f"s{number}", key)
+    other = tmp_path / "other"
+    inputs = {"folder": str(folder), "key": "../new", "fallback_keys": ["none", "old", "older"]}
+    seen = await run_step("cache_restore", inputs, "2", work_dir=str(other))
+    assert (outputs(seen)["hit"], outputs(seen)["key"], outputs(seen)["fallback"]) == (True, "old", True)
+    assert (other / "deps/which").read_text() == "oldoldold"
+    assert [line.partition(b":")[0] for line in seen.lines] == [
+        b"Checking cache for ../new...",
+        b"Checking cache for none...",
+        b"Checking cache for old...",
+        b"Restored cache old in place of ../new",
+    ]
+
+
+async def test_a_miss_and_a_damaged_cache_are_no_failure(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
+    seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"})
+    assert seen.check().status == "success"
+    assert outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
+    assert seen.lines[-1] == b"No cache for main; the job goes on without"
+    folder.mkdir(parents=True)
+    (folder / file_name("main")).write_bytes(b"PK" + os.urandom(1000))
+    seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2")
+    assert seen.check().status == "success"
+    assert outputs(seen)["hit"] is False
+    assert any(b"WARNING: the archive is damaged" in line for line in seen.lines)
+    assert not (folder / file_name("main")).exists()
+
+
+async def test_a_save_that_cannot_be_written_is_a_warning(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "work/deps").mkdir(parents=True)
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file where the folder should be")
+    seen = await save(run_step, folder, "1")
+    assert seen.check().status == "success"
+    assert outputs(seen)["saved"] is False
+    assert any(b"WARNING: the cache is not saved: " in line for line in seen.lines)
+
+
+def test_a_full_disk_is_a_warning_and_the_old_cache_stays(folder: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk that takes no more."""
+    (tmp_path / "deps").mkdir()
+    (tmp_path / "inputs").write_text(json.dumps({"folder": str(folder), "key": "main", "paths": ["deps"]}))
+
+    def save_limited() -> str:
+        done = subprocess.run(
+            ["bash", "-c", 'ulimit -f 100; exec "$0" -m remuda.stdsteps cache_save', sys.executable],
+            cwd=tmp_path,
+            env=os.environ | {"REMUDA_INPUTS": str(tmp_path / "inputs")},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        return done.stdout
+
+    (tmp_path / "deps/data").write_text("small")
+    assert "Saved 2 files" in save_limited()
+    before = (folder / file_name("main")).read_bytes()
+    (tmp_path / "deps/data").write_bytes(os.urandom(1_000_000))
+    assert "WARNING: the cache is not saved: [Errno 27]" in save_limited()
+    assert [path.read_bytes() for path in folder.iterdir()] == [before]
+
+
+async def test_savers_at_the_same_time_leave_one_whole_cache(
+    agent: AgentProcess, a_job: Callable[..., JobStart], folder: Path, tmp_path: Path
+) -> None:
+    inputs = {"folder": str(folder), "key": "main", "paths": ["deps"]}
+    steps = steps_text({"name": "it", "step": "builtin://cache_save", "inputs": inputs})
+    jobs = []
+    for number in range(6):
+        work = tmp_path / f"work{number}"
+        (work / "deps").mkdir(parents=True)
+        for name in range(20):
+            (work / f"deps/{name}").write_bytes(bytes([number]) * 20_000)
+        jobs.append(a_job(str(number), work_dir=str(work), steps=steps))
+    async with agent.client() as client:
+        for job in jobs:
+            await client.start(job)
+    for job in jobs:
+        assert (await run_job(agent, job)).check().status == "success"
+    assert [path.name for path in folder.iterdir()] == [file_name("main")]
+    restore = {"name": "it", "step": "builtin://cache_restore", "inputs": {"folder": str(folder), "key": "main"}}
+    await run_job(agent, a_job("last", work_dir=str(tmp_path / "last"), steps=steps_text(restore)))
+    assert len({path.read_bytes() for path in (tmp_path / "last/deps").iterdir()}) == 1
+
+
+async def test_outputs_are_masked_like_the_log(run_step: RunStep, folder: Path) -> None:
+    inputs = {"folder": str(folder), "key": "with-secret-word"}
+    seen = await run_step("cache_restore", inputs, masks=["secret-word"])
+    assert seen.lines[0] == b"Checking cache for with-[MASKED]..."
+    seen = await run_step("cache_save", inputs | {"paths": ["none"]}, "2", masks=["secret-word"])
+    assert outputs(seen)["key"] == "with-[MASKED]"

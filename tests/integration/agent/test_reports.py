@@ -1,0 +1,92 @@
+"""Archives and reports of one job, sent to a real cell."""
+
+import gzip
+import io
+import zipfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import Seen
+from remuda.testing.served_cell import ServedCell
+
+RunStep = Callable[..., Awaitable[Seen]]
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+def job(cell: ServedCell) -> dict[str, Any]:
+    """A job that a runner has taken."""
+    cell.new_project("app", "test: {script: [make test]}")
+    return cell.new_runner().take()
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Callable[[str], bytes]:
+    """What the cell stored of a type."""
+
+    def read(kind: str) -> bytes:
+        [path] = (tmp_path / "cell/blobs").rglob(f"{kind}-*")
+        return path.read_bytes()
+
+    return read
+
+
+async def test_every_format_arrives_as_the_server_wants_it(
+    run_step: RunStep, cell: ServedCell, job: dict[str, Any], blobs: Callable[[str], bytes], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    (work / "reports/deep").mkdir(parents=True)
+    (work / "reports/b.xml").write_text("<testsuite name='b'/>")
+    (work / "reports/deep/a.xml").write_text("<testsuite name='a'/>")
+    (work / "build.env").write_text("VERSION=1.2\n")
+    (work / "quality.json").write_text("[]")
+    entries = [
+        {"paths": ["reports/"], "name": "all", "artifact_type": "archive", "artifact_format": "zip"},
+        {"paths": ["**/*.xml"], "name": "junit.xml", "artifact_type": "junit", "artifact_format": "gzip"},
+        {"paths": ["build.env"], "name": ".env", "artifact_type": "dotenv", "artifact_format": "gzip"},
+        {"paths": ["quality.json"], "name": "q.json", "artifact_type": "codequality", "artifact_format": "raw"},
+    ]
+    server = {"api_url": f"{cell.url}/api/v4", "job_id": job["id"], "token": job["token"]}
+    for number, entry in enumerate(entries):
+        for again in range(2):  # as a runner does whose answer was lost
+            seen = await run_step("artifacts_upload", server | entry, f"{number}-{again}")
+            assert seen.check().status == "success", seen.lines
+    assert seen.results[-1]["outputs"] == {"files": 1, "bytes": 2}
+    view = cell.api("GET", f"/projects/1/jobs/{job['id']}").json()
+    stored = {one["file_type"]: (one["file_format"], one["filename"]) for one in view["artifacts"]}
+    assert stored == {
+        "archive": ("zip", "all.zip"),
+        "junit": ("gzip", "junit.xml.gz"),
+        "dotenv": ("gzip", ".env.gz"),
+        "codequality": ("raw", "q.json"),
+    }
+    assert zipfile.ZipFile(io.BytesIO(blobs("archive"))).namelist() == [
+        "reports/",
+        "reports/b.xml",
+        "reports/deep/",
+        "reports/deep/a.xml",
+    ]
+    assert gzip.decompress(blobs("junit")) == b"<testsuite name='b'/><testsuite name='a'/>"
+    assert gzip.decompress(blobs("dotenv")) == b"VERSION=1.2\n"
+    assert blobs("codequality") == b"[]"
+
+
+async def test_reports_that_are_not_there(
+    run_step: RunStep, cell: ServedCell, job: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "work/folder").mkdir(parents=True)
+    server = {"api_url": f"{cell.url}/api/v4", "job_id": job["id"], "token": job["token"]}
+    junit = {"paths": ["none.xml", "folder"], "artifact_type": "junit", "artifact_format": "gzip"}
+    seen = await run_step("artifacts_upload", server | junit)
+    assert seen.check().status == "success"
+    assert seen.lines[0].startswith(b"WARNING: none.xml: no matching files")
+    assert seen.lines[-1] == b"WARNING: No files to upload"
+    assert cell.api("GET", f"/projects/1/jobs/{job['id']}").json()["artifacts"] == []

@@ -1,0 +1,105 @@
+"""Submodules in a checkout, over real HTTP with the job's token."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import Seen
+from remuda.testing.step_server import BASIC, TOKEN, StepServer, a_repository, git
+
+RunStep = Callable[..., Awaitable[Seen]]
+
+
+@pytest.fixture
+def sha(server: StepServer, tmp_path: Path) -> str:
+    """A commit with two submodules, one of which has a submodule of its own."""
+    deep = a_repository(server.root / "group/deep.git", tmp_path / "deep", {"deep": "old\n"}, {"deep": "new\n"})[0]
+    library = a_repository(server.root / "group/library.git", tmp_path / "library", {"lib": "1\n"}, {"lib": "2\n"})[1]
+    add(tmp_path / "library", "inner", f"{server.url}/group/deep.git", deep)
+    library = commit(tmp_path / "library", server.root / "group/library.git")
+    a_repository(server.root / "group/project.git", tmp_path / "source", {"file": "text\n"})
+    add(tmp_path / "source", "vendor/library", "../library.git", library)
+    add(tmp_path / "source", "vendor/deep", f"git@127.0.0.1:{server.port}/group/deep.git", deep)
+    return commit(tmp_path / "source", server.root / "group/project.git")
+
+
+def add(repository: Path, path: str, url: str, sha: str) -> None:
+    """A submodule, written down without fetching it."""
+    with (repository / ".gitmodules").open("a") as file:
+        file.write(f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n')
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{sha},{path}")
+    git(repository, "add", ".gitmodules")
+
+
+def commit(repository: Path, bare: Path) -> str:
+    git(repository, "commit", "-q", "-m", "submodules")
+    git(repository, "push", "-q", str(bare), "main")
+    return git(repository, "rev-parse", "HEAD")
+
+
+def inputs(server: StepServer, sha: str, **values: Any) -> dict[str, Any]:
+    refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
+    return {"repo_url": server.repo_url, "sha": sha, "ref": "main", "refspecs": refspecs, "depth": 5} | values
+
+
+async def test_strategies_and_paths(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    library, inner = work / "vendor/library", work / "vendor/library/inner"
+    only = {"submodule_paths": ["vendor/library"], "submodule_depth": 1}
+    seen = await run_step("checkout", inputs(server, sha, submodules="recursive", **only))
+    assert seen.check().status == "success", seen.lines
+    assert b"That failed with a depth of 1; trying again with the whole history" in seen.lines
+    assert (library / "lib").read_text() == "2\n"
+    assert (inner / "deep").read_text() == "old\n"
+    assert not list((work / "vendor/deep").iterdir())
+    (library / "lib").write_text("changed by a job\n")
+    (work / ".git/modules/vendor/library/config").write_text("[core]\n\tfsmonitor = false; touch ran\n")
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", **only), "2")
+    assert seen.check().status == "success", seen.lines
+    assert (library / "lib").read_text() == "2\n"
+    assert not list(inner.iterdir())
+    assert not list(tmp_path.rglob("ran"))
+    seen = await run_step("checkout", inputs(server, sha), "3")
+    assert seen.check().status == "success", seen.lines
+    assert not list(library.iterdir())
+    assert git(work, "status", "--porcelain") == ""
+    for path in (work / ".git").rglob("*"):
+        assert not (path.is_file() and any(text in path.read_bytes() for text in (TOKEN.encode(), BASIC.encode()))), (
+            path
+        )
+
+
+async def test_a_submodule_that_is_not_there_fails_the_job(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
+) -> None:
+    (server.root / "group/deep.git").rename(tmp_path / "moved")
+    only = {"submodule_paths": ["vendor/library"]}
+    seen = await run_step("checkout", inputs(server, sha, submodules="recursive", **only))
+    assert seen.check().reason == "script_failure"
+    assert any(b"git submodule update failed" in line for line in seen.lines), seen.lines
+
+
+async def test_submodules_wait_for_a_server_that_is_away(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
+) -> None:
+    server.git_answers = [0, 0, 0, -1, 503]
+    only = {"submodule_paths": ["vendor/library"]}
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", **only))
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/vendor/library/lib").exists()
+    assert any(b"git submodule" in line and b"trying again" in line for line in seen.lines), seen.lines
+
+
+async def test_sources_without_a_checkout(
+    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    await run_step("checkout", inputs(server, commits[0], fetch_flags=["--no-tags", "--quiet"]))
+    (work / "made").touch()
+    seen = await run_step("checkout", inputs(server, commits[2], checkout=False), "2")
+    assert seen.check().status == "success", seen.lines
+    assert (work / "file").read_text() == "version 0\n"
+    assert (work / "made").exists()
+    assert git(work, "show", f"{commits[2]}:file") == "version 2"
