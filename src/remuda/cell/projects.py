@@ -1,8 +1,9 @@
 """Projects, their repositories, and the pipelines that their commits start.
 
-Decided here: what a project may be called, and that every branch or tag whose commit the cell has not acted on starts
-a pipeline. That rule looks at the repository as it stands, not at the event that changed it, so a push whose client or
-cell died in the middle is acted on at the next look. How a pipeline is started is decided in `remuda.cell.pipelines`.
+Decided here: what a project may be called, and that every branch, tag or merge request whose commit the cell has not
+acted on starts a pipeline, up to a number. That rule looks at the repository as it stands, not at the event that
+changed it, so a push whose client or cell died in the middle is acted on at the next look. How a pipeline is started is
+decided in `remuda.cell.pipelines`.
 
 Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
 
@@ -19,6 +20,9 @@ import msgspec
 
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
+from remuda.cell.adapters.push_notes import PushNote, forget, options_for, read_notes
+from remuda.cell.core.creating import merge_request_iid
+from remuda.cell.core.wishes import Wishes, read_wishes
 from remuda.cell.errors import CellError, ConflictError, InvalidError
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
@@ -28,6 +32,7 @@ from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import ProjectId
+from remuda.pipeline.facts import MERGE_REQUEST
 from remuda.telemetry.logs import logger
 
 NO_COMMIT = "0" * 40
@@ -76,11 +81,14 @@ def checked_path(path: str) -> str:
 class Projects:
     """The projects of one cell."""
 
-    def __init__(self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock) -> None:
+    def __init__(
+        self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock, pipelines_per_push: int
+    ) -> None:
         self.repos = repos
         self._store = store
         self._pipelines = pipelines
         self._clock = clock
+        self._pipelines_per_push = pipelines_per_push
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
 
@@ -180,19 +188,48 @@ class Projects:
             _log.warning("a push is not acted on yet", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for every branch and tag that has moved since the cell last acted on it."""
+        """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
+            # After the refs: a push that has moved one has left its note before.
+            notes = read_notes(self.repos.path(project.repo_path))
             seen = await self._store.seen_refs(project.id)
             gone = dict.fromkeys(ref for ref in seen if ref not in refs)
             if gone:
                 await self._store.see_refs(project.id, gone)
             await self._follow_first_branch(project, refs)
-            for ref, sha in refs.items():
-                if seen.get(ref) != sha:
-                    await self._act_on(project, ref, sha, before_sha=seen.get(ref, NO_COMMIT))
+            moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
+            pushed = await self._pushed(project, refs, notes)
+            wishes = {ref: read_wishes(options_for(notes, ref, sha)) for ref, sha in pushed.items() if ref in moved}
+            await self._act_on_all(project, moved, seen, wishes)
+            if notes:
+                forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
+
+    async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
+        """Where the refs in the notes lead now: a tag with a message is an object of its own."""
+        found = {}
+        for ref in {ref for note in notes for ref in note.refs} & refs.keys():
+            is_tag = ref.startswith("refs/tags/")
+            found[ref] = (await self.repos.object_of(project.repo_path, ref) if is_tag else None) or refs[ref]
+        return found
+
+    async def _act_on_all(
+        self, project: Project, moved: Mapping[str, str], seen: Mapping[str, str], wishes: Mapping[str, Wishes]
+    ) -> None:
+        """As many pipelines as one push may start, the default branch's first; the rest is only seen."""
+        default = f"refs/heads/{self.repos.head(project.repo_path)}"
+        left = dict(sorted(moved.items(), key=lambda item: item[0] != default))
+        started = 0
+        while left and started < self._pipelines_per_push:
+            ref, sha = next(iter(left.items()))
+            before_sha = seen.get(ref, NO_COMMIT)
+            started += await self._act_on(project, ref, sha, before_sha=before_sha, wishes=wishes.get(ref, Wishes()))
+            del left[ref]
+        if left:
+            _log.warning("a push moves too many refs for each to have a pipeline", project=project.path, left=len(left))
+            await self._store.see_refs(project.id, left)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
         """A repository whose default branch was never pushed shows clients one that exists."""
@@ -200,17 +237,28 @@ class Projects:
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
 
-    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str) -> bool:
+    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str, wishes: Wishes) -> bool:
         """Whether there was a pipeline to start."""
+        is_request = ref.startswith("refs/merge-requests/")
+        if is_request and merge_request_iid(ref) is None:
+            await self._store.see_refs(project.id, {ref: sha})
+            return False
+        if wishes.ignored:
+            _log.warning("push options that make no sense", project=project.path, ref=ref, options=wishes.ignored)
         commit = await self.repos.commit(project.repo_path, sha)
-        said = commit.message if commit else ""
-        is_skipped = self.repos.wants_no_pipeline(project.repo_path, ref, sha) or bool(_SKIP.search(said))
         request = PipelineRequest(
-            project=project, source="push", ref=ref, sha=sha, before_sha=before_sha, sees=(ref, sha)
+            project=project,
+            source=MERGE_REQUEST if is_request else "push",
+            ref=ref,
+            sha=sha,
+            before_sha=before_sha,
+            variables=wishes.variables,
+            inputs=wishes.inputs,
+            predefined=wishes.merge_request if is_request else {},
+            sees=(ref, sha),
         )
-        pipeline = await self._pipelines.push(request, is_skipped=is_skipped)
-        self.repos.forget_wish(project.repo_path, ref, sha)
-        return pipeline is not None
+        is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
+        return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
     async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""

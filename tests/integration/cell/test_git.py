@@ -133,7 +133,7 @@ def test_pushes_that_start_nothing(cell: ServedCell, clone: Clone) -> None:
     clone.run("push", "--quiet", "origin", "main")
     assert [one["status"] for one in pipelines(cell)] == ["pending", "pending", "skipped", "skipped"]
     [repo] = (cell.settings.data / "repos").glob("*/*.git")
-    assert not (repo / "ci-skip").exists()
+    assert not (repo / "push-notes").exists()
 
 
 def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: ScriptedRunner, tmp_path: Path) -> None:

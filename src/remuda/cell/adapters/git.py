@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from remuda.cell.adapters.git_changes import Entry, NewCommit, fast_import, is_branch_name
+from remuda.cell.adapters.push_notes import HOOK
 from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
 
 DEADLINE_SECONDS = 60
@@ -40,22 +41,6 @@ _SETTINGS = {
     "receive.hideRefs": "refs/pipelines",
     "gc.auto": "0",
 }
-
-# Leaves a folder named after each pushed commit and ref, so that the wish survives the death of the cell.
-_PRE_RECEIVE = """#!/bin/sh
-skip=
-i=0
-while [ "$i" -lt "${GIT_PUSH_OPTION_COUNT:-0}" ]; do
-  eval "option=\\${GIT_PUSH_OPTION_$i}"
-  [ "$option" = ci.skip ] && skip=yes
-  i=$((i + 1))
-done
-while read -r old new ref; do
-  if [ "$skip" ]; then
-    mkdir -p "$GIT_DIR/ci-skip/$new/$ref" || exit 1
-  fi
-done
-"""
 
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
 _DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "Read-only file system")
@@ -106,13 +91,13 @@ class GitRepos:
             self.environment[f"GIT_CONFIG_VALUE_{number}"] = value
 
     def prepare(self) -> None:
-        """Make the folders and the hook that notes which pushes want no pipeline."""
+        """Make the folders and the hook that notes what pushes ask for."""
         if shutil.which("git", path=self.environment["PATH"]) is None:
             raise CellError("git is not installed or not on PATH; the cell keeps its repositories with it")
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hooks.mkdir(mode=0o700, parents=True, exist_ok=True)
         hook = self._hooks / "pre-receive"
-        hook.write_text(_PRE_RECEIVE)
+        hook.write_text(HOOK)
         hook.chmod(0o700)
 
     def path(self, repo: str) -> Path:
@@ -129,9 +114,10 @@ class GitRepos:
         await asyncio.to_thread(shutil.rmtree, self.path(repo), ignore_errors=True)
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Branches and tags with the commit each leads to; a tag on something else than a commit is left out."""
+        """Branches, tags and merge requests with the commit each leads to; what leads to none is left out."""
         kinds = "%(refname)%00%(objecttype)%00%(objectname)%00%(*objecttype)%00%(*objectname)"
-        out = await self._git("for-each-ref", f"--format={kinds}", "refs/heads", "refs/tags", repo=repo)
+        folders = ("refs/heads", "refs/tags", "refs/merge-requests")
+        out = await self._git("for-each-ref", f"--format={kinds}", *folders, repo=repo)
         found = {}
         # Not splitlines: a ref's name may hold what else counts as the end of a line in Unicode.
         for line in out.decode(errors="replace").split("\n")[:-1]:
@@ -158,6 +144,11 @@ class GitRepos:
         code, out, _ = await self._call("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}", repo=repo)
         return out.decode().strip() if code == 0 else None
 
+    async def object_of(self, repo: str, ref: str) -> str | None:
+        """What a full ref leads to: a commit, or a tag with a message."""
+        code, out, _ = await self._call("rev-parse", "--verify", "--quiet", ref, repo=repo)
+        return out.decode().strip() if code == 0 else None
+
     async def is_empty(self, repo: str) -> bool:
         """Whether there is no branch yet."""
         return not await self._git("for-each-ref", "--count=1", "refs/heads", repo=repo)
@@ -181,15 +172,6 @@ class GitRepos:
     async def put_ref(self, repo: str, ref: str, sha: str) -> None:
         """Let a ref lead to a commit."""
         await self._git("update-ref", ref, sha, repo=repo)
-
-    def wants_no_pipeline(self, repo: str, ref: str, sha: str) -> bool:
-        """Whether the push that brought this commit to this ref said so."""
-        return (self.path(repo) / "ci-skip" / sha / ref).is_dir()
-
-    def forget_wish(self, repo: str, ref: str, sha: str) -> None:
-        """The wish was met; the same commit pushed there again is looked at anew."""
-        with contextlib.suppress(OSError):
-            os.removedirs(self.path(repo) / "ci-skip" / sha / ref)
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
