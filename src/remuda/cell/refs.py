@@ -5,13 +5,21 @@ requests can have pipelines. Called by whoever makes a `PipelineRequest` from a 
 """
 
 import re
+from typing import Protocol
 
-from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.values import Project
 
 _MERGE_REQUEST = re.compile(r"refs/merge-requests/([1-9][0-9]{0,17})/head")
 _FOLDERS = ("refs/heads/", "refs/tags/")
+
+
+class Commits(Protocol):
+    """Whoever knows the repositories."""
+
+    async def commit_of(self, repo: str, ref: str) -> str | None:
+        """The commit a full ref leads to."""
+        ...
 
 
 def merge_request_ref(iid: int) -> str:
@@ -28,7 +36,7 @@ def candidates(name: str) -> tuple[str, ...]:
     return tuple(folder + name for folder in _FOLDERS) if is_branch_name(name) else ()
 
 
-async def named_ref(repos: GitRepos, project: Project, name: str) -> tuple[str, str] | None:
+async def named_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
     """The whole name and the commit; None when there is no such ref."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)

@@ -12,11 +12,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from remuda.cell.adapters.git import GitRepos
 from remuda.cell.core.schedules import next_time, without_pipeline
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError
 from remuda.cell.ports import Store
-from remuda.cell.refs import named_ref
+from remuda.cell.refs import Commits, named_ref
 from remuda.cell.requests import PipelineRequest, Starter
 from remuda.cell.values import Pipeline, Schedule
 from remuda.lib.aio import happens_by
@@ -32,7 +31,7 @@ _log = logger("cell")
 class Schedules:
     """The schedules of one cell at work."""
 
-    def __init__(self, *, store: Store, repos: GitRepos, starter: Starter, clock: Clock) -> None:
+    def __init__(self, *, store: Store, repos: Commits, starter: Starter, clock: Clock) -> None:
         self._store = store
         self._repos = repos
         self._starter = starter

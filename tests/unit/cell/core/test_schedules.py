@@ -1,0 +1,157 @@
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remuda.cell.core.schedules import CronError, TimezoneError, next_time, planned, with_pipeline, without_pipeline
+from remuda.cell.errors import InvalidError
+from remuda.cell.values import Schedule
+from remuda.model.job import PipelineId, ProjectId
+from remuda.testing.builders import NOW
+
+
+def a_schedule(**given: object) -> Schedule:
+    values: dict[str, object] = {
+        "id": 1,
+        "project_id": ProjectId(1),
+        "description": "nightly",
+        "ref": "main",
+        "cron": "0 4 * * *",
+        "created_at": NOW,
+        "updated_at": NOW,
+        "next_run_at": NOW,
+    }
+    return Schedule(**(values | given))  # type: ignore[arg-type]
+
+
+def after(moment: str, cron: str, timezone: str = "UTC", runs: int = 1) -> list[str]:
+    """The next local times of a schedule after a local time."""
+    zone = ZoneInfo(timezone)
+    at, found = datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp(), []
+    for _ in range(runs):
+        at = next_time(cron, timezone, at)
+        found.append(datetime.fromtimestamp(at, zone).strftime("%m-%d %H:%M %Z"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cron", "expected"),
+    [
+        ("0 4 * * *", "01-16 04:00 UTC"),
+        ("*/15 * * * *", "01-15 09:00 UTC"),
+        ("@daily", "01-16 00:00 UTC"),
+        (" @Hourly ", "01-15 09:00 UTC"),
+        ("@weekly", "01-18 00:00 UTC"),
+        ("@monthly", "02-01 00:00 UTC"),
+        ("@yearly", "01-01 00:00 UTC"),
+        ("0 9 * * mon-fri", "01-15 09:00 UTC"),
+        ("0 9 * feb Tue", "02-03 09:00 UTC"),
+        ("30 6 1,15 * *", "02-01 06:30 UTC"),
+        ("0 0 L * *", "01-31 00:00 UTC"),
+        ("0 0 29 2 *", "02-29 00:00 UTC"),
+    ],
+)
+def test_lines(cron: str, expected: str) -> None:
+    # A Thursday.
+    assert after("2026-01-15T08:59", cron) == [expected]
+
+
+def test_the_time_is_the_schedules_own() -> None:
+    assert next_time("0 4 * * *", "Asia/Tokyo", NOW) - next_time("0 4 * * *", "UTC", NOW) in (-9 * 3600, 15 * 3600)
+
+
+def test_a_time_that_the_clocks_leave_out_comes_at_the_end_of_the_gap() -> None:
+    # On 29 March 2026 Berlin goes from 02:00 to 03:00.
+    assert after("2026-03-28T12:00", "30 2 * * *", "Europe/Berlin", 2) == ["03-29 03:00 CEST", "03-30 02:30 CEST"]
+    assert after("2026-03-29T01:00", "*/30 * * * *", "Europe/Berlin", 3) == [
+        "03-29 01:30 CET",
+        "03-29 03:00 CEST",
+        "03-29 03:30 CEST",
+    ]
+
+
+def test_a_time_that_the_clocks_bring_twice_counts_once() -> None:
+    # On 25 October 2026 Berlin has the hour from 02:00 to 03:00 twice.
+    assert after("2026-10-24T12:00", "30 2 * * *", "Europe/Berlin", 2) == ["10-25 02:30 CEST", "10-26 02:30 CET"]
+    assert after("2026-10-25T01:30", "0 * * * *", "Europe/Berlin", 3) == [
+        "10-25 02:00 CEST",
+        "10-25 02:00 CET",
+        "10-25 03:00 CET",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cron", "reason"),
+    [
+        ("", "0 fields"),
+        ("* * * *", "4 fields"),
+        ("*/10 * * * * *", "6 fields"),
+        ("60 * * * *", "bad minute"),
+        ("* 24 * * *", "bad hour"),
+        ("* * 0 * *", "bad day-of-month"),
+        ("* * * foo *", "bad month"),
+        ("* * * * 8", "bad day-of-week"),
+        ("*/0 * * * *", "bad minute"),
+        ("0 0 30 2 *", "bad day-of-month"),
+        ("0 0 31 2 1#5,1#4/x", "bad day-of-week"),
+        ("0 0 * * " + "1," * 200 + "1", "more than 255"),
+        ("@fortnightly", "1 fields"),
+    ],
+)
+def test_what_is_no_cron_line_is_refused_with_the_fix(cron: str, reason: str) -> None:
+    with pytest.raises(CronError, match=reason) as refused:
+        next_time(cron, "UTC", NOW)
+    assert "for example" in str(refused.value)
+
+
+@pytest.mark.parametrize("timezone", ["", "Mars", "../etc/passwd", "Europe/Berlin\0", "europe", "x" * 5000])
+def test_what_is_no_time_zone_is_refused_with_the_fix(timezone: str) -> None:
+    with pytest.raises(TimezoneError, match="such as UTC or Europe/Berlin"):
+        next_time("0 4 * * *", timezone, NOW)
+
+
+_FIELD = st.text("0123456789*/,-#LWmontuejan", min_size=1, max_size=6)
+
+
+@given(
+    st.one_of(st.text(max_size=40), st.lists(_FIELD, min_size=5, max_size=5).map(" ".join)),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"]),
+    st.floats(1.6e9, 2.2e9),
+)
+def test_any_text_is_a_later_whole_minute_or_refused(cron: str, timezone: str, moment: float) -> None:
+    try:
+        found = next_time(cron, timezone, moment)
+    except InvalidError:
+        return
+    assert found > moment
+    assert datetime.fromtimestamp(found, UTC).second == 0
+
+
+def test_a_run_sets_the_next_time_and_forgets_what_went_wrong() -> None:
+    kept = a_schedule(last_error="no file")
+    ran = replace(kept, next_run_at=NOW + 60)
+    assert with_pipeline(kept, ran, PipelineId(7)) == a_schedule(next_run_at=NOW + 60, last_pipeline_id=7)
+
+
+def test_a_run_leaves_alone_what_was_changed_meanwhile() -> None:
+    ran = a_schedule(next_run_at=NOW + 60)
+    described = a_schedule(description="at night", updated_at=NOW + 1)
+    assert with_pipeline(described, ran, PipelineId(7)).next_run_at == NOW + 60
+    moved = planned(a_schedule(cron="0 5 * * *"), NOW)
+    assert with_pipeline(moved, ran, PipelineId(7)) == replace(moved, last_pipeline_id=PipelineId(7))
+
+
+def test_a_run_by_hand_does_not_bring_an_older_time_back() -> None:
+    by_hand = a_schedule(next_run_at=NOW)
+    assert with_pipeline(a_schedule(next_run_at=NOW + 60), by_hand, PipelineId(8)).next_run_at == NOW + 60
+
+
+def test_a_run_that_started_nothing_says_why_unless_it_did_after_all() -> None:
+    due = a_schedule()
+    assert without_pipeline(due, due, next_at=NOW + 60, reason="no jobs") == a_schedule(
+        next_run_at=NOW + 60, last_error="no jobs"
+    )
+    assert without_pipeline(a_schedule(next_run_at=NOW + 60), due, next_at=NOW + 60, reason="late") is None

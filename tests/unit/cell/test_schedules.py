@@ -1,0 +1,246 @@
+"""The schedules at work in virtual time, with a store in memory and somebody who stores what they ask for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.adapters.memory import MemoryStore
+from remuda.cell.core.schedules import planned
+from remuda.cell.errors import InvalidError, StoreError
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.schedules import Schedules
+from remuda.cell.values import Page, Pipeline, Project, Schedule
+from remuda.lib.clock import VirtualClock, settle
+from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec, new_jobs
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+START = 1_750_000_040.0
+"""15:07:20 UTC."""
+
+
+class Refs:
+    """A repository with one branch."""
+
+    async def commit_of(self, repo: str, ref: str) -> str | None:
+        return SHA if ref == "refs/heads/main" else None
+
+
+class Starting:
+    """Stores each pipeline that is asked for, unless the test says otherwise."""
+
+    def __init__(self, store: MemoryStore, clock: VirtualClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.before: list[BaseException] = []
+        """Raised, one a call, before anything is stored."""
+        self.after: list[BaseException] = []
+        """Raised, one a call, when everything is stored."""
+        self.requests: list[PipelineRequest] = []
+
+    async def start(self, request: PipelineRequest) -> Pipeline:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        if self.before:
+            raise self.before.pop()
+        family = await self._store.add_pipeline(
+            a_pipeline(project_id=request.project.id, source=request.source),
+            new_jobs(a_spec()),
+            now=self._clock.now(),
+            schedule=request.schedule,
+        )
+        if self.after:
+            raise self.after.pop()
+        return family.pipeline
+
+
+class Bench:
+    """A cell's schedules."""
+
+    def __init__(self, store: MemoryStore, project: Project) -> None:
+        self.clock = VirtualClock(START)
+        self.store = store
+        self.project = project
+        self.starting = Starting(store, self.clock)
+        self.schedules = self.reopened()
+
+    def reopened(self) -> Schedules:
+        """As after a start of the process."""
+        return Schedules(store=self.store, repos=Refs(), starter=self.starting, clock=self.clock)
+
+    async def add(self, cron: str, **given: Any) -> Schedule:
+        now = self.clock.now()
+        values: dict[str, Any] = {"id": 0, "project_id": self.project.id, "description": cron, "ref": "main"}
+        schedule = Schedule(**(values | {"cron": cron, "created_at": now, "updated_at": now} | given))
+        return await self.store.add_schedule(planned(schedule, now))
+
+    async def kept(self, schedule: Schedule) -> Schedule:
+        found = await self.store.schedule(schedule.id)
+        assert found is not None
+        return found
+
+    async def pipelines(self) -> int:
+        return (await self.store.pipelines(self.project.id, Page()))[1]
+
+    @asynccontextmanager
+    async def watching(self, schedules: Schedules | None = None) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task((schedules or self.schedules).watch(stop), name="schedules")
+            await settle()
+            yield
+            stop.set()
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    store = MemoryStore()
+    return Bench(store, await store.add_project(a_project()))
+
+
+async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
+    schedule = await bench.add("*/15 * * * *", variables={"COLOUR": "red"}, file_variables=("COLOUR",))
+    async with bench.watching():
+        await bench.clock.advance(7 * MINUTE)
+        assert await bench.pipelines() == 0
+        await bench.clock.advance(MINUTE)
+        assert await bench.pipelines() == 1
+        await bench.clock.advance(HOUR)
+        assert await bench.pipelines() == 5
+    request = bench.starting.requests[0]
+    assert (request.source, request.ref, request.sha) == ("schedule", "refs/heads/main", SHA)
+    assert (request.variables, request.file_variables) == ({"COLOUR": "red"}, {"COLOUR"})
+    assert request.predefined == {"CI_PIPELINE_SCHEDULE_DESCRIPTION": "*/15 * * * *"}
+    assert (await bench.kept(schedule)).last_pipeline_id == 5
+
+
+async def test_many_run_each_at_its_own_time(bench: Bench) -> None:
+    every_minute = await bench.add("* * * * *")
+    hourly = await bench.add("@hourly")
+    resting = await bench.add("* * * * *", active=False)
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert await bench.pipelines() == 61
+    assert (await bench.kept(every_minute)).next_run_at == START - 20 + HOUR + MINUTE
+    assert (await bench.kept(hourly)).last_pipeline_id
+    assert (await bench.kept(resting)).last_pipeline_id is None
+
+
+async def test_a_schedule_that_is_made_or_changed_is_seen_at_once(bench: Bench) -> None:
+    async with bench.watching():
+        await bench.clock.advance(MINUTE)
+        schedule = await bench.add("* * * * *")
+        bench.schedules.look_again()
+        await settle()
+        assert await bench.pipelines() == 0
+        # Less than the pause between two looks that nobody asked for.
+        await bench.clock.advance(40)
+        assert await bench.pipelines() == 1
+        await bench.store.change_schedule(schedule.id, lambda row: replace(row, next_run_at=bench.clock.now()))
+        bench.schedules.look_again()
+        await settle()
+        assert await bench.pipelines() == 2
+
+
+async def test_runs_missed_while_the_cell_was_away_are_made_up_for_by_one(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    await bench.clock.advance(3 * DAY)
+    async with bench.watching():
+        assert await bench.pipelines() == 1
+        await bench.clock.advance(MINUTE)
+        assert await bench.pipelines() == 1
+        next_at = (await bench.kept(schedule)).next_run_at
+        assert next_at is not None
+        assert 0 < next_at - bench.clock.now() <= HOUR
+
+
+async def test_a_run_that_starts_nothing_says_why_and_comes_again(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    bench.starting.before = [InvalidError("Missing CI config file")]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+        kept = await bench.kept(schedule)
+        assert (kept.last_error, kept.last_pipeline_id) == ("Missing CI config file", None)
+        assert await bench.pipelines() == 0
+        await bench.clock.advance(HOUR)
+        assert await bench.pipelines() == 1
+        assert (await bench.kept(schedule)).last_error is None
+
+
+async def test_a_ref_that_is_gone_is_named(bench: Bench) -> None:
+    schedule = await bench.add("@hourly", ref="gone")
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert "no branch or tag 'gone'" in ((await bench.kept(schedule)).last_error or "")
+    assert bench.starting.requests == []
+
+
+async def test_a_zone_that_is_gone_rests_until_it_is_given_another(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    await bench.store.change_schedule(schedule.id, lambda row: replace(row, timezone="Mars", next_run_at=START))
+    async with bench.watching():
+        await bench.clock.advance(DAY)
+    kept = await bench.kept(schedule)
+    assert kept.next_run_at is None
+    assert "Europe/Berlin" in (kept.last_error or "")
+
+
+async def test_one_that_cannot_be_run_does_not_keep_the_others(bench: Bench) -> None:
+    broken = await bench.add("@hourly", next_run_at=None)
+    fine = await bench.add("@hourly")
+    bench.starting.before = [ZeroDivisionError("a fault of ours")]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert "its log says why" in ((await bench.kept(broken)).last_error or "")
+    assert (await bench.kept(fine)).last_pipeline_id == 1
+
+
+async def test_trouble_with_the_store_is_waited_for(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    bench.starting.before = [StoreError("disk full"), StoreError("disk full")]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert len(bench.starting.requests) == 3
+    assert (await bench.kept(schedule)).last_pipeline_id == 1
+
+
+async def test_a_death_before_it_is_stored_loses_nothing(bench: Bench) -> None:
+    await bench.add("@hourly")
+    bench.starting.before = [asyncio.CancelledError()]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert await bench.pipelines() == 0
+    async with bench.watching(bench.reopened()):
+        await bench.clock.advance(MINUTE)
+        assert await bench.pipelines() == 1
+
+
+async def test_a_death_after_it_is_stored_starts_nothing_twice(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    bench.starting.after = [asyncio.CancelledError()]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert await bench.pipelines() == 1
+    async with bench.watching(bench.reopened()):
+        await bench.clock.advance(MINUTE)
+        assert await bench.pipelines() == 1
+    assert (await bench.kept(schedule)).last_pipeline_id == 1
+
+
+async def test_a_fault_after_it_is_stored_starts_nothing_twice(bench: Bench) -> None:
+    schedule = await bench.add("@hourly")
+    bench.starting.after = [ZeroDivisionError("a fault of ours")]
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+        await bench.clock.advance(MINUTE)
+    assert await bench.pipelines() == 1
+    assert (await bench.kept(schedule)).last_error is None
+
+
+async def test_a_run_by_hand_leaves_the_next_time_alone(bench: Bench) -> None:
+    schedule = await bench.add("@hourly", active=False)
+    pipeline = await bench.schedules.run(schedule)
+    assert await bench.kept(schedule) == replace(schedule, last_pipeline_id=pipeline.id)
