@@ -15,7 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core import leases, lifecycle
-from remuda.cell.core.lifecycle import Outcome, reason_of
+from remuda.cell.core.lifecycle import reason_of
+from remuda.cell.core.plan import Outcome
 from remuda.cell.core.tokens import JobTokens
 from remuda.cell.errors import ForbiddenError, MissingDependencyError, NotFoundError, StoreError
 from remuda.cell.handout import gather_payload
@@ -333,7 +334,7 @@ class Dispatch:
 
     async def play_job(self, job_id: int) -> Job:
         """Start a manual job."""
-        return await self._act(job_id, lifecycle.play)
+        return await self._act(job_id, lambda family, found, now: lifecycle.play(family, found, now, {}))
 
     async def retry_job(self, job_id: int) -> Job:
         """Run a job once more, as a new one, which is returned."""
@@ -413,6 +414,10 @@ class Dispatch:
         await self._finish(job, outcome, unless_changed=True)
 
     # storing
+
+    async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        """Store what somebody else decided about a pipeline, and let everything follow that follows any change."""
+        return await self._change(pipeline_id, decide)
 
     async def _finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
         """The job after its end; None when it is not this epoch's any more."""

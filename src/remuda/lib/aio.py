@@ -19,12 +19,16 @@ async def happens(event: asyncio.Event, *, within_seconds: float | None) -> bool
     return True
 
 
-async def happens_by(clock: Clock, event: asyncio.Event, *, within_seconds: float, name: str) -> bool:
-    """The same by a clock; `name` is what the waiting is for."""
+async def happens_by(clock: Clock, *events: asyncio.Event, within_seconds: float, name: str) -> bool:
+    """The same by a clock, and for any of several events; `name` is what the waiting is for."""
     async with asyncio.TaskGroup() as group:
-        timer = group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")
-        waiting = group.create_task(event.wait(), name=f"{name}: event")
-        await asyncio.wait({timer, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        timer.cancel()
-        waiting.cancel()
-    return event.is_set()
+        waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
+        waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+    return any(event.is_set() for event in events)
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()

@@ -5,8 +5,8 @@ Who may cause an event (a token, an epoch) is decided by the cell; what follows 
 `remuda.model.progress`.
 
 The invariants that the tests check on every path through the table:
-- a final state has no way out, but for a skipped job, which never ran: it is revived when what it waited for is tried
-  again;
+- a final state has no way out but two: a skipped job, which never ran, is revived when what it waited for is tried
+  again, and a trigger job, which no runner ever gets, goes on when the pipeline that it stands for does;
 - a job is handed out again only from LEASED, never after it has started;
 - from every state that is not final there is a way to a final one.
 """
@@ -55,6 +55,7 @@ class JobEvent(StrEnum):
     CANCEL = "cancel"  # asked to stop; the runner can do so gracefully
     ABORT = "abort"  # stopped without asking the runner
     REVIVE = "revive"  # what it waited for is tried again
+    REOPEN = "reopen"  # the pipeline that this trigger job started goes on
 
 
 _S, _E = JobState, JobEvent
@@ -128,21 +129,20 @@ TRANSITIONS: dict[JobState, dict[JobEvent, JobState]] = {
         _E.FAIL: _S.CANCELED,
         _E.ABORT: _S.CANCELED,
     },
-    _S.SUCCESS: {},
-    _S.FAILED: {},
-    _S.CANCELED: {},
+    _S.SUCCESS: {_E.REOPEN: _S.RUNNING},
+    _S.FAILED: {_E.REOPEN: _S.RUNNING},
+    _S.CANCELED: {_E.REOPEN: _S.RUNNING},
     _S.SKIPPED: {_E.REVIVE: _S.CREATED},
 }
 
 FINAL = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED, JobState.SKIPPED})
-"""States in which a job is over. Only a revival leads out of one, and only out of SKIPPED."""
+"""States in which a job is over. Only a revival leads out of SKIPPED, and out of the others only a reopening."""
 
 HELD = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
-"""States in which a runner has the job: only here does a job token open anything."""
+"""States in which a runner has the job, or the cell itself a trigger job. Only here does a job token open anything."""
 
 STARTED = frozenset({JobState.RUNNING, JobState.CANCELING})
 """States in which the job's script may be running."""
-
 
 OCCUPYING = frozenset({JobState.PENDING, *HELD})
 """States in which a job has its resource group."""
@@ -186,6 +186,11 @@ class FailureReason(StrEnum):
     RUNNER_EXTERNAL_DEPENDENCY_FAILURE = "runner_external_dependency_failure"
     RUNNER_INTERRUPTED = "runner_interrupted"
     JOB_CANCELED = "job_canceled"
+    DOWNSTREAM_PROJECT_NOT_FOUND = "downstream_bridge_project_not_found"
+    INVALID_TRIGGER = "invalid_bridge_trigger"
+    DOWNSTREAM_CREATION_FAILED = "downstream_pipeline_creation_failed"
+    DOWNSTREAM_TOO_DEEP = "reached_max_descendant_pipelines_depth"
+    DOWNSTREAM_LOOP = "pipeline_loop_detected"
 
 
 class Fault(StrEnum):
@@ -203,6 +208,11 @@ _USER_REASONS = frozenset(
         FailureReason.TRACE_SIZE_EXCEEDED,
         FailureReason.MISSING_DEPENDENCY_FAILURE,
         FailureReason.JOB_CANCELED,
+        FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
+        FailureReason.INVALID_TRIGGER,
+        FailureReason.DOWNSTREAM_CREATION_FAILED,
+        FailureReason.DOWNSTREAM_TOO_DEEP,
+        FailureReason.DOWNSTREAM_LOOP,
     }
 )
 _PLATFORM_REASONS = frozenset(

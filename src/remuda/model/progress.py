@@ -1,14 +1,22 @@
 """What a pipeline does next: which of its jobs are enqueued, skipped or held, and how the whole stands.
 
-Pure: it sees the jobs as `Node`s (the newest try of each name) and returns events for them. The cell applies them in
-the same transaction that stored the change which caused them, so a crash leaves either both or neither.
+Pure: it sees the newest try of each job as a `Node` and returns events for them. The cell applies them in the same
+transaction that stored the change which caused them, so a crash leaves either both or neither. Whether a resource
+group is free is decided by the cell.
+
+Everything follows from the *words* of jobs: their states, but for a failure that is allowed, which is `warned`, and a
+manual job that nobody has to start, which is `ignored`. Words and their order of precedence are GitLab's.
+
+Invariant: linear in jobs plus needs. A need is of the same or an earlier stage, as the compiler sees to.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-from remuda.model.job import FINAL, FailureReason, JobEvent, JobState, after
+from remuda.model.job import FailureReason, JobEvent, JobState, after
 
 
 class When(StrEnum):
@@ -25,16 +33,28 @@ OVER = frozenset({"success", "failed", "canceled", "skipped"})
 """Words for a pipeline in which nothing happens any more unless a person asks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Protocol):
     """A job as its pipeline sees it."""
 
-    name: str
-    state: JobState
-    when: When = When.ON_SUCCESS
-    allow_failure: bool = False
-    waits_for: tuple[str, ...] = ()
-    """Names of the jobs that must be over first."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def when(self) -> When: ...
+    @property
+    def allow_failure(self) -> bool: ...
+    @property
+    def stage_index(self) -> int: ...
+    @property
+    def by_stage(self) -> bool:
+        """It waits for all jobs of earlier stages."""
+        ...
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Names of the jobs it needs, where it does not wait by stage."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,22 @@ class Move:
     name: str
     event: JobEvent
 
+
+_WARNED = "warned"
+_IGNORED = "ignored"
+_SUCCESS, _FAILED, _CANCELED, _SKIPPED = "success", "failed", "canceled", "skipped"
+
+_WORDS = {state: state.value for state in JobState} | {
+    JobState.LEASED: JobState.RUNNING.value  # nobody but the runner and the cell knows the difference
+}
+_WORDS_IF_ALLOWED = _WORDS | {
+    JobState.FAILED: _WARNED,
+    JobState.CANCELED: _WARNED,
+    JobState.MANUAL: _IGNORED,
+}
+_PASSED = frozenset({_SUCCESS, _SKIPPED, _WARNED, _IGNORED})
+_ENDED = _PASSED | {_FAILED, _CANCELED}
+_DID_NOT_RUN = frozenset({_SKIPPED, _IGNORED})
 
 _WIDER_REASONS = {
     FailureReason.NO_UPDATES_RUNNING.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
@@ -55,95 +91,122 @@ _NEVER_RETRIED = frozenset({FailureReason.MISSING_DEPENDENCY_FAILURE.value})
 """Reasons that a further try would only meet again."""
 
 
-def _passed(node: Node) -> bool:
-    """Whether jobs that wait for success may go on behind this one."""
-    if node.state in (JobState.SUCCESS, JobState.SKIPPED):
-        return True
-    if node.allow_failure:
-        return node.state in (JobState.FAILED, JobState.CANCELED, JobState.MANUAL)
-    return False
+def _word(state: JobState, *, allow_failure: bool) -> str:
+    return (_WORDS_IF_ALLOWED if allow_failure else _WORDS)[state]
 
 
-def _over(node: Node) -> bool:
-    """Whether nobody waits for this one any more; an optional manual job does not hold up the rest."""
-    return node.state in FINAL or (node.state is JobState.MANUAL and node.allow_failure)
+def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
+    """How the jobs that one waits for ended together; None while they have not.
+
+    Who names a job as a need wants what it made, so a need that did not run tells; a stage goes on without it.
+    """
+    words = frozenset(words)
+    if not words <= _ENDED:
+        return None
+    if not words:
+        return _SUCCESS
+    if words <= _DID_NOT_RUN or not (by_stage or words.isdisjoint(_DID_NOT_RUN)):
+        return _SKIPPED
+    if _FAILED in words:
+        return _FAILED
+    return _CANCELED if _CANCELED in words else _SUCCESS
 
 
-def _turn(when: When, *, passed: bool) -> JobEvent:
-    """What happens to a created job once nobody holds it up, given whether all it waited for passed."""
-    match when:
+def _turn(node: Node, ended: str) -> JobEvent:
+    """What happens to a created job once nobody holds it up, given how those it waited for ended."""
+    goes_on = ended == _SUCCESS or (ended == _SKIPPED and node.by_stage)
+    match node.when:
         case When.ON_SUCCESS:
-            return JobEvent.ENQUEUE if passed else JobEvent.SKIP
+            return JobEvent.ENQUEUE if goes_on else JobEvent.SKIP
         case When.MANUAL:
-            return JobEvent.ASK if passed else JobEvent.SKIP
+            return JobEvent.ASK if goes_on else JobEvent.SKIP
         case When.DELAYED:
-            return JobEvent.SCHEDULE if passed else JobEvent.SKIP
+            return JobEvent.SCHEDULE if goes_on else JobEvent.SKIP
         case When.ON_FAILURE:
-            return JobEvent.SKIP if passed else JobEvent.ENQUEUE
+            return JobEvent.ENQUEUE if ended == _FAILED else JobEvent.SKIP
         case When.ALWAYS:
-            return JobEvent.ENQUEUE
+            return JobEvent.SKIP if ended == _CANCELED else JobEvent.ENQUEUE
 
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
     """All moves that follow now, those included that follow from one another (a skip may skip the next)."""
-    by_name = {node.name: node for node in nodes}
+    nodes = list(nodes)
+    if not any(node.state is JobState.CREATED for node in nodes):
+        return []
+    stages: defaultdict[int, list[Node]] = defaultdict(list)
+    for node in nodes:
+        stages[node.stage_index].append(node)
+    words = {node.name: _word(node.state, allow_failure=node.allow_failure) for node in nodes}
+    before: set[str] = set()
     moves: list[Move] = []
-    while True:
-        found = list(_moves_at_once(by_name))
-        if not found:
-            return moves
-        for move in found:
-            node = by_name[move.name]
-            by_name[move.name] = replace(node, state=after(node.state, move.event))
-        moves += found
+    for index in sorted(stages):
+        created = [node for node in stages[index] if node.state is JobState.CREATED]
+        moves += _moves_of_stage(created, words, before)
+        before.update(words[node.name] for node in stages[index])
+    return moves
 
 
-def _moves_at_once(by_name: Mapping[str, Node]) -> Iterator[Move]:
-    # Jobs of a stage share one tuple of those they wait for; looking through it once keeps wide pipelines cheap.
-    known: dict[int, bool | None] = {}
-    for node in by_name.values():
-        if node.state is not JobState.CREATED:
+def _moves_of_stage(created: Sequence[Node], words: dict[str, str], before: Collection[str]) -> Iterable[Move]:
+    """The moves of a stage's created jobs; `words` follows them."""
+    by_stage = _sum(before, by_stage=True)
+    behind: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in created:
+        for need in node.waits_for:
+            behind[need].append(node)
+    # Those that wait by stage first: a need may be of the same stage. One that moves lets those behind it look again.
+    waiting = deque(sorted(created, key=lambda node: not node.by_stage))
+    moved: set[str] = set()
+    while waiting:
+        node = waiting.popleft()
+        if node.name in moved:
             continue
-        if id(node.waits_for) not in known:
-            waited = [by_name[name] for name in node.waits_for if name in by_name]
-            known[id(node.waits_for)] = all(map(_passed, waited)) if all(map(_over, waited)) else None
-        passed = known[id(node.waits_for)]
-        if passed is not None:
-            yield Move(node.name, _turn(node.when, passed=passed))
+        needs = {words[name] for name in node.waits_for if name in words}
+        ended = by_stage if node.by_stage else _sum(needs, by_stage=False)
+        if ended is not None:
+            event = _turn(node, ended)
+            words[node.name] = _word(after(node.state, event), allow_failure=node.allow_failure)
+            moved.add(node.name)
+            waiting += behind[node.name]
+            yield Move(node.name, event)
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:
-    """The pipeline's status in GitLab's words."""
-    nodes = list(nodes)
-    states = {node.state for node in nodes}
-    if not states:
-        return "skipped"
-    if JobState.CANCELING in states:
-        return "canceling"
-    if states & {JobState.RUNNING, JobState.LEASED}:
+    """The pipeline's status in GitLab's words, which come in its order."""
+    words = frozenset({_word(node.state, allow_failure=node.allow_failure) for node in nodes})
+    if words <= _DID_NOT_RUN:
+        return _SKIPPED
+    if words <= _PASSED:
+        return _SUCCESS
+    for word in ("created", "preparing"):
+        if words <= {word, _WARNED, _IGNORED}:
+            return word
+    if words <= _PASSED | {_CANCELED}:
+        return _CANCELED
+    if words <= {"pending", "created", _SKIPPED, _WARNED, _IGNORED}:
+        return "pending"
+    if "pending" in words:
         return "running"
-    finished = states & {JobState.SUCCESS, JobState.FAILED}
-    if JobState.PENDING in states:
-        return "running" if finished else "pending"
-    waiting = [node for node in nodes if node.state not in FINAL]
-    blocking = [node for node in waiting if not (node.state is JobState.MANUAL and node.allow_failure)]
-    if blocking:
-        if any(node.state is JobState.MANUAL for node in blocking):
-            return "manual"
-        return "running" if finished else "created"
-    if any(node.state is JobState.FAILED and not node.allow_failure for node in nodes):
-        return "failed"
-    if any(node.state is JobState.CANCELED and not node.allow_failure for node in nodes):
-        return "canceled"
-    if JobState.SUCCESS in states or any(node.allow_failure and node.state is not JobState.SKIPPED for node in nodes):
-        return "success"
-    return "skipped"
+    order = ("running", "waiting_for_resource", "manual", "scheduled", "preparing")
+    found = next((word for word in order if word in words), None)
+    if found is None and "created" in words:
+        return "running"
+    return found or ("canceling" if "canceling" in words else _FAILED)
 
 
-def retries_left(*, tries: int, retry_max: int, retry_when: Sequence[str], reason: str) -> bool:
-    """Whether a failed job is tried again by its own rules; `tries` counts this one."""
+def retries_left(
+    *,
+    tries: int,
+    retry_max: int,
+    retry_when: Sequence[str],
+    reason: str,
+    retry_exit_codes: Sequence[int] = (),
+    exit_code: int | None = None,
+) -> bool:
+    """Whether a failed job is tried again by its rules, for its reason or its exit code; `tries` counts this one."""
+    if tries > retry_max or reason in _NEVER_RETRIED:
+        return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
-    return tries <= retry_max and reason not in _NEVER_RETRIED and not words.isdisjoint(retry_when)
+    return exit_code in retry_exit_codes or not words.isdisjoint(retry_when)
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:

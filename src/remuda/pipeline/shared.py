@@ -35,7 +35,7 @@ MAX_RETRIES = 2
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to try again, and after which failures."""
+    """How often to try again, and after which failures: by their reasons, or by the exit codes of the script."""
 
     max: int = 0
     when: tuple[str, ...] = ("always",)
@@ -100,7 +100,7 @@ def _retry(report: Report, node: Node, path: str) -> Retry:
         where = inside(path, "exit_codes")
         codes = read_numbers(report, entries["exit_codes"].value, where, low=0, high=999_999_999)
     if "when" not in entries:
-        return Retry(max=most, exit_codes=codes)
+        return Retry(max=most, when=() if codes else ("always",), exit_codes=codes)
     reasons = entries["when"].value
     nodes = reasons.items if isinstance(reasons, Items) else (reasons,)
     read = [read_choice(report, reason, inside(path, "when"), RETRY_WHEN) for reason in nodes]

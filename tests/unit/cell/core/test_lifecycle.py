@@ -1,13 +1,19 @@
+from collections.abc import Mapping
+
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.cell.core import leases, lifecycle
-from remuda.cell.core.lifecycle import Outcome
+from remuda.cell.core.plan import RUNTIME, Outcome, further_try
+from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes
 from remuda.cell.values import Family, Job
 from remuda.model.job import FINAL, FailureReason, JobId, JobState, RunnerId
 from remuda.model.progress import When
+from remuda.pipeline import Environment, Trigger
 from remuda.testing.builders import NOW, a_family, a_job, a_pipeline, a_spec, new_jobs
 
 FAILED = Outcome(succeeded=False, reason=FailureReason.SCRIPT_FAILURE, reported="failed")
@@ -20,7 +26,7 @@ def applied(family: Family, changes: Changes) -> Family:
     for number, retry in enumerate(changes.retries, start=max(jobs) + 1):
         jobs[JobId(number)] = replace(retry.job, id=JobId(number))
     current = tuple(job for job in jobs.values() if not job.retried)
-    return Family(pipeline=changes.pipeline or family.pipeline, jobs=current)
+    return replace(family, pipeline=changes.pipeline or family.pipeline, jobs=current)
 
 
 def running(job: Job) -> Job:
@@ -33,23 +39,100 @@ def running(job: Job) -> Job:
 
 
 def with_job(family: Family, job: Job) -> Family:
-    return Family(pipeline=family.pipeline, jobs=tuple(job if old.id == job.id else old for old in family.jobs))
+    return replace(family, jobs=tuple(job if old.id == job.id else old for old in family.jobs))
+
+
+def ended(family: Family, name: str, outcome: Outcome) -> Family:
+    """The family after a job of it was run."""
+    job = running(next(job for job in family.jobs if job.name == name))
+    family = with_job(family, job)
+    return applied(family, lifecycle.finish(family, job.id, job.epoch, outcome, NOW))
+
+
+def states(family: Family) -> Mapping[str, str]:
+    return {job.name: job.state.value for job in family.jobs}
+
+
+def a_new_family(*jobs: Job, **given: object) -> Family:
+    family = a_family([replace(job, id=JobId(number)) for number, job in enumerate(jobs, start=1)], **given)
+    return applied(family, lifecycle.begin(family, NOW))
 
 
 def test_a_new_job_has_what_its_spec_says() -> None:
-    spec = a_spec("deploy", tags=("prod",), when="manual", allow_failure=True, timeout_seconds=9, retry_max=2)
-    job = lifecycle.new_job(new_jobs(spec)[0], a_pipeline(protected=True), JobId(5), NOW)
+    spec = a_spec(
+        "deploy",
+        tags=("prod",),
+        when="delayed",
+        start_in_seconds=60,
+        allow_failure_exit_codes=(3,),
+        timeout_seconds=9,
+        retry_max=2,
+        retry_exit_codes=(137,),
+        interruptible=True,
+        environment=Environment(name="$CI_COMMIT_REF_SLUG", action="prepare"),
+        trigger=Trigger(project="acme/other"),
+    )
+    new = replace(new_jobs(spec)[0], resource_group="prod", environment="main")
+    job = lifecycle.new_job(new, a_pipeline(protected=True), JobId(5), NOW)
     assert job == a_job(
         "deploy",
         id=JobId(5),
         tags=("prod",),
-        when=When.MANUAL,
-        allow_failure=True,
+        when=When.DELAYED,
+        start_in_seconds=60,
+        allow_failure_exit_codes=(3,),
         by_stage=True,
         timeout_seconds=9,
         retry_max=2,
+        retry_exit_codes=(137,),
         protected=True,
+        is_trigger=True,
+        interruptible=True,
+        resource_group="prod",
+        environment="main",
+        environment_action="prepare",
     )
+
+
+def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
+    made_anew = {"id", "state", "created_at", "updated_at", "tries", "allow_failure"}
+    carried_over = {
+        "version",
+        "pipeline_id",
+        "project_id",
+        "name",
+        "stage",
+        "stage_index",
+        "ref",
+        "tag",
+        "when",
+        "protected",
+        "tags",
+        "by_stage",
+        "waits_for",
+        "artifacts_from",
+        "timeout_seconds",
+        "retry_max",
+        "retry_when",
+        "retry_exit_codes",
+        "is_trigger",
+        "start_in_seconds",
+        "allow_failure_exit_codes",
+        "interruptible",
+        "resource_group",
+        "environment",
+        "environment_action",
+        "play_variables",
+    }
+    fields = [field.name for field in msgspec.structs.fields(Job)]
+    assert sorted(fields) == sorted([*made_anew, *carried_over, *RUNTIME]), "a new field is of exactly one group"
+
+    plain = a_job()
+    odd = {name: object() for name in carried_over | RUNTIME}
+    again = further_try(replace(plain, **odd), 2, NOW + 5)
+    assert {name: getattr(again, name) for name in carried_over} == {name: odd[name] for name in carried_over}
+    assert {name: getattr(again, name) for name in RUNTIME} == {name: getattr(plain, name) for name in RUNTIME}
+    assert (again.id, again.state, again.created_at, again.tries) == (0, JobState.CREATED, NOW + 5, 2)
 
 
 def test_a_pipeline_without_jobs_keeps_its_status() -> None:
@@ -76,9 +159,8 @@ def test_revival_reaches_through_jobs_that_ran() -> None:
     c = a_job("c", id=JobId(3), state=JobState.SKIPPED, waits_for=("b",), when=When.ON_FAILURE)
     d = a_job("d", id=JobId(4), state=JobState.SKIPPED)
     family = applied(a_family([a, b, c, d]), lifecycle.retry(a_family([a, b, c, d]), a.id, NOW))
-    states = {job.name: job.state for job in family.jobs}
     # c is asked again, and what it waits for says no again; d never waited for a.
-    assert states == {"a": JobState.PENDING, "b": JobState.SUCCESS, "c": JobState.SKIPPED, "d": JobState.SKIPPED}
+    assert states(family) == {"a": "pending", "b": "success", "c": "skipped", "d": "skipped"}
 
 
 def test_canceling_a_pipeline_is_repeatable() -> None:
@@ -88,9 +170,133 @@ def test_canceling_a_pipeline_is_repeatable() -> None:
     assert lifecycle.cancel_all(family, NOW + 1).jobs == ()
 
 
+class TestExitCodes:
+    def test_one_that_is_allowed_makes_the_failure_an_allowed_one(self) -> None:
+        family = a_new_family(a_job("a", allow_failure_exit_codes=(3, 4)), a_job("b", waits_for=("a",)))
+        passed = ended(family, "a", replace(FAILED, exit_code=3))
+        assert states(passed) == {"a": "failed", "b": "pending"}
+        assert passed.jobs[0].allow_failure
+        failed = ended(family, "a", replace(FAILED, exit_code=1))
+        assert (states(failed), failed.pipeline.status) == ({"a": "failed", "b": "skipped"}, "failed")
+
+    def test_what_was_allowed_once_is_not_allowed_for_ever(self) -> None:
+        family = ended(a_new_family(a_job("a", allow_failure_exit_codes=(3,))), "a", replace(FAILED, exit_code=3))
+        assert family.pipeline.status == "success"
+        again = applied(family, lifecycle.retry(family, family.jobs[0].id, NOW))
+        assert ended(again, "a", replace(FAILED, exit_code=1)).pipeline.status == "failed"
+
+    def test_one_may_ask_for_a_further_try(self) -> None:
+        family = a_new_family(a_job("a", retry_max=1, retry_when=(), retry_exit_codes=(137,)))
+        assert states(ended(family, "a", replace(FAILED, exit_code=1))) == {"a": "failed"}
+        again = ended(family, "a", replace(FAILED, exit_code=137))
+        assert [(job.state, job.tries) for job in again.jobs] == [(JobState.PENDING, 2)]
+
+
+class TestAFailureThatStopsTheOthers:
+    jobs = (a_job("a", retry_max=1), a_job("b"), a_job("c", waits_for=("b",)))
+
+    def test_all_of_them_once_it_is_for_good(self) -> None:
+        family = a_new_family(*self.jobs, cancel_on_job_failure="all")
+        family = ended(family, "a", FAILED)
+        assert states(family) == {"a": "pending", "b": "pending", "c": "created"}
+        family = ended(family, "a", FAILED)
+        assert (states(family), family.pipeline.status) == ({"a": "failed", "b": "canceled", "c": "canceled"}, "failed")
+
+    def test_not_if_it_is_allowed_or_nobody_asked(self) -> None:
+        allowed = a_new_family(a_job("a", allow_failure=True), a_job("b"), cancel_on_job_failure="all")
+        assert states(ended(allowed, "a", FAILED)) == {"a": "failed", "b": "pending"}
+        assert states(ended(a_new_family(a_job("a"), a_job("b")), "a", FAILED)) == {"a": "failed", "b": "pending"}
+
+
+class TestDelayed:
+    def test_it_starts_when_its_time_has_come(self) -> None:
+        family = a_new_family(a_job("a", when=When.DELAYED, start_in_seconds=60))
+        assert (family.jobs[0].state, family.jobs[0].scheduled_at) == (JobState.SCHEDULED, NOW + 60)
+        assert family.pipeline.status == "scheduled"
+        assert lifecycle.start_due(family, NOW + 59.9) == Changes()
+        due = applied(family, lifecycle.start_due(family, NOW + 60))
+        assert (due.jobs[0].state, due.jobs[0].scheduled_at) == (JobState.PENDING, None)
+
+    def test_a_person_may_start_it_or_take_it_over(self) -> None:
+        family = a_new_family(a_job("a", when=When.DELAYED, start_in_seconds=60))
+        [job] = family.jobs
+        assert states(applied(family, lifecycle.play(family, job.id, NOW, {}))) == {"a": "pending"}
+        manual = applied(family, lifecycle.unschedule(family, job.id, NOW))
+        assert (states(manual), manual.pipeline.status) == ({"a": "manual"}, "manual")
+        assert states(applied(family, lifecycle.cancel(family, job.id, NOW))) == {"a": "canceled"}
+        with pytest.raises(InvalidError, match="manual"):
+            lifecycle.unschedule(manual, job.id, NOW)
+
+
+class TestManual:
+    def test_only_a_job_that_waits_for_a_person_is_played(self) -> None:
+        for state in set(JobState) - {JobState.MANUAL, JobState.SCHEDULED}:
+            family = a_family([a_job(state=state)])
+            with pytest.raises(InvalidError, match="played"):
+                lifecycle.play(family, JobId(1), NOW, {})
+
+    def test_variables_given_with_it_are_kept_for_further_tries(self) -> None:
+        family = a_new_family(a_job("a", when=When.MANUAL, retry_max=1))
+        family = applied(family, lifecycle.play(family, JobId(1), NOW, {"TARGET": "prod"}))
+        assert ended(family, "a", FAILED).jobs[0].play_variables == {"TARGET": "prod"}
+
+    def test_what_was_skipped_for_want_of_an_optional_one_waits_again(self) -> None:
+        gate = a_job("gate", when=When.MANUAL, allow_failure=True)
+        family = a_new_family(gate, a_job("deploy", waits_for=("gate",)), a_job("after", waits_for=("deploy",)))
+        assert states(family) == {"gate": "manual", "deploy": "skipped", "after": "skipped"}
+        assert family.pipeline.status == "skipped"
+        family = applied(family, lifecycle.play(family, JobId(1), NOW, {}))
+        assert states(family) == {"gate": "pending", "deploy": "created", "after": "created"}
+        assert states(ended(family, "gate", PASSED)) == {"gate": "success", "deploy": "pending", "after": "created"}
+
+    def test_a_retried_pipeline_asks_again(self) -> None:
+        family = a_new_family(a_job("a"), a_job("gate", when=When.MANUAL))
+        family = ended(family, "a", PASSED)
+        family = applied(family, lifecycle.play(family, JobId(2), NOW, {}))
+        family = ended(family, "gate", FAILED)
+        family = applied(family, lifecycle.retry_all(family, NOW))
+        assert (states(family), family.pipeline.status) == ({"a": "success", "gate": "manual"}, "manual")
+
+
+class TestResourceGroups:
+    def test_one_job_at_a_time_the_oldest_first(self) -> None:
+        family = a_new_family(*(a_job(name, resource_group="prod") for name in "abc"))
+        assert states(family) == {"a": "pending", "b": "waiting_for_resource", "c": "waiting_for_resource"}
+        assert states(ended(family, "a", FAILED)) == {"a": "failed", "b": "pending", "c": "waiting_for_resource"}
+
+    def test_what_another_pipeline_has_is_waited_for(self) -> None:
+        family = a_family([a_job("a", resource_group="prod"), a_job("b", id=JobId(2), resource_group="test")])
+        taken = replace(family, taken=frozenset({"prod"}))
+        waits = applied(taken, lifecycle.begin(taken, NOW))
+        assert states(waits) == {"a": "waiting_for_resource", "b": "pending"}
+        assert lifecycle.resume(waits, NOW).jobs == ()
+        free = replace(waits, taken=frozenset())
+        assert states(applied(free, lifecycle.resume(free, NOW))) == {"a": "pending", "b": "pending"}
+
+    def test_who_stops_waiting_frees_nothing(self) -> None:
+        family = a_new_family(*(a_job(name, resource_group="prod") for name in "abc"))
+        family = applied(family, lifecycle.cancel(family, JobId(2), NOW))
+        assert states(family) == {"a": "pending", "b": "canceled", "c": "waiting_for_resource"}
+
+    def test_a_played_and_a_delayed_job_wait_too(self) -> None:
+        family = a_new_family(
+            a_job("a", resource_group="prod"),
+            a_job("gate", resource_group="prod", when=When.MANUAL),
+            a_job("later", resource_group="prod", when=When.DELAYED, start_in_seconds=1),
+        )
+        family = applied(family, lifecycle.play(family, JobId(2), NOW, {}))
+        family = applied(family, lifecycle.start_due(family, NOW + 1))
+        assert states(family) == {"a": "pending", "gate": "waiting_for_resource", "later": "waiting_for_resource"}
+        assert family.pipeline.status == "pending" or family.pipeline.status == "running"
+
+    def test_a_further_try_keeps_the_group(self) -> None:
+        family = a_new_family(a_job("a", resource_group="prod", retry_max=1), a_job("b", resource_group="prod"))
+        assert states(ended(family, "a", FAILED)) == {"b": "waiting_for_resource", "a": "pending"}
+
+
 @st.composite
 def families(draw: st.DrawFn) -> Family:
-    """Pipelines in which each job waits for some of those before it."""
+    """Pipelines in which each job waits for earlier stages or for some of those before it."""
     jobs: list[Job] = []
     for number in range(1, draw(st.integers(1, 8)) + 1):
         names = [job.name for job in jobs]
@@ -99,14 +305,16 @@ def families(draw: st.DrawFn) -> Family:
                 f"job{number}",
                 id=JobId(number),
                 when=draw(st.sampled_from(When)),
+                start_in_seconds=10,
                 allow_failure=draw(st.booleans()),
                 stage_index=number // 3,
                 by_stage=draw(st.booleans()),
                 waits_for=tuple(draw(st.lists(st.sampled_from(names), unique=True))) if names else (),
                 retry_max=draw(st.integers(0, 2)),
+                resource_group=draw(st.sampled_from(["", "", "prod", "test"])),
             )
         )
-    return a_family(jobs)
+    return a_family(jobs, cancel_on_job_failure=draw(st.sampled_from(["none", "none", "all"])))
 
 
 @given(families(), st.data())
@@ -114,16 +322,17 @@ def test_every_pipeline_comes_to_an_end(family: Family, data: st.DataObject) -> 
     family = applied(family, lifecycle.begin(family, NOW))
     for _ in range(100):
         pending = [job for job in family.jobs if job.state is JobState.PENDING]
+        groups = [job.resource_group for job in pending if job.resource_group]
+        assert len(groups) == len(set(groups))
         manual = [job for job in family.jobs if job.state is JobState.MANUAL]
         if pending:
             assert family.pipeline.status in ("pending", "running")
-            job = running(data.draw(st.sampled_from(pending)))
             outcome = data.draw(st.sampled_from([PASSED, FAILED]))
-            family = applied(
-                with_job(family, job), lifecycle.finish(with_job(family, job), job.id, job.epoch, outcome, NOW)
-            )
+            family = ended(family, data.draw(st.sampled_from(pending)).name, outcome)
+        elif any(job.state is JobState.SCHEDULED for job in family.jobs):
+            family = applied(family, lifecycle.start_due(family, NOW + 10))
         elif manual and data.draw(st.sampled_from([True, False])):
-            family = applied(family, lifecycle.play(family, manual[0].id, NOW))
+            family = applied(family, lifecycle.play(family, manual[0].id, NOW, {}))
         else:
             break
     left = {job.state for job in family.jobs if job.state not in FINAL}

@@ -1,0 +1,236 @@
+"""A family while a decision is worked out, and what follows for its other jobs and for the pipeline.
+
+Decided here: what a job carries over into a further try, who gets a resource group, that a job which failed for good
+may stop the others. Which job follows which is decided in `remuda.model.progress`, which states follow each other in
+`remuda.model.job`. `lifecycle` and `triggers` make plans; the store calls those inside its transaction.
+
+Invariant: of the jobs with one resource group, at most one is in an occupying state. What other pipelines have comes
+with the family, read in the same transaction.
+"""
+
+import math
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.errors import InvalidError
+from remuda.cell.ports import Changes, Retry
+from remuda.cell.values import Family, Job, Pipeline
+from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobEvent, JobId, JobState, after
+from remuda.model.progress import OVER, next_moves, pipeline_state, retries_left
+
+NO_JOB = JobId(0)
+
+RUNTIME = frozenset(
+    {
+        "retried",
+        "epoch",
+        "runner_id",
+        "system_id",
+        "request_id",
+        "lease_until",
+        "graceful_cancel",
+        "pending_at",
+        "leased_at",
+        "started_at",
+        "finished_at",
+        "failure_reason",
+        "failure_message",
+        "exit_code",
+        "reported",
+        "trace_bytes",
+        "trace_checksum",
+        "erased",
+        "downstream_id",
+        "scheduled_at",
+        "coverage",
+        "gets",
+    }
+)
+"""What happens to one try alone. A further try begins with none of it; everything else is carried over."""
+_BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if field.name in RUNTIME}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended."""
+
+    succeeded: bool
+    reason: FailureReason | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    reported: str | None = None
+    """The runner's own word for it, None when the cell ended the job."""
+    trace_bytes: int = 0
+    trace_checksum: str | None = None
+
+
+def further_try(job: Job, tries: int, now: float) -> Job:
+    """A further try of a job; the store gives it an id."""
+    return replace(
+        job,
+        **_BLANK,
+        id=NO_JOB,
+        state=JobState.CREATED,
+        created_at=now,
+        updated_at=now,
+        tries=tries,
+        # Where exit codes say what is allowed, it was one of them that made this try an allowed failure.
+        allow_failure=job.allow_failure and not job.allow_failure_exit_codes,
+    )
+
+
+def _moved(job: Job, event: JobEvent, now: float) -> Job:
+    """The job after an event, with the time of it where people want to know it."""
+    state = after(job.state, event)
+    return replace(
+        job,
+        state=state,
+        updated_at=now,
+        pending_at=now if state is JobState.PENDING else job.pending_at,
+        scheduled_at=now + (job.start_in_seconds or 0) if state is JobState.SCHEDULED else None,
+        finished_at=now if state in FINAL else None,
+        lease_until=None if state in FINAL else job.lease_until,
+    )
+
+
+class Plan:
+    """A family while a decision is worked out; `changes` adds what follows and sums it up."""
+
+    def __init__(self, family: Family, now: float) -> None:
+        self.now = now
+        self._family = family
+        self._newest = {job.name: job for job in family.jobs}
+        self._changed: dict[JobId, Job] = {}
+        self._retry_of: dict[str, JobId] = {}
+        self._occupied: set[str] | None = None
+
+    def find(self, job_id: JobId) -> Job | None:
+        """The job as it stands in the plan; None when it is not, or no longer, of this family."""
+        return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
+
+    def get(self, job_id: JobId) -> Job:
+        """The same where a person asked for it; InvalidError when it is not there."""
+        job = self.find(job_id)
+        if job is None:
+            raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
+        return job
+
+    def jobs(self) -> Collection[Job]:
+        """The newest try of each job."""
+        return list(self._newest.values())
+
+    def put(self, job: Job) -> None:
+        """The job is now like this."""
+        if self._occupied is not None and job.resource_group:
+            old = self._newest[job.name]
+            if old.state in OCCUPYING:
+                self._occupied.discard(old.resource_group)
+            if job.state in OCCUPYING:
+                self._occupied.add(job.resource_group)
+        self._newest[job.name] = job
+        if job.id != NO_JOB:
+            self._changed[job.id] = job
+
+    def move(self, job: Job, event: JobEvent) -> None:
+        """Something happens to the job. One that would be enqueued waits while its resource group is taken."""
+        if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
+            event = JobEvent.HOLD
+        self.put(_moved(job, event, self.now))
+
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """The job succeeded or failed; by its rules it is tried again, and by the pipeline's it stops the others."""
+        ended = replace(
+            _moved(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, self.now),
+            failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
+            failure_message=None if outcome.succeeded else outcome.message,
+            exit_code=outcome.exit_code,
+            reported=outcome.reported,
+            trace_bytes=outcome.trace_bytes,
+            trace_checksum=outcome.trace_checksum,
+        )
+        if ended.state is JobState.FAILED and ended.exit_code in ended.allow_failure_exit_codes:
+            ended = replace(ended, allow_failure=True)
+        self.put(ended)
+        if ended.state is not JobState.FAILED:
+            return
+        if not ended.is_trigger and retries_left(
+            tries=ended.tries,
+            retry_max=ended.retry_max,
+            retry_when=ended.retry_when,
+            reason=ended.failure_reason or "",
+            retry_exit_codes=ended.retry_exit_codes,
+            exit_code=ended.exit_code,
+        ):
+            self.try_again(ended, tries=ended.tries + 1, at_once=True)
+        elif self._family.pipeline.cancel_on_job_failure == "all" and not ended.allow_failure:
+            for other in self.jobs():
+                self.cancel(other)
+
+    def cancel(self, job: Job) -> None:
+        """Stop the job: gracefully where its runner can. A trigger job stays until its pipeline has stopped."""
+        if job.state in FINAL or job.state is JobState.CANCELING:
+            return
+        graceful = job.state is JobState.RUNNING and (job.graceful_cancel or job.is_trigger)
+        self.move(job, JobEvent.CANCEL if graceful else JobEvent.ABORT)
+
+    def try_again(self, job: Job, *, tries: int, at_once: bool) -> None:
+        """A new job takes the place of this one."""
+        self._changed[job.id] = replace(job, retried=True)
+        self._retry_of[job.name] = job.id
+        fresh = further_try(job, tries, self.now)
+        self.put(fresh)
+        if at_once:
+            self.move(fresh, JobEvent.ENQUEUE)
+
+    def revive_behind(self, job: Job) -> None:
+        """Revive what was skipped behind a job, directly or through others."""
+        behind = {job.name}
+        later = sorted(self._newest.values(), key=lambda other: other.stage_index)
+        grown = True
+        while grown:
+            grown = False
+            for other in later:
+                if other.name in behind:
+                    continue
+                if other.stage_index > job.stage_index if other.by_stage else not behind.isdisjoint(other.waits_for):
+                    behind.add(other.name)
+                    grown = True
+                    if other.state is JobState.SKIPPED:
+                        self.move(other, JobEvent.REVIVE)
+
+    def changes(self) -> Changes:
+        """What the decision comes to, with all that follows from it."""
+        waiting = [job for job in self._newest.values() if job.state is JobState.WAITING_FOR_RESOURCE]
+        for job in sorted(waiting, key=_age):
+            if not self._is_taken(job.resource_group):
+                self.move(job, JobEvent.ENQUEUE)
+        for move in next_moves(self._newest.values()):
+            self.move(self._newest[move.name], move.event)
+        pipeline = self._pipeline()
+        return Changes(
+            jobs=tuple(self._changed.values()),
+            retries=tuple(Retry(of=old, job=self._newest[name]) for name, old in self._retry_of.items()),
+            pipeline=None if pipeline is self._family.pipeline else pipeline,
+        )
+
+    def _is_taken(self, group: str) -> bool:
+        if self._occupied is None:
+            self._occupied = {job.resource_group for job in self._newest.values() if job.state in OCCUPYING}
+        return group in self._occupied or group in self._family.taken
+
+    def _pipeline(self) -> Pipeline:
+        old = self._family.pipeline
+        status = pipeline_state(self._newest.values())
+        started = old.started_at
+        if started is None and any(job.started_at is not None for job in self._newest.values()):
+            started = self.now
+        if status == old.status and started == old.started_at:
+            return old
+        finished = old.finished_at if status == old.status else self.now if status in OVER else None
+        return replace(old, status=status, started_at=started, finished_at=finished, updated_at=self.now)
+
+
+def _age(job: Job) -> float:
+    """Jobs in the order in which they were created; one that is just being created is the youngest."""
+    return job.id if job.id != NO_JOB else math.inf
