@@ -6,7 +6,7 @@ effect but its result. That is how a decision and its consequences are stored to
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -284,5 +284,9 @@ class Blobs(Protocol):
     async def size(self, key: str) -> int | None: ...
 
     def read(self, key: str) -> AsyncIterator[bytes]: ...
+
+    def opened(self, key: str) -> BinaryIO:
+        """For reading at any place, in a thread; the caller closes it. NotFoundError when there is none."""
+        ...
 
     async def remove(self, key: str) -> None: ...

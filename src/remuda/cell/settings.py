@@ -45,6 +45,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One call with trace bytes; runners send at most half of it."""
     artifact_limit_bytes: int = 1024 * MEBIBYTE
     """One uploaded file."""
+    dotenv_limit_bytes: int = 5 * 1024
+    """The text of one dotenv report, unpacked."""
+    dotenv_limit_variables: int = 50
+    """How many variables one dotenv report may have."""
     body_limit_bytes: int = MEBIBYTE
     """Any request with JSON that has no limit of its own."""
     commit_limit_bytes: int = 100 * MEBIBYTE

@@ -29,6 +29,17 @@ async def test_what_went_in_comes_out(blobs: Blobs) -> None:
     assert await read(blobs, "artifacts/1/archive.zip") == whole
 
 
+async def test_a_blob_is_read_at_any_place(blobs: Blobs) -> None:
+    await blobs.put("some", pieces(b"0123456789"), limit_bytes=LIMIT)
+    with blobs.opened("some") as file:
+        assert file.seek(-3, 2) == 7
+        assert file.read(2) == b"78"
+        assert file.seek(1) == 1
+        assert file.read(3) == b"123"
+    with pytest.raises(NotFoundError):
+        blobs.opened("other")
+
+
 async def test_an_empty_blob_is_a_blob(blobs: Blobs) -> None:
     assert await blobs.put("empty", pieces(), limit_bytes=0) == (0, hashlib.sha256().hexdigest())
     assert await blobs.size("empty") == 0

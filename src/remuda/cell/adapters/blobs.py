@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, BinaryIO, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError, TooLargeError
@@ -68,15 +68,18 @@ class FolderBlobs:
             raise _store_error(error) from error
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
+        with self.opened(key) as file:
+            while piece := await _threaded(file.read, _PIECE_BYTES):
+                yield piece
+
+    def opened(self, key: str) -> BinaryIO:
         try:
-            file = self._path(key).open("rb", buffering=0)
+            # Not buffered: whoever reads asks for large pieces.
+            return cast(BinaryIO, self._path(key).open("rb", buffering=0))
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"there is no blob {key}") from None
         except OSError as error:
             raise _store_error(error) from error
-        with file:
-            while piece := await _threaded(file.read, _PIECE_BYTES):
-                yield piece
 
     async def remove(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)

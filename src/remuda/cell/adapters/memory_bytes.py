@@ -3,6 +3,8 @@
 import hashlib
 import zlib
 from collections.abc import AsyncIterator
+from io import BytesIO
+from typing import BinaryIO
 
 from remuda.cell.errors import NotFoundError, TooLargeError
 from remuda.cell.ports import Appended
@@ -70,6 +72,11 @@ class MemoryBlobs:
             raise NotFoundError(f"there is no blob {key}")
         if self._blobs[key]:
             yield self._blobs[key]
+
+    def opened(self, key: str) -> BinaryIO:
+        if key not in self._blobs:
+            raise NotFoundError(f"there is no blob {key}")
+        return BytesIO(self._blobs[key])
 
     async def remove(self, key: str) -> None:
         self._blobs.pop(key, None)
