@@ -8,7 +8,8 @@ from pathlib import Path
 
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.adapters.memory_bytes import MemoryTraces
-from remuda.cell.dispatch import Dispatch, Handout, NoJob
+from remuda.cell.claims import Handout, NoJob
+from remuda.cell.dispatch import Dispatch
 from remuda.cell.handout import load_job_tokens
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Pipeline, Project, Runner

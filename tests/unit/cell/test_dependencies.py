@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from remuda.cell.claims import Handout, NoJob
 from remuda.cell.dependencies import inherited_variables
-from remuda.cell.dispatch import Handout, NoJob
 from remuda.cell.values import Artifact, Family, Job
 from remuda.model.job import JobState
 from remuda.pipeline import Artifacts, JobSpec, Need, OutsideNeed

@@ -3,8 +3,8 @@ import asyncio
 import pytest
 from msgspec import Raw
 
+from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core.tokens import JobTokens
-from remuda.cell.dispatch import Handout, NoJob
 from remuda.cell.errors import ForbiddenError, InvalidError, NotFoundError, StoreError
 from remuda.cell.values import StepResult
 from remuda.lib.clock import settle
@@ -340,12 +340,12 @@ class TestLeases:
         await cell.push(a_spec())
         job, _ = await cell.take()
 
-        async def fail() -> None:
+        async def fail(*_: object) -> None:
             raise StoreError("disk full")
 
         async with cell.watching():
             with monkeypatch.context() as patch:
-                patch.setattr(cell.store, "held_jobs", fail)
+                patch.setattr(cell.store, "jobs_in", fail)
                 await cell.clock.advance(120)
             await cell.clock.advance(10)
         assert await cell.status(job.id) == "pending"

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.dispatch import Handout, NoJob
+from remuda.cell.claims import Handout, NoJob
 from remuda.cell.handout import load_job_tokens
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import JobId, JobState

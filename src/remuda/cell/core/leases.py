@@ -76,11 +76,13 @@ def needs_touch(job: Job, now: float, silent_seconds: float) -> bool:
 
 
 def deadline(job: Job, *, since: float, lease_seconds: float, silent_seconds: float) -> float | None:
-    """When the runner that has this job counts as gone; None when nobody has it.
+    """When the runner that has this job counts as gone; None when none has it: a trigger job is the cell's own.
 
     `since` is when this process began to listen: nobody is gone because the cell itself was away. A started job gets
     a little more than the allowed silence, because its last signs of life may not have been stored.
     """
+    if job.is_trigger:
+        return None
     if job.state is JobState.LEASED:
         return max(job.lease_until or 0.0, since + lease_seconds)
     if job.state in STARTED:

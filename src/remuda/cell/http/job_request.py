@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core.payload import ref_of, without_ref
-from remuda.cell.dispatch import Handout, NoJob
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body, decode
 from remuda.cell.http.edge import Edge

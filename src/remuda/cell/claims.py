@@ -1,0 +1,120 @@
+"""Handing jobs out: which of the waiting jobs a runner gets, and what happens when nobody is there to take it.
+
+Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken. The job is
+leased in the store first, then its payload is made. The HTTP edge calls `request_job`.
+
+Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
+"""
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from remuda.cell.core import leases
+from remuda.cell.errors import MissingDependencyError, NotFoundError, StoreError
+from remuda.cell.handout import gather_payload
+from remuda.cell.motion import Motion
+from remuda.cell.values import Job, Runner
+from remuda.lib import killpoints
+from remuda.model.job import FailureReason, JobId
+from remuda.wire.runner_api import JobPayload, RequestJob
+
+
+class Handout(msgspec.Struct, frozen=True, kw_only=True):
+    """A job for the runner that asked."""
+
+    job: Job
+    payload: JobPayload
+
+
+class NoJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing now. The cursor goes back to the runner, which shows it with its next request."""
+
+    cursor: str
+
+
+class Claims(Motion):
+    """The part of dispatch that hands out."""
+
+    async def request_job(
+        self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: asyncio.Event
+    ) -> Handout | NoJob:
+        """The job this runner gets, or none; held while there is none if the runner has a cursor."""
+        if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
+            self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
+            return await self._deliver(again, runner, ip=ip, gone=gone)
+        ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
+        while not (self._polls.stopped or runner.paused or gone.is_set()):
+            job = await self._claim(runner, request, request_id)
+            if job is not None:
+                return await self._deliver(job, runner, ip=ip, gone=gone)
+            if not await self._polls.hold(runner.fingerprint(), ends_at - self._clock.monotonic(), gone):
+                break
+            now_runner = await self._store.runner(runner.id)
+            if now_runner is None:
+                break
+            runner = now_runner
+        self._polls.wake()
+        return NoJob(cursor=self.cursor)
+
+    async def _claim(self, runner: Runner, request: RequestJob, request_id: str) -> Job | None:
+        """Lease the first waiting job that fits; a job that was lost to someone else is dropped."""
+        features = (request.info.features if request.info else None) or {}
+        fingerprint = runner.fingerprint()
+        try:
+            while (job_id := self._waiting.choose(fingerprint)) is not None:
+                now = self._clock.now()
+                terms = leases.Lease(
+                    runner_id=runner.id,
+                    system_id=request.system_id,
+                    request_id=request_id or None,
+                    until=now + self._settings.lease_seconds,
+                    graceful_cancel=bool(features.get("cancel_gracefully")),
+                )
+                if (job := await self._lease(job_id, terms, now)) is not None:
+                    return job
+            return None
+        finally:
+            self._polls.wake()
+
+    async def _lease(self, job_id: JobId, terms: leases.Lease, now: float) -> Job | None:
+        key = self._waiting.discard(job_id)
+        try:
+            return await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+        except BaseException:
+            # Whether it was stored is unknown. If it was, the next one to choose it finds out, and the lease ends.
+            if key is not None:
+                self._waiting.add(job_id, key)
+            raise
+
+    async def _deliver(self, job: Job, runner: Runner, *, ip: str, gone: asyncio.Event) -> Handout | NoJob:
+        killpoints.reach("cell.leased")
+        try:
+            handout = await self._handout(job, runner)
+        except NotFoundError as error:
+            await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
+            return NoJob(cursor=self.cursor)
+        except MissingDependencyError as error:
+            await self._end_unasked(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
+            return NoJob(cursor=self.cursor)
+        except StoreError:
+            with contextlib.suppress(StoreError):
+                await self.release(job)
+            raise
+        if gone.is_set():
+            await self.release(job)
+            return NoJob(cursor=self.cursor)
+        self._log.info("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
+        return handout
+
+    async def _handout(self, job: Job, runner: Runner) -> Handout:
+        payload = await gather_payload(
+            self._store,
+            self._tokens,
+            job,
+            runner,
+            public_url=self._settings.public_url,
+            now=self._clock.now(),
+        )
+        return Handout(job=job, payload=payload)

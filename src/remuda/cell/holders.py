@@ -1,0 +1,168 @@
+"""What a runner says about the job that it holds: it has started, it is alive, it logs, it has results, it has ended.
+
+Decided here: which token opens which job, and that the end of a job is put off while its log lacks bytes. What an end
+comes to is decided in `core.lifecycle`. The HTTP edge calls this for every request with a job token.
+
+Invariant: the trace is durable before the end of its job is stored.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from remuda.cell.core import leases, lifecycle
+from remuda.cell.core.lifecycle import reason_of
+from remuda.cell.core.plan import Outcome
+from remuda.cell.errors import ForbiddenError
+from remuda.cell.motion import Motion
+from remuda.cell.ports import Appended
+from remuda.cell.values import Job, StepResult
+from remuda.lib import killpoints
+from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.wire.routable import TokenError
+from remuda.wire.runner_api import UpdateJob
+
+_SHORT_TRACE_PATIENCE_SECONDS = 300
+"""How long a final state is put off because the runner says that its trace has more bytes than have arrived."""
+
+
+class Updated(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a job's update: a status code, and the job for the Job-Status header."""
+
+    code: int
+    job: Job
+
+
+class Holders(Motion):
+    """The part of dispatch that listens to runners."""
+
+    async def holder(self, token: str, job_id: int | None = None, *, ended: bool = False) -> Job:
+        """The job that this token opens; ForbiddenError when it opens none, or not `job_id`.
+
+        A token opens a job while a runner has it. With `ended` also afterwards, for what a runner may send twice.
+        """
+        try:
+            claims = self._tokens.read(token, now=self._clock.now())
+        except TokenError as error:
+            raise ForbiddenError(f"the job token is not accepted: {error}") from None
+        job = await self._store.job(JobId(claims.job_id))
+        if job is None or (job_id is not None and job.id != job_id):
+            raise ForbiddenError("the job token belongs to another job")
+        if job.epoch != claims.epoch:
+            raise ForbiddenError("the job was handed out anew; this token is of an earlier hand-out")
+        if job.state not in HELD and not (ended and job.state in FINAL):
+            raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
+        return job
+
+    async def touch(self, job: Job) -> Job:
+        """The runner spoke: a leased job has started now, a started one is alive."""
+        now = self._clock.now()
+        if not leases.needs_touch(job, now, self._settings.silent_seconds):
+            return job
+        if job.state is JobState.LEASED and not await self._is_known_to_run(job.pipeline_id):
+            applied = await self.change(
+                job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, job.epoch, now)
+            )
+            touched = next((changed for changed in applied.jobs if changed.id == job.id), None)
+        else:
+            touched = await self._store.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now))
+        if touched is None:
+            raise self._lost(await self._store.job(job.id))
+        if job.state is JobState.LEASED:
+            killpoints.reach("cell.acknowledged")
+        return touched
+
+    async def _is_known_to_run(self, pipeline_id: PipelineId) -> bool:
+        """Whether a further start changes nothing about the pipeline, so that its other jobs need not be read."""
+        pipeline = await self._store.pipeline(pipeline_id)
+        return pipeline is not None and pipeline.status == "running" and pipeline.started_at is not None
+
+    async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
+        """Add to the log. Of a job that is over only bytes are taken that are there already."""
+        if job.state in FINAL:
+            appended = await self._traces.append(job.id, start, data)
+            if not appended.taken:
+                raise self._lost(job)
+            return appended
+        job = await self.touch(job)
+        size = await self._traces.size(job.id)
+        if start <= size and start + len(data) > self._settings.trace_limit_bytes:
+            await self._end_unasked(
+                job,
+                FailureReason.TRACE_SIZE_EXCEEDED,
+                f"the log is limited to {self._settings.trace_limit_bytes} bytes",
+            )
+            raise ForbiddenError("the log is too large", job_status=JobState.FAILED.value)
+        appended = await self._traces.append(job.id, start, data)
+        if not appended.taken and start <= appended.size and await self._goes_on(job):
+            # Sealed for an end that could then not be stored.
+            await self._traces.reopen(job.id)
+            appended = await self._traces.append(job.id, start, data)
+        if appended.taken:
+            killpoints.reach("cell.trace_appended")
+        return appended
+
+    async def _goes_on(self, job: Job) -> bool:
+        row = await self._store.job(job.id)
+        return row is not None and row.epoch == job.epoch and row.state in HELD and job.id not in self._ending
+
+    async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
+        """Store step results; the next sequence number wanted."""
+        if job.state in FINAL:
+            raise self._lost(job)
+        await self.touch(job)
+        following = await self._store.add_results(job.id, results)
+        killpoints.reach("cell.result_stored")
+        return following
+
+    async def update(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
+        """Take in what a runner says of its job's state. `refused`: why the cell cannot let a success be one."""
+        if update.state == "running" and job.state in HELD:
+            return Updated(code=200, job=await self.touch(job))
+        if update.state not in ("success", "failed", "running"):
+            return Updated(code=400, job=job)
+        if job.state in FINAL:
+            return Updated(code=200 if job.reported == update.state else 403, job=job)
+        if await self._lacks_trace(job, update):
+            return Updated(code=202, job=await self.touch(job))
+        self._ending.add(job.id)
+        try:
+            return await self._end(job, update, refused)
+        finally:
+            self._ending.discard(job.id)
+
+    async def _end(self, job: Job, update: UpdateJob, refused: str | None) -> Updated:
+        # The trace is durable before the end is stored: a job that is over has its whole log.
+        size, checksum = await self._traces.seal(job.id)
+        succeeded = update.state == "success" and refused is None
+        outcome = Outcome(
+            succeeded=succeeded,
+            reason=None if succeeded else reason_of("script_failure" if refused else update.failure_reason),
+            message=refused,
+            exit_code=(update.exit_code or 0) if succeeded else update.exit_code,
+            reported=update.state,
+            trace_bytes=size,
+            trace_checksum=checksum,
+        )
+        ended = await self._finish(job, outcome)
+        if ended is None:
+            row = await self._store.job(job.id)
+            if row is None or row.epoch != job.epoch or row.reported != update.state:
+                raise self._lost(row)
+            return Updated(code=200, job=row)
+        killpoints.reach("cell.finished")
+        self._log.info("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
+        return Updated(code=200, job=ended)
+
+    async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
+        """Whether the runner says it logged more than has arrived; believed for some minutes, then the end counts."""
+        said = update.output.bytesize if update.output else None
+        if said is None or said <= await self._traces.size(job.id):
+            return False
+        now = self._clock.monotonic()
+        return now - self._short_since.setdefault(job.id, now) < _SHORT_TRACE_PATIENCE_SECONDS
+
+    @staticmethod
+    def _lost(job: Job | None) -> ForbiddenError:
+        status = job.status() if job else None
+        return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)

@@ -1,0 +1,194 @@
+"""Every change of a job goes through here: it is stored, then everything else that follows from it is set going.
+
+It decides nothing itself: `core` says what a change comes to, the store makes it so in one transaction, and only then
+do the queue in memory, the held polls, the traces, the trigger jobs and the jobs that wait for a resource group learn
+of it. All of that can be rebuilt from the store (`start`, and again by every sweep), so a crash or a lost event costs
+time, never a job. `claims`, `holders`, `wishes` and `sweeps` build on this; `dispatch` puts them together.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from remuda.cell.core import lifecycle
+from remuda.cell.core.plan import Outcome
+from remuda.cell.core.tokens import JobTokens
+from remuda.cell.errors import NotFoundError, StoreError
+from remuda.cell.inbox import Inbox
+from remuda.cell.polls import HeldPolls
+from remuda.cell.ports import Applied, Changes, Store, Traces
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.lib.clock import Clock
+from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
+from remuda.model.progress import OVER
+from remuda.queue import WaitingJobs
+from remuda.telemetry.logs import logger
+from remuda.wire.routable import to_base36
+
+
+class Motion:
+    """What all parts of dispatch share."""
+
+    def __init__(self, store: Store, traces: Traces, clock: Clock, settings: CellSettings, tokens: JobTokens) -> None:
+        self.trigger_jobs = Inbox()
+        self._store = store
+        self._traces = traces
+        self._clock = clock
+        self._settings = settings
+        self._tokens = tokens
+        self._waiting = WaitingJobs()
+        self._polls = HeldPolls(self._waiting, clock)
+        self._since = clock.now()
+        self._enqueued = 0
+        self._scheduled = asyncio.Event()
+        """A delayed job has got its time."""
+        self._short_since: dict[JobId, float] = {}
+        self._ending: set[JobId] = set()
+        self._log = logger("cell")
+
+    async def start(self) -> None:
+        """Put into the queue what waits in the store."""
+        self._since = self._clock.now()
+        await self.announce(await self._store.jobs_in([JobState.PENDING]))
+
+    def waiting(self) -> int:
+        """How many jobs wait for a runner."""
+        return len(self._waiting)
+
+    def held_polls(self) -> int:
+        """How many requests are held."""
+        return len(self._polls)
+
+    def stop_polls(self) -> None:
+        """Answer all held requests now, and later ones at once: the cell stops."""
+        self._polls.stop()
+
+    @property
+    def cursor(self) -> str:
+        """Where the queue stands: the cell, this process, and how often something was enqueued."""
+        return f"c{self._settings.cell_id}-{to_base36(int(self._since * 1000))}-{to_base36(self._enqueued)}"
+
+    async def announce(self, jobs: Sequence[Job]) -> None:
+        """Take note of jobs that were stored: pending ones wait for a runner, trigger jobs for the cell, others not."""
+        arrived = 0
+        for job in jobs:
+            if job.is_trigger:
+                if job.state in OCCUPYING:
+                    self.trigger_jobs.put(job.id)
+            elif job.state is not JobState.PENDING:
+                self._waiting.discard(job.id)
+            elif job.id not in self._waiting:
+                self._waiting.add(job.id, job.key())
+                arrived += 1
+            if job.state is JobState.SCHEDULED:
+                self._scheduled.set()
+        self._enqueued += arrived
+        for _ in range(min(arrived, len(self._polls))):
+            self._polls.wake()
+
+    async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        """Store a decision, then let everything else follow."""
+        applied = await self._store.change_family(pipeline_id, decide)
+        await self.announce(applied.jobs)
+        for job in applied.jobs:
+            if job.state in FINAL and not job.is_trigger:
+                self._short_since.pop(job.id, None)
+                if job.started_at is not None and job.trace_checksum is None:
+                    await self._archive(job)
+        if applied.pipeline and applied.pipeline.upstream_job_id is not None:
+            self.trigger_jobs.put(applied.pipeline.upstream_job_id)
+        try:
+            await self._let_others_follow(pipeline_id, applied)
+        except StoreError as error:
+            self._log.warning("a change is stored, but not all that follows from it", error=str(error))
+        return applied
+
+    async def _let_others_follow(self, pipeline_id: PipelineId, applied: Applied) -> None:
+        """What a change means for other pipelines. If it is not stored, sweeps make up for it where a job waits."""
+        ended = [job for job in applied.jobs if job.state in FINAL]
+        for project_id, group in dict.fromkeys((job.project_id, job.resource_group) for job in ended):
+            if group:
+                await self._pass_on(project_id, group)
+        if any(job.state is JobState.FAILED and not (job.allow_failure or job.retried) for job in ended):
+            pipeline = applied.pipeline or await self._store.pipeline(pipeline_id)
+            if pipeline is not None and pipeline.cancel_on_job_failure == "all":
+                await self.cancel_children(pipeline_id)
+
+    async def _pass_on(self, project_id: ProjectId, group: str) -> None:
+        """Give a resource group that may be free to the job that waits for it longest."""
+        for job in await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE]):
+            if (job.project_id, job.resource_group) == (project_id, group):
+                applied = await self.resume(job.pipeline_id)
+                if any(each.resource_group == group and each.state in OCCUPYING for each in applied.jobs):
+                    return
+
+    async def resume(self, pipeline_id: PipelineId) -> Applied:
+        """Let the pipeline's jobs have the resource groups that are free."""
+        return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
+
+    async def cancel_pipeline(self, pipeline_id: int) -> Pipeline:
+        """Stop all jobs of a pipeline, and its child pipelines."""
+        found = PipelineId(pipeline_id)
+        await self.change(found, lambda family: lifecycle.cancel_all(family, self._clock.now()))
+        await self.cancel_children(found)
+        return await self._pipeline(found)
+
+    async def cancel_children(self, pipeline_id: PipelineId) -> None:
+        """Stop the child pipelines of all tries of its trigger jobs."""
+        page = 1
+        while True:
+            jobs, total = await self._store.jobs(
+                Page(number=page, size=100), pipeline_id=pipeline_id, with_retried=True, is_trigger=True
+            )
+            for job in jobs:
+                child = await self._store.downstream(job.id)
+                if child is not None and child.is_child and child.status not in OVER:
+                    await self.cancel_pipeline(child.id)
+            if page * 100 >= total:
+                return
+            page += 1
+
+    async def _finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
+        """The job after its end; None when it is not this epoch's any more."""
+        now = self._clock.now()
+
+        def decide(family: Family) -> Changes:
+            if unless_changed and job not in family.jobs:
+                return Changes()
+            return lifecycle.finish(family, job.id, job.epoch, outcome, now)
+
+        applied = await self.change(job.pipeline_id, decide)
+        return next((changed for changed in applied.jobs if changed.id == job.id), None)
+
+    async def _end_unasked(self, job: Job, reason: FailureReason, message: str) -> None:
+        """End a job that its runner did not end, unless the runner spoke meanwhile."""
+        self._log.warning("job ended by the cell", job=job.id, reason=reason.value)
+        outcome = Outcome(succeeded=False, reason=reason, message=message)
+        await self._finish(job, outcome, unless_changed=True)
+
+    async def _archive(self, job: Job) -> None:
+        """Seal the trace of a job that ended without its runner. If that fails the trace stays readable as it is."""
+        try:
+            size, checksum = await self._traces.seal(job.id)
+            await self._store.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
+        except StoreError as error:
+            self._log.warning("trace not archived", job=job.id, error=str(error))
+
+    async def release(self, job: Job) -> None:
+        """The runner vanished before it spoke: the job waits again, and this hand-out's token is dead."""
+        now = self._clock.now()
+        await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
+
+    async def _job(self, job_id: int) -> Job:
+        job = await self._store.job(JobId(job_id))
+        if job is None:
+            raise NotFoundError(f"there is no job {job_id}")
+        return job
+
+    async def _pipeline(self, pipeline_id: PipelineId) -> Pipeline:
+        pipeline = await self._store.pipeline(pipeline_id)
+        if pipeline is None:
+            raise NotFoundError(f"there is no pipeline {pipeline_id}")
+        return pipeline
