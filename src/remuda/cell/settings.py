@@ -110,7 +110,7 @@ def is_fit(name: str, value: float) -> bool:
 def wanted_number(name: str) -> str | None:
     """What a duration or a limit may be, in words; None for any other setting."""
     field = next(field for field in msgspec.structs.fields(CellSettings) if field.name == name)
-    if not name.endswith(("_seconds", "_bytes")):
+    if not name.endswith(("_seconds", "_bytes", "_variables")):
         return None
     kind = "a whole number" if field.type is int else "a number"
     least = "of at least 0" if name in _MAY_BE_NOTHING else "above 0"

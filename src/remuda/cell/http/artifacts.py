@@ -1,26 +1,32 @@
 """Artifacts up and down, streamed both ways.
 
-Decided here: who may read which job's artifacts (its own job; a job that gets them, of the same pipeline; a user), and
-what a second upload of the same type comes to. The limit is a setting; where the bytes lie is up to the blob store.
+Decided here: who may read which job's artifacts (its own job; a job that was told to get them; any job of the same
+project through the project's address; a user), and what a second upload of the same type comes to. The limit is a
+setting; where the bytes lie is up to the blob store. What a dotenv report holds is read by `core.dotenv`, a single file
+of an archive by `remuda.cell.archives`.
 
 Invariant: a row in the store names a blob that is complete; a refused upload leaves no blob.
 """
 
 import secrets
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from remuda.cell.errors import TooLargeError
+from remuda.cell.archives import find_entry, read_entry
+from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
-from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path
+from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
 from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.trace import job_headers
-from remuda.cell.values import Artifact, Job
+from remuda.cell.values import Artifact, Job, Project
 from remuda.lib.killpoints import reach
 
 ZIP = frozenset({"archive", "lsif", "scip"})
@@ -63,6 +69,8 @@ RAW = frozenset(
         "sarif",
     ]
 )
+_PACKED_DOTENV_BYTES = 64 * 1024
+"""Of a dotenv report no more is taken up: packed, it is smaller than what it holds, or nearly so."""
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 
@@ -77,6 +85,8 @@ async def upload(edge: Edge, request: Request) -> Response:
     if form not in _MEDIA:
         raise bad_parameter("artifact_format does not have a valid value")
     limit = edge.settings.artifact_limit_bytes
+    if kind == "dotenv":
+        limit = min(limit, edge.settings.dotenv_limit_bytes + _PACKED_DOTENV_BYTES)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:
         raise _too_large(limit)
@@ -103,6 +113,8 @@ async def upload(edge: Edge, request: Request) -> Response:
 
 async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
     try:
+        if artifact.type == "dotenv":
+            artifact = replace(artifact, variables=await _variables(edge, artifact.blob))
         # An upload may take long: the job may have been canceled meanwhile, and then nothing more is taken.
         job = await auth.job_of(edge, token, artifact.job_id)
     except BaseException:
@@ -118,6 +130,17 @@ async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
     return json_answer("201 Created", 201, job_headers(edge, job))
 
 
+async def _variables(edge: Edge, blob: str) -> dict[str, str]:
+    content = b"".join([piece async for piece in edge.blobs.read(blob)])
+    limits = edge.settings
+    try:
+        return read_dotenv(
+            content, limit_bytes=limits.dotenv_limit_bytes, limit_variables=limits.dotenv_limit_variables
+        )
+    except InvalidError as error:
+        raise bad_request(str(error)) from None
+
+
 def _too_large(limit: int) -> Exception:
     return too_large(
         f"the artifact is larger than the cell's limit of {limit} bytes; upload less, or raise artifact_limit_bytes"
@@ -129,36 +152,97 @@ async def download(edge: Edge, request: Request) -> Response:
     token = auth.job_token_in(request)
     if not token:
         await auth.user_of(edge, auth.user_token_in(request.headers))
-        return await _archive(edge, await any_job_in_path(edge, request))
+        return await _answer(edge, await any_job_in_path(edge, request))
     caller = await auth.job_of(edge, token)
     wanted = await any_job_in_path(edge, request)
-    if wanted.id != caller.id and not (
-        wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
-    ):
+    is_told = wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
+    if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
         raise forbidden("the job does not get artifacts of that one")
-    return await _archive(edge, wanted)
+    return await _answer(edge, wanted)
 
 
-async def download_for_user(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/artifacts."""
+async def download_of_job(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id/artifacts, of any type."""
+    await _readable(edge, request)
     job, _ = await job_in_path(edge, request)
-    return await _archive(edge, job)
+    return await _answer(edge, job, request.query_params.get("file_type") or "archive")
 
 
-async def _archive(edge: Edge, job: Job) -> Response:
-    found = [artifact for artifact in await edge.store.artifacts(job.id) if artifact.type == "archive"]
-    if not found or await edge.blobs.size(found[0].blob) is None:
+async def file_of_job(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id/artifacts/*path."""
+    await _readable(edge, request)
+    job, _ = await job_in_path(edge, request)
+    return await _one_file(edge, job, text_in_path(request, "path"))
+
+
+async def download_of_ref(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/artifacts/:ref/download?job=name."""
+    return await _answer(edge, await _newest(edge, request))
+
+
+async def file_of_ref(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/artifacts/:ref/raw/*path?job=name."""
+    return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
+
+
+async def _readable(edge: Edge, request: Request) -> Project:
+    """The project in the path, if the caller is a user or one of its jobs."""
+    token = request.headers.get("job-token") or request.query_params.get("job_token")
+    if not token:
+        await auth.user_of(edge, auth.user_token_in(request.headers))
+        return await project_in_path(edge, request)
+    caller = await auth.job_of(edge, token)
+    project = await project_in_path(edge, request)
+    if project.id != caller.project_id:
+        raise not_found("Project")
+    return project
+
+
+async def _newest(edge: Edge, request: Request) -> Job:
+    project = await _readable(edge, request)
+    name = request.query_params.get("job")
+    if not name:
+        raise bad_parameter("job is missing")
+    job = await edge.store.newest_success(project.id, text_in_path(request, "ref"), name)
+    if job is None:
+        raise not_found("Job")
+    return job
+
+
+async def _stored(edge: Edge, job: Job, kind: str) -> Artifact:
+    found = next((artifact for artifact in await edge.store.artifacts(job.id) if artifact.type == kind), None)
+    if found is None or await edge.blobs.size(found.blob) is None:
         raise not_found("Artifacts")
-    artifact = found[0]
-    headers = {
-        "Content-Length": str(artifact.size),
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(artifact.filename, safe='')}",
-    }
-    return StreamingResponse(edge.blobs.read(artifact.blob), 200, headers, _MEDIA[artifact.format])
+    return found
 
+
+async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:
+    artifact = await _stored(edge, job, kind)
+    return _file(edge.blobs.read(artifact.blob), artifact.filename, artifact.size, _MEDIA[artifact.format])
+
+
+async def _one_file(edge: Edge, job: Job, path: str) -> Response:
+    artifact = await _stored(edge, job, "archive")
+    entry = await find_entry(edge.blobs, artifact.blob, path)
+    return _file(read_entry(edge.blobs, entry), path.rpartition("/")[2], entry.size, _MEDIA["raw"])
+
+
+def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Response:
+    headers = {
+        "Content-Length": str(size),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(content, 200, headers, media)
+
+
+_ROOT = "/api/v4/projects/{id}/jobs"
 
 ENDPOINTS = (
     Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, is_open=True),
     Endpoint("GET", "/api/v4/jobs/{job_id}/artifacts", download, is_open=True),
-    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/artifacts", download_for_user),
+    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/download", download_of_ref, is_open=True),
+    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", file_of_ref, is_open=True),
+    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts", download_of_job, is_open=True),
+    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", file_of_job, is_open=True),
 )
