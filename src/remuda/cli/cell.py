@@ -70,8 +70,11 @@ def settings_from(
         if field.name in values or not environment.get(variable):
             continue
         wanted = wanted_number(field.name)
+        given: object = environment[variable]
+        if isinstance(field.default, tuple):
+            given = environment[variable].replace(",", " ").split()
         try:
-            value = msgspec.convert(environment[variable], field.type, strict=False)
+            value = msgspec.convert(given, field.type, strict=False)
         except msgspec.ValidationError as error:
             raise BadInputError(f"{variable}={environment[variable]}: {wanted or str(error).lower()}") from None
         if wanted and not is_fit(field.name, value):

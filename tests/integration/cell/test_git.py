@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import threading
 import zlib
 from pathlib import Path
@@ -12,41 +11,10 @@ import pytest
 
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
+from remuda.testing.clone import Clone
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "only:\n  script: [echo hello]\n"
-
-
-class Clone:
-    """A working copy."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def run(self, *args: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_AUTHOR_NAME": "A. Person",
-            "GIT_AUTHOR_EMAIL": "person@example.com",
-            "GIT_COMMITTER_NAME": "A. Person",
-            "GIT_COMMITTER_EMAIL": "person@example.com",
-        }
-        done = subprocess.run(
-            ["git", *args], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert (done.returncode == 0) is ok, done.stderr
-        return done
-
-    def commit(self, message: str = "Change", **files: str) -> str:
-        for name, text in files.items():
-            (self.folder / name).write_text(text)
-        self.run("add", "-A")
-        self.run("commit", "--quiet", "--allow-empty", "-m", message)
-        return self.run("rev-parse", "HEAD").stdout.strip()
 
 
 def address(cell: ServedCell, project: str, password: str, user: str = "oauth2") -> str:

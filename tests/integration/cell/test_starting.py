@@ -1,0 +1,328 @@
+"""Pipelines that pushes start: which refs, which options, which files, and what they replace."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.clone import Clone
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+ONE = "only:\n  script: [echo hello]\n"
+RULES = """
+for-branches:
+  script: [echo]
+  rules: [{if: $CI_COMMIT_BRANCH}]
+for-tags:
+  script: [echo]
+  rules: [{if: $CI_COMMIT_TAG}]
+for-requests:
+  script: [echo]
+  rules: [{if: $CI_PIPELINE_SOURCE == "merge_request_event"}]
+without-rules:
+  script: [echo]
+"""
+
+
+class Shop:
+    """The project `root/app`, a clone of it, and what the cell made of its pushes."""
+
+    def __init__(self, cell: ServedCell, folder: Path) -> None:
+        self.cell = cell
+        self.id = cell.new_project("app")
+        self.clone = Clone(folder)
+        self.clone.run("init", "--quiet", "-b", "main")
+        url = cell.url.replace("://", f"://oauth2:{cell.token}@")
+        self.clone.run("remote", "add", "origin", f"{url}/root/app.git")
+
+    def pipelines(self, **fields: str) -> list[dict[str, Any]]:
+        query = "&".join(f"{key}={value}" for key, value in fields.items())
+        found: list[dict[str, Any]] = self.cell.api("GET", f"/projects/{self.id}/pipelines?{query}").json()
+        return found
+
+    def pipeline(self, ref: str = "main") -> dict[str, Any]:
+        """The newest of a ref, whole."""
+        newest = next(one for one in self.pipelines() if one["ref"] == ref)
+        found: dict[str, Any] = self.cell.api("GET", f"/projects/{self.id}/pipelines/{newest['id']}").json()
+        return found
+
+    def jobs(self, ref: str = "main") -> list[str]:
+        number = self.pipeline(ref)["id"]
+        found = self.cell.api("GET", f"/projects/{self.id}/pipelines/{number}/jobs?per_page=100").json()
+        return sorted(job["name"] for job in found)
+
+    def variables(self, runner: ScriptedRunner) -> dict[str, str]:
+        """What the next job gets."""
+        return {each["key"]: each["value"] for each in runner.take()["variables"]}
+
+
+@pytest.fixture
+def shop(cell: ServedCell, tmp_path: Path) -> Shop:
+    return Shop(cell, tmp_path / "work")
+
+
+def test_a_branch_a_tag_and_a_merge_request(shop: Shop) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main")
+    assert shop.jobs() == ["for-branches", "without-rules"]
+    shop.clone.run("tag", "-a", "v1", "-m", "the first")
+    shop.clone.commit(README="changed")
+    shop.clone.push("v1", "main:refs/merge-requests/7/head")
+    assert shop.jobs("v1") == ["for-tags", "without-rules"]
+    assert shop.jobs("refs/merge-requests/7/head") == ["for-requests"]
+    request = shop.pipeline("refs/merge-requests/7/head")
+    assert (request["source"], request["before_sha"]) == ("merge_request_event", "0" * 40)
+
+
+def test_other_refs_start_nothing(shop: Shop) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main:refs/merge-requests/7/merge", "main:refs/merge-requests/0/head", "main:refs/notes/x")
+    assert shop.pipelines() == []
+
+
+def test_what_a_job_of_a_merge_request_is_told(shop: Shop, runner: ScriptedRunner) -> None:
+    base = shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main", "main:refs/heads/stable", "-o", "ci.skip")
+    shop.clone.run("checkout", "--quiet", "-b", "feature/x")
+    head = shop.clone.commit("Say $CI_JOB_TOKEN\n\nbecause", file="x")
+    shop.clone.push("HEAD:refs/heads/feature/x", "-o", "ci.skip")
+    options = ("-o", "merge_request.target=stable", "-o", "merge_request.title=Draft: say it")
+    shop.clone.push(*options, "HEAD:refs/merge-requests/12/head")
+    job = runner.take()
+    variables = {each["key"]: each for each in job["variables"]}
+    expected = {
+        "CI_PIPELINE_SOURCE": "merge_request_event",
+        "CI_COMMIT_REF_NAME": "feature/x",
+        "CI_COMMIT_SHA": head,
+        "CI_COMMIT_MESSAGE": "Say $CI_JOB_TOKEN\n\nbecause",
+        "CI_COMMIT_TITLE": "Say $CI_JOB_TOKEN",
+        "CI_COMMIT_DESCRIPTION": "because",
+        "CI_COMMIT_AUTHOR": "A. Person <person@example.com>",
+        "CI_MERGE_REQUEST_IID": "12",
+        "CI_MERGE_REQUEST_REF_PATH": "refs/merge-requests/12/head",
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature/x",
+        "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "stable",
+        "CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED": "false",
+        "CI_MERGE_REQUEST_TITLE": "Draft: say it",
+        "CI_MERGE_REQUEST_DRAFT": "true",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
+        "CI_MERGE_REQUEST_EVENT_TYPE": "detached",
+        "CI_MERGE_REQUEST_PROJECT_PATH": "root/app",
+        "CI_OPEN_MERGE_REQUESTS": "root/app!12",
+        "CI_DEFAULT_BRANCH": "main",
+    }
+    assert {key: variables[key]["value"] for key in expected} == expected
+    assert variables["CI_COMMIT_MESSAGE"]["raw"], "a message is no place for references"
+    assert "CI_COMMIT_BRANCH" not in variables
+    number = shop.pipeline("refs/merge-requests/12/head")["id"]
+    assert job["git_info"]["refspecs"] == [f"+refs/pipelines/{number}:refs/pipelines/{number}"]
+    shop.clone.run("fetch", "--quiet", job["git_info"]["repo_url"], *job["git_info"]["refspecs"])
+
+
+def test_a_merge_request_remembers_its_target(shop: Shop, runner: ScriptedRunner) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main", "-o", "ci.skip")
+    shop.clone.commit()
+    shop.clone.push(
+        "-o", "merge_request.target=other", "-o", "merge_request.source=mine", "HEAD:refs/merge-requests/1/head"
+    )
+    shop.variables(runner)
+    shop.clone.commit()
+    shop.clone.push("HEAD:refs/merge-requests/1/head")
+    again = shop.variables(runner)
+    assert again["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"] == "other"
+    assert again["CI_COMMIT_REF_NAME"] == "mine"
+
+
+def test_a_branch_knows_of_its_merge_request(shop: Shop) -> None:
+    rules = "workflow: {rules: [{if: $CI_COMMIT_BRANCH && $CI_OPEN_MERGE_REQUESTS, when: never}, {when: always}]}\n"
+    shop.clone.commit(**{".gitlab-ci.yml": rules + ONE})
+    shop.clone.push("main", "main:refs/merge-requests/3/head")
+    assert [one["ref"] for one in shop.pipelines()] == ["refs/merge-requests/3/head", "main"]
+    shop.clone.run("checkout", "--quiet", "-b", "feature")
+    shop.clone.commit()
+    shop.clone.push("feature", "feature:refs/merge-requests/4/head")
+    assert shop.pipelines()[0]["ref"] == "refs/merge-requests/4/head", "the branch has none of its own"
+    assert len(shop.pipelines()) == 3
+
+
+def test_push_options(shop: Shop, runner: ScriptedRunner, tmp_path: Path) -> None:
+    file = "spec:\n  inputs:\n    count: {type: number}\n---\none:\n  script: ['echo $[[ inputs.count ]]']\n"
+    shop.clone.commit(**{".gitlab-ci.yml": file})
+    shop.clone.run("tag", "-a", "v1", "-m", "the first")
+    nasty = f"$(touch {tmp_path}/evil) `touch {tmp_path}/evil` ; ' \" \\n ../../x = ü"
+    shop.clone.push(
+        *("-o", f"ci.variable=NASTY={nasty}", "-o", "ci.variable=EMPTY=", "-o", "ci.variable=9=x", "-o", "ci.variable"),
+        *("-o", "ci.input=count=3", "-o", nasty, "-o", "../../../../evil"),
+        *("main", "v1"),
+    )
+    for ref in ("main", "v1"):
+        number = shop.pipeline(ref)["id"]
+        given = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{number}/variables").json()
+        assert {each["key"]: each["value"] for each in given} == {"NASTY": nasty, "EMPTY": ""}
+    job = runner.take()
+    assert job["steps"][0]["script"] == ["echo 3"]
+    assert {each["key"]: each["value"] for each in job["variables"]}["NASTY"] == nasty
+    assert not (tmp_path / "evil").exists()
+    [repo] = (shop.cell.settings.data / "repos").glob("*/*.git")
+    assert not (repo / "push-notes").exists()
+
+
+def test_a_hostile_ref_name_writes_nothing_outside(shop: Shop) -> None:
+    """git runs the hook before it checks the names of refs."""
+    sha = shop.clone.commit(**{".gitlab-ci.yml": ONE})
+    shop.clone.push("main")
+    [repo] = (shop.cell.settings.data / "repos").glob("*/*.git")
+    before = sorted(path for path in shop.cell.settings.data.rglob("*") if "objects" not in path.parts)
+    command = f"{'0' * 40} {sha} refs/heads/../../../../evil\0 report-status push-options"
+    lines = f"{len(command) + 4:04x}{command}0000000bci.skip0000".encode()
+    # An empty pack: everything is there.
+    pack = bytes.fromhex("5041434b0000000200000000029d08823bd8a8eab510ad6ac75c823cfd3ed31e")
+    answer = shop.cell.send(
+        "POST",
+        "/root/app.git/git-receive-pack",
+        lines + pack,
+        PRIVATE_TOKEN=shop.cell.token,
+        Content_Type="application/x-git-receive-pack-request",
+    )
+    assert b"funny refname" in answer.body
+    after = sorted(path for path in shop.cell.settings.data.rglob("*") if "objects" not in path.parts)
+    assert {path for path in after if path not in before} <= {repo / "push-notes", *(repo / "push-notes").glob("*")}
+
+
+def test_wishes_survive_the_death_of_the_cell(tmp_path: Path) -> None:
+    """The hook notes them; whoever acts on the refs later reads the note."""
+    with ServedCell(tmp_path / "cell") as cell:
+        shop = Shop(cell, tmp_path / "work")
+        shop.clone.commit(**{".gitlab-ci.yml": ONE})
+        hooks = next((tmp_path / "cell").rglob("pre-receive")).parent
+    [repo] = (tmp_path / "cell" / "repos").glob("*/*.git")
+    bare = Clone(tmp_path / "bare")
+    for key, value in (("core.hooksPath", str(hooks)), ("receive.advertisePushOptions", "true")):
+        bare.run("--git-dir", str(repo), "config", key, value)
+    shop.clone.run("push", "--quiet", "-o", "ci.variable=A=1", str(repo), "HEAD:refs/heads/main")
+    with ServedCell(tmp_path / "cell") as cell:
+        [found] = cell.until_pipelines(1)
+        given = cell.api("GET", f"/projects/{found['project_id']}/pipelines/{found['id']}/variables").json()
+        assert [(each["key"], each["value"]) for each in given] == [("A", "1")]
+
+
+def test_changes_and_exists_on_real_commits(shop: Shop) -> None:
+    file = "\n".join(
+        (
+            "always: {script: [x]}",
+            "docs: {script: [x], rules: [{changes: [docs/**/*]}]}",
+            "since-main: {script: [x], rules: [{changes: {paths: [docs/**/*], compare_to: main}}]}",
+            "has-docker: {script: [x], rules: [{exists: ['**/Dockerfile']}]}",
+        )
+    )
+    shop.clone.commit(**{".gitlab-ci.yml": file, "docs/a.md": "a", "src/a.c": "a"})
+    shop.clone.push("main")
+    assert shop.jobs() == ["always", "docs"], "of a new branch everything has changed"
+    shop.clone.commit(**{"src/a.c": "b", "src/Dockerfile": "FROM x"})
+    shop.clone.push("main")
+    assert shop.jobs() == ["always", "has-docker"]
+    shop.clone.run("checkout", "--quiet", "-b", "feature")
+    shop.clone.commit(**{"docs/a.md": "b"})
+    shop.clone.push("feature")
+    assert shop.jobs("feature") == ["always", "docs", "has-docker", "since-main"]
+    shop.clone.commit(**{"src/a.c": "c"})
+    shop.clone.push("feature")
+    assert shop.jobs("feature") == ["always", "has-docker", "since-main"], "docs changed since main, not in this push"
+    shop.clone.commit(**{".gitlab-ci.yml": file.replace("compare_to: main", "compare_to: nowhere")})
+    shop.clone.push("feature")
+    broken = shop.pipeline("feature")
+    assert (broken["status"], 'no ref "nowhere"' in broken["yaml_errors"]) == ("failed", True)
+
+
+def test_changes_of_a_merge_request(shop: Shop) -> None:
+    rule = "rules: [{if: $CI_MERGE_REQUEST_IID, changes: [%s]}]"
+    file = f"a: {{script: [x], {rule % 'a'}}}\nb: {{script: [x], {rule % 'b'}}}\n"
+    shop.clone.commit(**{".gitlab-ci.yml": file, "a": "1", "b": "1"})
+    shop.clone.push("main")
+    shop.clone.run("checkout", "--quiet", "-b", "feature")
+    shop.clone.commit(a="2")
+    shop.clone.run("checkout", "--quiet", "main")
+    shop.clone.commit(b="2")
+    shop.clone.push("main")
+    shop.clone.push("feature:refs/merge-requests/1/head")
+    assert shop.jobs("refs/merge-requests/1/head") == ["a"], "what changed on main meanwhile does not count"
+
+
+def test_files_that_workflow_leaves_out(shop: Shop) -> None:
+    never = "workflow: {rules: [{if: $GO}]}\n" + ONE
+    shop.clone.commit(**{".gitlab-ci.yml": never})
+    shop.clone.push("main")
+    assert shop.pipelines() == []
+    refused = shop.cell.api("POST", f"/projects/{shop.id}/pipeline", {"ref": "main"})
+    assert (refused.status, "filtered out by workflow rules" in str(refused.json())) == (400, True)
+    shop.clone.commit(**{".gitlab-ci.yml": "only: {script: [x], rules: [{if: $GO}]}\n"})
+    shop.clone.push("main")
+    assert shop.pipelines() == []
+    refused = shop.cell.api("POST", f"/projects/{shop.id}/pipeline", {"ref": "main"})
+    assert (refused.status, "will not run for the selected trigger" in str(refused.json())) == (400, True)
+    given = {"ref": "main", "variables": [{"key": "GO", "value": "1"}]}
+    assert shop.cell.api("POST", f"/projects/{shop.id}/pipeline", given).status == 201
+
+
+def test_the_number_of_pipelines_of_one_push(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell", pipelines_per_push=3) as cell:
+        shop = Shop(cell, tmp_path / "work")
+        shop.clone.commit(**{".gitlab-ci.yml": ONE})
+        shop.clone.push("main:a", "main:b", "main:c", "main:d", "main:main")
+        assert sorted(one["ref"] for one in shop.pipelines()) == ["a", "b", "main"]
+        shop.clone.push("main:e")
+        assert sorted(one["ref"] for one in shop.pipelines()) == ["a", "b", "e", "main"], "the rest was seen"
+
+
+@pytest.mark.parametrize(
+    ("head", "started", "expected"),
+    [
+        ("", 0, "canceled"),
+        ("", 1, "running"),
+        ("default: {interruptible: true}", 1, "canceled"),
+        ("workflow: {auto_cancel: {on_new_commit: none}}", 0, "pending"),
+    ],
+)
+def test_a_newer_commit_replaces_a_pipeline(
+    shop: Shop, runner: ScriptedRunner, head: str, started: int, expected: str
+) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": f"{head}\na: {{script: [x]}}\nb: {{script: [x]}}\n"})
+    shop.clone.push("main", "main:other")
+    for _ in range(started):
+        runner.put(runner.take(), "running")
+    old = next(one["id"] for one in reversed(shop.pipelines()))
+    assert next(one["ref"] for one in shop.pipelines() if one["id"] == old) == "main"
+    shop.clone.push("main:third")
+    assert {one["status"] for one in shop.pipelines()} <= {"pending", "running"}, "the same commit replaces nothing"
+    shop.clone.commit()
+    shop.clone.push("main")
+    statuses = {one["id"]: one["status"] for one in shop.pipelines()}
+    assert statuses.pop(old) == expected
+    assert set(statuses.values()) == {"pending"}, "neither the newest nor those of other branches"
+
+
+def test_interruptible_jobs_alone(shop: Shop, runner: ScriptedRunner) -> None:
+    head = "workflow: {auto_cancel: {on_new_commit: interruptible}}"
+    jobs = "a: {script: [x]}\nb: {script: [x], interruptible: true}\n"
+    shop.clone.commit(**{".gitlab-ci.yml": f"{head}\n{jobs}"})
+    shop.clone.push("main")
+    old = shop.pipeline()["id"]
+    runner.put(runner.take(), "running")
+    shop.clone.commit()
+    shop.clone.push("main")
+    found = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{old}/jobs").json()
+    assert {job["name"]: job["status"] for job in found} == {"a": "running", "b": "canceled"}
+
+
+def test_what_is_in_the_way_of_a_pipeline_file(shop: Shop) -> None:
+    def pushed(change: Callable[[Path], object]) -> dict[str, Any]:
+        change(shop.clone.folder / ".gitlab-ci.yml")
+        shop.clone.commit()
+        shop.clone.push("main")
+        return shop.pipeline()
+
+    assert "not UTF-8 (byte 0)" in pushed(lambda file: file.write_bytes(b"\xff\xfe"))["yaml_errors"]
+    assert "larger than 1048576 bytes" in pushed(lambda file: file.write_text("#" * 1_100_000))["yaml_errors"]
+    assert ".gitlab-ci.yml:1:" in pushed(lambda file: file.write_text("a: {scripts: [x]}\n"))["yaml_errors"]
