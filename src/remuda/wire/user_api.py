@@ -59,3 +59,47 @@ class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
     merged_yaml: str | None = None
     jobs: tuple[dict[str, Any], ...] = ()
     mistakes: tuple[MistakeInfo, ...] = ()
+
+
+class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job on its way. Times are seconds since the epoch."""
+
+    id: int
+    name: str
+    stage: str
+    stage_index: int = 0
+    status: str
+    allow_failure: bool = False
+    tags: tuple[str, ...] = ()
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    waiting_seconds: float | None = None
+    """For a runner, until it started."""
+    failure_reason: str | None = None
+    failure_message: str | None = None
+    exit_code: int | None = None
+    waits_for: tuple[str, ...] = ()
+    """Jobs that must be over before it gets its turn."""
+    starts_at: float | None = None
+    """When a delayed job starts."""
+    resource_group: str = ""
+    downstream: "PipelineProgress | None" = None
+    """What a trigger job has started."""
+    files: tuple[str, ...] = ()
+    """Types of the files it has left: archive, junit ..."""
+    steps: tuple[dict[str, Any], ...] = ()
+    """What the agent reported of its steps, in order."""
+
+
+class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GET /api/remuda/v1/pipelines/:pipeline_id/progress: a pipeline, its jobs, and the pipelines that they started."""
+
+    id: int
+    project_id: int
+    project: str = ""
+    status: str
+    ref: str = ""
+    source: str = ""
+    name: str = ""
+    jobs: tuple[JobProgress, ...] = ()

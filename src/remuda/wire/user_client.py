@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest
+from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, PipelineProgress
 
 PAGE_SIZE = 100
 NAMESPACE = "root"
@@ -158,14 +158,15 @@ class UserClient:
                 break
         return entries[:limit]
 
-    async def ensure_project(self, name: str, *, default_branch: str) -> ProjectInfo:
-        """The project of that name in the user's own namespace; made when it is not there."""
+    async def ensure_project(self, path: str, *, default_branch: str) -> ProjectInfo:
+        """The project of that path, or of that name in the user's own namespace; made when it is not there."""
+        path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
-            found = await self.call("GET", f"/api/v4/projects/{quote(f'{NAMESPACE}/{name}', safe='')}")
+            found = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
         except RefusedError as error:
             if error.status != 404:
                 raise
-            body = {"name": name, "path": name, "default_branch": default_branch}
+            body = {"name": path.rpartition("/")[2], "path": path, "default_branch": default_branch}
             found = await self.call("POST", "/api/v4/projects", body)
         return _convert(found, ProjectInfo)
 
@@ -222,6 +223,15 @@ class UserClient:
         given = [{"key": key, "value": value} for key, value in (variables or {}).items()]
         path = f"/api/v4/projects/{project_id}/jobs/{job_id}/play"
         return _convert(await self.call("POST", path, {"job_variables_attributes": given}), JobInfo)
+
+    async def progress(self, pipeline_id: int, details: str = "none") -> PipelineProgress:
+        """A pipeline with its jobs and the pipelines that they started; `details`: none, running or all."""
+        path = f"/api/remuda/v1/pipelines/{pipeline_id}/progress"
+        async with self._request("GET", path, None, {"details": details}) as answer:
+            try:
+                return msgspec.json.decode(await answer.read(), type=PipelineProgress)
+            except msgspec.DecodeError as error:
+                raise _not_understood(error) from None
 
     async def cancel_pipeline(self, project_id: int, pipeline_id: int) -> None:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
@@ -331,4 +341,8 @@ def _convert(value: Any, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise UserApiError(f"the cell's answer is not understood: {error}; are both of the same version?") from None
+        raise _not_understood(error) from None
+
+
+def _not_understood(error: Exception) -> UserApiError:
+    return UserApiError(f"the cell's answer is not understood: {error}; are both of the same version?")

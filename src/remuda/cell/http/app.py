@@ -28,6 +28,7 @@ from remuda.cell.http import (
     jobs,
     lint,
     pipelines,
+    progress,
     projects,
     repository,
     results,
@@ -60,6 +61,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         triggers.ENDPOINTS,
         lint.ENDPOINTS,
         jobs.ENDPOINTS,
+        progress.ENDPOINTS,
         variables.ENDPOINTS,
         runners.ENDPOINTS,
     )
