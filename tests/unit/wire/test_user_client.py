@@ -63,7 +63,7 @@ async def test_a_project_is_made_only_when_it_is_not_there(serve: Serve) -> None
     async with UserClient(await serve(answer), "t") as client:
         assert (await client.ensure_project("shop", default_branch="main")).id == 3
         assert (await client.ensure_project("shop", default_branch="main")).id == 3
-    assert made == ["shop"]
+    assert made == ["root/shop"]
 
 
 @pytest.mark.parametrize(
