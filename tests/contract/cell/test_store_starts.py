@@ -185,4 +185,5 @@ class TestResourceGroups:
             has_it = state in (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING)
             assert await taken(second) == (frozenset({"production"}) if has_it else frozenset()), state
             assert await taken(elsewhere) == frozenset()
+        await set_state(store, second.jobs[0], JobState.PENDING)
         assert await taken(first) == frozenset({"production"})
