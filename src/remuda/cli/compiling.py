@@ -7,6 +7,8 @@ stand once, in `PipelineOptions`, which a command takes as one parameter. Called
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,6 +81,24 @@ class Ready:
         from remuda.cli.variables import read_inputs
 
         return read_inputs(self.given_inputs, self.text, self.file)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The files that were read so far, by the names that mistakes call them."""
+        return {**self.sources.texts, self.file: self.text}
+
+    @contextmanager
+    def excerpts(self) -> Iterator[None]:
+        """Turn a `PipelineError` inside into bad input that shows the lines with the mistakes."""
+        from remuda.cli.excerpts import described
+        from remuda.cli.report import counted
+        from remuda.pipeline import PipelineError
+
+        try:
+            yield
+        except PipelineError as error:
+            shown = "\n".join(described(error.errors, self.texts))
+            raise BadInputError(f"the pipeline has {counted(len(error.errors), 'mistake')}\n{shown}") from None
 
     def compile(self) -> "Pipeline":
         """The pipeline; `PipelineError` with all mistakes of the file."""

@@ -28,12 +28,16 @@ GROUPS = {
     "cell": "The cell: projects, pipelines, jobs, traces, artifacts.",
     "manager": "The runner manager: takes jobs from a cell or a GitLab server and runs them.",
     "job": "Look at jobs.",
+    "pipeline": "Look at a pipeline file without running it.",
     "agent": "The agent that runs steps where the job runs.",
 }
 
 COMMANDS = (
     Command("run", "remuda.cli.run:run", "Run a repository's pipeline here and now."),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
+    Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
+    Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline that a file makes."),
+    Command("pipeline graph", "remuda.cli.pipeline:graph", "Draw who waits for whom."),
     Command("cell serve", "remuda.cli.cell:serve", "Serve a cell."),
     Command("manager run", "remuda.cli.manager:run", "Take jobs and run them."),
     Command("manager register", "remuda.cli.manager:register", "Add a runner to a configuration file."),

@@ -112,7 +112,14 @@ def _assigned(assignments: Iterable[str], option: str, names: re.Pattern[str]) -
         name, equals, value = each.partition("=")
         if not equals:
             raise BadInputError(f"{option} {each}: write it as NAME=VALUE")
+        if not _is_text(value):
+            raise BadInputError(f"{option} {name}: the value is no UTF-8 text")
         if not names.fullmatch(name):
             raise BadInputError(f"{option} {each}: {name!r} is no name; use letters, digits and _, no digit first")
         values[name] = value
     return values
+
+
+def _is_text(value: str) -> bool:
+    """Whether no byte of the command line was left undecoded."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
