@@ -41,13 +41,16 @@ class CellMetrics:
             registry=self.registry,
         )
         self._jobs = Gauge("remuda_cell_jobs", "Jobs by state.", ("state",), registry=self.registry)
+        self._pipelines = Gauge("remuda_cell_pipelines", "Pipelines by status.", ("status",), registry=self.registry)
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
 
-    def text(self, *, jobs: Mapping[str, int], waiting: int, polls: int) -> bytes:
+    def text(self, *, jobs: Mapping[str, int], pipelines: Mapping[str, int], waiting: int, polls: int) -> bytes:
         """All of it as Prometheus reads it."""
         for state in JobState:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
+            if state is not JobState.LEASED:
+                self._pipelines.labels(state.value).set(pipelines.get(state.value, 0))
         self._waiting.set(waiting)
         self._polls.set(polls)
         return render(self.registry)

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
+from remuda.lib.clock import Clock
 
 ADMIN_TOKEN = "glpat-served-cell-administrator"
 _START_SECONDS = 20
@@ -41,11 +42,11 @@ class Answer:
 class ServedCell:
     """A cell that serves while the `with` block runs."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None, **settings: Any) -> None:
         # Longer than `connect` waits for an answer: a poll that is held and not woken fails its test.
         defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 120}
         self.settings = CellSettings(**(defaults | settings))
-        self.service = CellService(self.settings)
+        self.service = CellService(self.settings, clock)
         self.url = ""
         self.token = self.settings.admin_token or ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,7 +116,7 @@ class ServedCell:
 
     def until_metric(self, line: str) -> None:
         """Wait until the cell's metrics hold this line."""
-        self._until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
+        self.until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
 
     def until_pipelines(self, count: int, project: str = "root/app") -> list[dict[str, Any]]:
         """The project's pipelines, newest first, once there are so many."""
@@ -125,11 +126,12 @@ class ServedCell:
             found[:] = self.api("GET", f"/projects/{quote(project, safe='')}/pipelines").json()
             return len(found) >= count
 
-        self._until(are_there, f"{count} pipelines")
+        self.until(are_there, f"{count} pipelines")
         return found
 
     @staticmethod
-    def _until(true: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    def until(true: Callable[[], bool], what: str, seconds: float = 30) -> None:
+        """Wait for something that comes by itself."""
         deadline = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"

@@ -112,7 +112,7 @@ async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
         assert await bench.pipelines() == 5
     request = bench.starting.requests[0]
     assert (request.source, request.ref, request.sha) == ("schedule", "refs/heads/main", SHA)
-    assert (request.variables, request.file_variables) == ({"COLOUR": "red"}, {"COLOUR"})
+    assert (request.variables, request.file_variables) == ({"COLOUR": "red"}, frozenset({"COLOUR"}))
     assert request.predefined == {"CI_PIPELINE_SCHEDULE_DESCRIPTION": "*/15 * * * *"}
     assert (await bench.kept(schedule)).last_pipeline_id == 5
 

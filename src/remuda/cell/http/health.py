@@ -47,7 +47,10 @@ async def _part(check: Awaitable[object]) -> dict[str, str]:
 async def metrics(edge: Edge, request: Request) -> Response:
     """GET /-/metrics."""
     text = edge.metrics.text(
-        jobs=await edge.store.count_jobs(), waiting=edge.dispatch.waiting(), polls=edge.dispatch.held_polls()
+        jobs=await edge.store.count_jobs(),
+        pipelines=await edge.store.count_pipelines(),
+        waiting=edge.dispatch.waiting(),
+        polls=edge.dispatch.held_polls(),
     )
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
