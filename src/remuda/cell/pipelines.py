@@ -186,6 +186,7 @@ class Pipelines:
             find_project=lambda path: ask(self._store.project_by_path(path)),
             fetch=lambda url: ask(self._remote.fetch(url)),
             host=urlsplit(self._settings.url).netloc,
+            other_hosts=self._settings.component_hosts,
         )
 
         def run() -> _T:

@@ -61,6 +61,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A request whose body has begun and of which nothing comes for so long is given up."""
     remote_includes: tuple[str, ...] = ()
     """Beginnings of the addresses from which pipeline files may include (`include:remote`); none by default."""
+    component_hosts: tuple[str, ...] = ()
+    """Hosts beside the cell's own by which pipeline files may name it in the address of a component."""
+    borrowed_objects: tuple[Path, ...] = ()
+    """Folders with git objects on this machine that new repositories borrow, so that a push need not send them. What
+    is borrowed must stay for as long as the cell does."""
     pipelines_per_push: int = 20
     """Of a push that moves more branches and tags, the rest start no pipeline."""
     stop_seconds: int = 5

@@ -35,6 +35,8 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     fetch: Callable[[str], bytes | SourceProblem]
     host: str
     """The cell's own, with its port, as component addresses name it."""
+    other_hosts: tuple[str, ...] = ()
+    """Names that mean the same."""
 
 
 class CellSources(Sources):
@@ -77,7 +79,7 @@ class CellSources(Sources):
         return found if isinstance(found, SourceProblem) else _decoded(found)
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
-        if address.host.lower() != self._outside.host.lower():
+        if address.host.lower() not in {host.lower() for host in (self._outside.host, *self._outside.other_hosts)}:
             return SourceProblem(
                 reason=f"components come from this cell only, and {quoted(address.host)} is another host",
                 suggestion=f"copy the project to the cell and write {self._outside.host}, or $CI_SERVER_FQDN",

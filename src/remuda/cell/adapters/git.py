@@ -72,9 +72,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 class GitRepos:
     """All repositories below one folder."""
 
-    def __init__(self, root: Path, hooks: Path) -> None:
+    def __init__(self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = ()) -> None:
         self.root = root
         self._hooks = hooks
+        self._borrowed = borrowed_objects
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
         settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
         self.environment = {
@@ -108,6 +109,11 @@ class GitRepos:
         """Make an empty repository; again is no mistake."""
         self.path(repo).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._git("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", repo)
+        if self._borrowed:
+            listed = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
+            info = self.path(repo) / "objects" / "info"
+            info.mkdir(exist_ok=True)
+            (info / "alternates").write_bytes(listed)
 
     async def remove(self, repo: str) -> None:
         """Remove a repository that nothing refers to."""
