@@ -132,7 +132,6 @@ def _read_work(values: Mapping[str, Any], place: str) -> tuple[str, Mapping[str,
     if "script" in values:
         if "inputs" in values:
             raise DefinitionError(f'{place}: "inputs" belongs to "step", not to "script"')
-        _refuse_expressions(values["script"], f"{place}.script")
         return "script", {"script": _read_script(values["script"], f"{place}.script", lists=False)}
     reference = values["step"]
     if not isinstance(reference, str):
