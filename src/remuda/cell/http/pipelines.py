@@ -15,8 +15,9 @@ from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.starting import SOURCES, answer
 from remuda.cell.http.views import USERNAME, pipeline_summary
 from remuda.cell.ports import Changes
-from remuda.cell.values import Page, PipelineFilter
+from remuda.cell.values import Page, Pipeline, PipelineFilter
 from remuda.model.job import JobState
+from remuda.model.progress import OVER
 
 STATUSES = frozenset(state.value for state in JobState) - {JobState.LEASED.value}
 ORDERS = ("id", "status", "ref", "updated_at", "user_id")
@@ -94,7 +95,14 @@ async def latest(edge: Edge, request: Request) -> Response:
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return answer(edge, pipeline, project)
+    return answer(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
+
+
+async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
+    """The mean of its jobs' coverages, once it is over."""
+    family = await edge.store.family(pipeline.id) if pipeline.status in OVER else None
+    known = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
+    return sum(known) / len(known) if known else None
 
 
 async def variables(edge: Edge, request: Request) -> Response:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.tokens import RANDOM_BYTES, runner_token
+from remuda.cell.coverage import measure_coverage
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
@@ -164,6 +165,7 @@ async def update_job(edge: Edge, request: Request) -> Response:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
     updated = await edge.dispatch.update(job, asked)
+    await measure_coverage(edge.store, edge.traces, updated.job)
     return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
 
 

@@ -52,9 +52,12 @@ class NewPipeline(msgspec.Struct, kw_only=True):
     inputs: dict[str, object] = {}
 
 
-def answer(edge: Edge, pipeline: Pipeline, project: Project, status: int = 200) -> Response:
+def answer(
+    edge: Edge, pipeline: Pipeline, project: Project, status: int = 200, *, coverage: float | None = None
+) -> Response:
     """One pipeline."""
-    return json_answer(pipeline_view(pipeline, project, edge.settings.url, edge.clock.now()), status)
+    view = pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
+    return json_answer(view, status)
 
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:

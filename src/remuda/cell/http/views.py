@@ -19,6 +19,7 @@ from remuda.cell.values import (
 )
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import RunnerType
+from remuda.pipeline.durations import parse_duration
 
 View = dict[str, Any]
 
@@ -130,7 +131,7 @@ def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> View:
     }
 
 
-def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float) -> View:
+def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float, *, coverage: float | None = None) -> View:
     started, finished = pipeline.started_at, pipeline.finished_at
     return {
         **pipeline_summary(pipeline, project, url),
@@ -143,7 +144,7 @@ def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float) ->
         "committed_at": None,
         "duration": None if started is None else int((finished or now) - started),
         "queued_duration": None if started is None else int(started - pipeline.created_at),
-        "coverage": None,
+        "coverage": None if coverage is None else f"{coverage:.2f}",
         "detailed_status": _detailed_status(pipeline, project),
     }
 
@@ -198,7 +199,7 @@ def job_view(
         "status": job.status(),
         "ref": job.ref,
         "tag": job.tag,
-        "coverage": None,
+        "coverage": job.coverage,
         "allow_failure": job.allow_failure,
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
@@ -212,7 +213,7 @@ def job_view(
         "web_url": f"{url}/{project.path}/-/jobs/{job.id}",
         "project": {"ci_job_token_scope_enabled": True},
         "artifacts": files,
-        "artifacts_expire_at": None,
+        "artifacts_expire_at": _expiry(archive),
         "runner": runner_summary(runner) if runner else None,
         "runner_manager": {"system_id": job.system_id} if job.system_id else None,
         "archived": False,
@@ -225,6 +226,12 @@ def job_view(
         view["failure_reason"] = job.failure_reason
         view["failure_message"] = job.failure_message
     return view
+
+
+def _expiry(artifact: Artifact | None) -> str | None:
+    """Until when an artifact is kept at least."""
+    seconds = parse_duration(artifact.expire_in or "") if artifact else None
+    return _time(artifact.created_at + seconds) if artifact and seconds is not None else None
 
 
 def running_seconds(job: Job, now: float) -> float | None:
