@@ -57,7 +57,8 @@ class GitReading:
 
     def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
-        if not path or "\n" in path or "\0" in path:
+        # git takes what begins with a dot and a slash as relative to a work tree, which there is none of.
+        if not path or "\n" in path or "\0" in path or path.startswith(("./", "../")):
             return None
         found = self._batch(repo).ask(f"{sha}:{path}", limit_bytes=limit_bytes)
         return found[2] if found and found[1] == "blob" else None

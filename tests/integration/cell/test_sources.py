@@ -1,0 +1,295 @@
+"""What pipeline files may include in a cell: files of real repositories, components, addresses on the allow list."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.git_reading import GitReading
+from remuda.cell.adapters.remote_files import RemoteFiles
+from remuda.cell.sources import CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.values import Project
+from remuda.pipeline import Component, ComponentAddress, SourceProblem
+from remuda.testing.builders import a_project
+from remuda.testing.clone import Clone
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+HOST = "ci.example:8443"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    return clone
+
+
+@pytest.fixture
+def reading(tmp_path: Path, clone: Clone) -> Iterator[GitReading]:
+    """Reads `repo`, to which `published` copies the clone."""
+    repos = GitRepos(tmp_path / "repos", tmp_path / "hooks")
+    repos.prepare()
+    with GitReading(repos) as reading:
+        yield reading
+
+
+def published(clone: Clone, name: str = "repo") -> str:
+    """Copy the clone as it is to where the cell keeps its repositories."""
+    clone.run("clone", "--quiet", "--mirror", str(clone.folder), str(clone.folder.parent / "repos" / name))
+    return name
+
+
+def sources(reading: GitReading, sha: str, *projects: Project) -> CellSources:
+    known = {project.path: project for project in projects}
+    refused = SourceProblem(reason="no")
+    return CellSources(reading, "repo", sha, Outside(find_project=known.get, fetch=lambda _: refused, host=HOST))
+
+
+def reason(found: object) -> str:
+    assert isinstance(found, SourceProblem), found
+    return found.reason
+
+
+def test_local_files_at_the_commit(clone: Clone, reading: GitReading) -> None:
+    first = clone.commit(**{"ci/a.yml": "first", "ci/deep/b c.yml": "b", "bad.yml": "x", "ünï.yml": "u"})
+    (clone.folder / "bad.yml").write_bytes(b"\xff")
+    (clone.folder / "big.yml").write_text("#" * 1_100_000)
+    (clone.folder / "link.yml").symlink_to("/etc/passwd")
+    clone.commit(**{"ci/a.yml": "second"})
+    published(clone)
+    old, new = sources(reading, first), sources(reading, clone.run("rev-parse", "HEAD").stdout.strip())
+    assert (old.local("ci/a.yml"), new.local("ci/a.yml")) == ("first", "second")
+    assert new.local("ci/deep/b c.yml") == "b"
+    assert new.local("ünï.yml") == "u"
+    assert "larger than 1048576 bytes" in reason(new.local("big.yml"))
+    assert new.local("ci/a.yml") == "second", "after a file that was too large"
+    assert "not UTF-8" in reason(new.local("bad.yml"))
+    assert new.local("link.yml") == "/etc/passwd", "a link is its text, not what it leads to"
+    assert new.local_glob("ci/**/*.yml") == ["ci/a.yml", "ci/deep/b c.yml"]
+    assert new.local_glob("none/*") == []
+
+
+@pytest.mark.parametrize(
+    "path", ["", "ci", "none.yml", "../a.yml", "/etc/passwd", "a\nHEAD:ci/a.yml", "a\0b", "\ud800"]
+)
+def test_paths_that_are_no_files(clone: Clone, reading: GitReading, path: str) -> None:
+    sha = clone.commit(**{"ci/a.yml": "a"})
+    published(clone)
+    found = sources(reading, sha)
+    assert found.local(path) is None
+    assert found.local("ci/a.yml") == "a", "the next question has its own answer"
+
+
+def test_files_of_other_projects(clone: Clone, reading: GitReading) -> None:
+    clone.commit(**{"a.yml": "old"})
+    clone.run("tag", "v1")
+    clone.run("branch", "v1")
+    clone.run("branch", "side")
+    sha = clone.commit(**{"a.yml": "new", "b.yml": "b"})
+    clone.run("branch", "-f", "v1")
+    published(clone)
+    found = sources(reading, sha, a_project(path="acme/lib", repo_path="repo"))
+    assert found.project("acme/lib", None, "a.yml") == "new"
+    assert found.project("acme/lib", "HEAD", "a.yml") == "new"
+    assert found.project("acme/lib", "side", "a.yml") == "old"
+    assert found.project("acme/lib", "refs/heads/side", "a.yml") == "old"
+    assert found.project("acme/lib", "v1", "a.yml") == "old", "a tag goes before a branch"
+    assert found.project("acme/lib", sha[:10], "a.yml") == "new"
+    assert found.project_glob("acme/lib", "main", "*.yml") == ["a.yml", "b.yml"]
+    assert reason(found.project("acme/none", None, "a.yml")) == 'there is no project "acme/none" in this cell'
+    assert reason(found.project("acme/lib", "gone", "a.yml")) == 'the project "acme/lib" has no ref "gone"'
+    assert reason(found.project("acme/lib", "main", "c.yml")) == (
+        'the project "acme/lib" has no file "c.yml" at "main"'
+    )
+    for ref in (
+        "main:b.yml",
+        "-x",
+        "main^{tree}",
+        "main~1",
+        ":/x",
+        "@{-1}",
+        "a\nmain",
+        "refs/pipelines/1",
+        "..",
+        "\ud800",
+    ):
+        assert "has no ref" in reason(found.project("acme/lib", ref, "a.yml")), ref
+        assert "has no ref" in reason(found.project("acme/lib", ref, found.project_glob("acme/lib", ref, "*.yml")[0]))
+
+
+def test_components(clone: Clone, reading: GitReading) -> None:
+    for version in ("1.0.0", "v1.2.0", "1.10.0", "1.11.0-rc.1", "2.0.0", "x"):
+        clone.commit(**{"templates/lint.yml": version, "templates/test/template.yml": f"test {version}"})
+        clone.run("tag", version)
+    sha = clone.commit(**{"templates/lint.yml": "unreleased"})
+    published(clone)
+    found = sources(reading, sha, a_project(path="acme/ci/lib", repo_path="repo"))
+
+    def at(version: str, name: str = "lint", **given: str) -> Component | SourceProblem:
+        values = {"host": HOST, "project": "acme/ci/lib", "name": name, "version": version}
+        return found.component(ComponentAddress(**(values | given)))
+
+    def text(version: str, name: str = "lint") -> str:
+        component = at(version, name)
+        assert isinstance(component, Component), component
+        assert component.project == "acme/ci/lib"
+        assert found.project(component.project, component.ref, component.file) == component.text
+        return component.text
+
+    assert text("1.0.0") == "1.0.0"
+    assert text("~latest") == "2.0.0"
+    assert text("1") == "1.10.0"
+    assert text("1.2") == "v1.2.0"
+    assert text("x", "test") == "test x"
+    assert text("main") == text(sha) == text(sha[:8]) == "unreleased"
+    for version in ("3", "1.3", "~newest", "-x", "main^", "1.0.0:templates"):
+        assert "has no version" in reason(at(version)), version
+    assert "another host" in reason(at("1.0.0", host="elsewhere.example"))
+    assert "no project" in reason(at("1.0.0", project="acme/none"))
+    for name in ("none", "..", "../lint", ".", "a\nb"):
+        assert "no component" in reason(at("1.0.0", name)), name
+
+
+def test_what_changed(clone: Clone, reading: GitReading) -> None:
+    first = clone.commit(**{"a": "1", "b": "1", "old name": "same"})
+    clone.run("checkout", "--quiet", "-b", "feature")
+    (clone.folder / "old name").rename(clone.folder / "new name")
+    sha = clone.commit(a="2")
+    clone.run("checkout", "--quiet", "main")
+    clone.commit(b="2")
+    clone.run("checkout", "--quiet", "--orphan", "apart")
+    clone.commit()
+    repo = published(clone)
+    changed = changes_of(reading, repo, sha, first)
+    assert changed(None) == frozenset(("a", "old name", "new name"))
+    assert changed("main") == frozenset(("a", "old name", "new name"))
+    assert reason(changed("gone")) == 'there is no ref "gone" in this repository'
+    assert "no common history" in reason(changed("apart"))
+    assert changes_of(reading, repo, sha, None)(None) is None
+    assert changes_of(reading, repo, sha, "1" * 40)(None) is None, "the commit of a forced push may be gone"
+    files = TreeFiles(reading, repo, sha)
+    assert set(files) == {"a", "b", "new name"}
+    assert "a" in files
+    assert len(files["a"]) == 40
+
+
+class _Remote(http.server.BaseHTTPRequestHandler):
+    """Serves small files, large ones, and redirects to the path in the query."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        path, _, query = self.path.partition("?")
+        self.send_response(302 if query else 404 if path.endswith("none.yml") else 200)
+        if query:
+            self.send_header("Location", query)
+        body = b"#" * (2_000_000 if path.endswith("big.yml") else 5)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """A test has its own record."""
+
+
+@pytest.fixture
+def remote() -> Iterator[str]:
+    """The address of a server of files."""
+    _Remote.asked.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Remote) as server:
+        thread = threading.Thread(target=server.serve_forever, name="remote files", daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def test_remote_files(remote: str) -> None:
+    files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
+    assert await files.fetch(f"{remote}/ci/a.yml") == b"#####"
+    assert await files.fetch(f"{remote}/ci/a.yml?/ci/b.yml") == b"#####"
+    assert "larger than" in reason(await files.fetch(f"{remote}/ci/big.yml"))
+    assert "answered 404" in reason(await files.fetch(f"{remote}/ci/none.yml"))
+    assert "leads on" in reason(
+        await files.fetch(f"{remote}/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/b.yml")
+    )
+    before = list(_Remote.asked)
+    for address in (
+        f"{remote}/secret.yml",
+        f"{remote}/ci-too/a.yml",
+        f"{remote}/ci/../a.yml",
+        "http://127.0.0.1:1/ci/a",
+    ):
+        assert "not on the cell's list" in reason(await files.fetch(address)), address
+    for address in (f"{remote}@evil.example/ci/a", "http://evil.example\\@127.0.0.1/ci", "file:///etc/passwd", "x", ""):
+        assert "not a plain one" in reason(await files.fetch(address)), address
+    assert before == _Remote.asked, "nobody was asked"
+    assert "not on the cell's list" in reason(await files.fetch(f"{remote}/ci/a.yml?/secret.yml"))
+    assert "/secret.yml" not in _Remote.asked
+    assert "cannot be fetched" in reason(
+        await RemoteFiles(("http://127.0.0.1:1",), limit_bytes=9).fetch("http://127.0.0.1:1")
+    )
+    assert "not on the cell's list" in reason(await RemoteFiles((), limit_bytes=9).fetch(f"{remote}/ci/a.yml"))
+
+
+def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> None:
+    with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
+        component = "spec: {inputs: {name: {}}}\n---\n$[[ inputs.name ]]: {script: [component]}\n"
+        lib = {"jobs/one.yml": "one: {script: [one]}\ninclude: two.yml\n", "two.yml": "two: {script: [two]}\n"}
+        cell.new_project("lib", **lib, **{"templates/lint.yml": component})
+        file = f"""
+            include:
+              - {{project: root/lib, file: jobs/*.yml}}
+              - {{component: $CI_SERVER_FQDN/root/lib/lint@main, inputs: {{name: lint}}}}
+              - remote: {remote}/ci/a.yml?/ci/empty.yml
+              - local: /ci/own.yml
+        """
+        own = {"ci/own.yml": "own: {script: [own]}\n"}
+        number = cell.new_project("app", file.replace("\n            ", "\n"), **own)
+        [failed] = cell.api("GET", f"/projects/{number}/pipelines").json()
+        told = cell.api("GET", f"/projects/{number}/pipelines/{failed['id']}").json()
+        # The server has no YAML with jobs to offer, which is all that is wrong.
+        assert [line.split(":")[0] for line in told["yaml_errors"].splitlines()] == ["http"]
+        action = {
+            "action": "update",
+            "file_path": ".gitlab-ci.yml",
+            "content": file.replace("\n            ", "\n").replace("- remote", "# "),
+        }
+        body = {"branch": "main", "commit_message": "Do without", "actions": [action]}
+        assert cell.api("POST", f"/projects/{number}/repository/commits", body).status == 201
+        runner: ScriptedRunner = cell.new_runner()
+        scripts = sorted(runner.take()["steps"][0]["script"][0] for _ in range(4))
+        assert scripts == ["component", "one", "own", "two"]
+
+
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ("local: ../../etc/passwd.yml", "leaves the repository"),
+        ("local: /ci/../../x.yml", "leaves the repository"),
+        ("{project: root/app, file: ../../x.yml}", "leaves the repository"),
+        ("{project: ../root/app, file: x.yml}", "no project"),
+        ("{project: root/app, ref: '--upload-pack=x', file: x.yml}", "no ref"),
+        ("remote: https://example.com/x.yml", "not on the cell's list"),
+        ("remote: http://127.0.0.1:1/x.yml", "not on the cell's list"),
+        ("component: example.com/root/app/x@1", "another host"),
+        ("template: Auto-DevOps.gitlab-ci.yml", "no templates"),
+        ("local: .gitlab-ci.yml", "circle"),
+    ],
+)
+def test_includes_that_are_refused(cell: ServedCell, include: str, expected: str) -> None:
+    number = cell.new_project(
+        "app", f"include: [{include if include[0] == '{' else '{' + include + '}'}]\na: {{script: [x]}}\n"
+    )
+    [failed] = cell.api("GET", f"/projects/{number}/pipelines").json()
+    told = cell.api("GET", f"/projects/{number}/pipelines/{failed['id']}").json()
+    assert told["status"] == "failed"
+    assert expected in told["yaml_errors"]
+    assert told["yaml_errors"].startswith(".gitlab-ci.yml:1:")
