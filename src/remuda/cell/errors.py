@@ -41,6 +41,10 @@ class MistakesError(InvalidError):
         self.mistakes = mistakes
 
 
+class TooDeepError(InvalidError):
+    """Too many pipelines would have started each other."""
+
+
 class ForbiddenError(CellError):
     """Known, but not allowed. `job_status` is what a runner is told of a job that it may not touch (any more)."""
 

@@ -22,6 +22,7 @@ from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
 from remuda.cell.errors import CellError
@@ -35,6 +36,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.projects import Projects
+from remuda.cell.refs import named_ref
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
@@ -108,6 +110,7 @@ class CellService:
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(edge.dispatch.watch(stop), name="cell sweep")
+            group.create_task(self._bridges(edge).watch(stop), name="cell trigger jobs")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
@@ -146,6 +149,17 @@ class CellService:
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             clock=clock,
+        )
+
+    def _bridges(self, edge: Edge) -> Bridges:
+        return Bridges(
+            store=edge.store,
+            blobs=edge.blobs,
+            dispatch=edge.dispatch,
+            starter=edge.pipelines,
+            find_ref=partial(named_ref, edge.projects.repos),
+            clock=self._clock,
+            public_url=self.settings.url,
         )
 
     async def _ensure_tokens(self, store: Store) -> None:

@@ -190,7 +190,6 @@ class FailureReason(StrEnum):
     INVALID_TRIGGER = "invalid_bridge_trigger"
     DOWNSTREAM_CREATION_FAILED = "downstream_pipeline_creation_failed"
     DOWNSTREAM_TOO_DEEP = "reached_max_descendant_pipelines_depth"
-    DOWNSTREAM_LOOP = "pipeline_loop_detected"
 
 
 class Fault(StrEnum):
@@ -212,7 +211,6 @@ _USER_REASONS = frozenset(
         FailureReason.INVALID_TRIGGER,
         FailureReason.DOWNSTREAM_CREATION_FAILED,
         FailureReason.DOWNSTREAM_TOO_DEEP,
-        FailureReason.DOWNSTREAM_LOOP,
     }
 )
 _PLATFORM_REASONS = frozenset(

@@ -1,25 +1,76 @@
-"""A cell in memory, without a network, in virtual time: for tests that read like a sequence of calls."""
+"""A cell in memory, without a network, in virtual time: for tests that read like a sequence of calls.
+
+Pipelines are stored from specs (`push`), or compiled from text as the cell does it, but without git (`MemoryStarter`).
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.adapters.memory_bytes import MemoryTraces
+from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
+from remuda.cell.bridges import Bridges
 from remuda.cell.claims import Handout, NoJob
+from remuda.cell.core.creating import new_jobs as compiled_jobs
+from remuda.cell.core.creating import new_pipeline, with_outcome
 from remuda.cell.dispatch import Dispatch
+from remuda.cell.errors import InvalidError
 from remuda.cell.handout import load_job_tokens
+from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Pipeline, Project, Runner
 from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId
-from remuda.pipeline import JobSpec
-from remuda.testing.builders import a_pipeline, a_project, a_runner, new_jobs
+from remuda.pipeline import Facts, JobSpec, MemorySources, PipelineError, compile_pipeline
+from remuda.testing.builders import SHA, a_pipeline, a_project, a_runner, new_jobs
 from remuda.wire.runner_api import RequestJob, RunnerInfo, TraceOutput, UpdateJob
 
 _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:8443/root", trace_limit_bytes=1000)
+
+
+@dataclass
+class MemoryStarter:
+    """Starts pipelines from files in memory, those of each project by its path; every project has a branch `main`."""
+
+    store: MemoryStore
+    dispatch: Dispatch
+    clock: VirtualClock
+    files: dict[str, dict[str, str]]
+
+    async def start(self, request: PipelineRequest) -> Pipeline:
+        """As the cell does it."""
+        known = await self.store.downstream(request.upstream.job.id) if request.upstream else None
+        if known is not None:
+            return known
+        files = self.files.get(request.project.path, {})
+        text = files.get(request.file) if request.text is None else request.text
+        if text is None:
+            raise InvalidError("Missing CI config file")
+        new = new_pipeline(request, default_branch="main", predefined={}, now=self.clock.now())
+        facts = Facts(ref=new.ref, source=new.source, sha=new.sha, variables=new.variables)
+        try:
+            compiled = compile_pipeline(
+                text,
+                file=request.file,
+                facts=facts,
+                sources=MemorySources(files, projects=self.files),
+                inputs=request.inputs,
+            )
+        except PipelineError as error:
+            raise InvalidError(str(error)) from None
+        if compiled.skipped is not None:
+            raise InvalidError(compiled.skipped)
+        pipeline = with_outcome(new, compiled)
+        jobs = compiled_jobs(compiled.jobs, pipeline, request.project, (), _SETTINGS.url)
+        family = await self.store.add_pipeline(pipeline, jobs, now=self.clock.now())
+        await self.dispatch.announce(family.jobs)
+        return family.pipeline
+
+    async def find_ref(self, project: Project, name: str) -> tuple[str, str] | None:
+        """The branch `main`."""
+        return (f"refs/heads/{name}", SHA) if name == "main" else None
 
 
 @dataclass
@@ -32,6 +83,9 @@ class MemoryCell:
     dispatch: Dispatch
     project: Project
     runner: Runner
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The repositories' files, by project."""
     _requests: int = field(default=0)
 
     @classmethod
@@ -52,6 +106,33 @@ class MemoryCell:
         pipeline = a_pipeline(project_id=self.project.id)
         family = await self.store.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
         await self.dispatch.announce(family.jobs)
+        return family
+
+    @property
+    def starter(self) -> MemoryStarter:
+        """Who starts pipelines."""
+        return MemoryStarter(self.store, self.dispatch, self.clock, self.files)
+
+    @property
+    def bridges(self) -> Bridges:
+        """Who looks at trigger jobs."""
+        return Bridges(
+            store=self.store,
+            blobs=self.blobs,
+            dispatch=self.dispatch,
+            starter=self.starter,
+            find_ref=self.starter.find_ref,
+            clock=self.clock,
+            public_url=_SETTINGS.url,
+        )
+
+    async def push_file(self, text: str, variables: Mapping[str, str] | None = None) -> Family:
+        """A pipeline from a pipeline file."""
+        request = PipelineRequest(
+            project=self.project, source="push", ref="refs/heads/main", sha=SHA, text=text, variables=variables or {}
+        )
+        family = await self.store.family((await self.starter.start(request)).id)
+        assert family is not None
         return family
 
     async def poll(
@@ -127,6 +208,7 @@ class MemoryCell:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.watch(stop), name="watch")
+            group.create_task(self.bridges.watch(stop), name="trigger jobs")
             await settle()
             yield
             stop.set()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.cell.core.predefined import is_literal, of_pipeline, of_spec
-from remuda.cell.errors import InvalidError
+from remuda.cell.errors import InvalidError, TooDeepError
 from remuda.cell.requests import PipelineRequest, Upstream
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
 from remuda.model.job import PipelineId
@@ -38,7 +38,7 @@ def merge_request_iid(ref: str) -> int | None:
 def check_depth(upstream: Upstream, source: str, ancestors: Sequence[Pipeline]) -> None:
     """Refuse a pipeline that too many others led to; `ancestors` are the upstream pipeline's own, nearest first."""
     if upstream.pipeline.depth >= MAX_DEPTH:
-        raise InvalidError(
+        raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs run in a "
             "circle"
         )
@@ -50,7 +50,7 @@ def check_depth(upstream: Upstream, source: str, ancestors: Sequence[Pipeline]) 
             break
         children += 1
     if children > MAX_CHILD_DEPTH:
-        raise InvalidError(
+        raise TooDeepError(
             f"child pipelines may nest {MAX_CHILD_DEPTH} deep; start this one from a pipeline further up, or include "
             "its jobs"
         )
