@@ -1,0 +1,182 @@
+"""`ci/lint` through python-gitlab, and files that mean harm: by lint and as a pushed commit."""
+
+import time
+from typing import Any
+
+import gitlab
+import pytest
+from gitlab.v4.objects import Project
+
+from remuda.testing.served_cell import ServedCell
+
+SHARED = """
+.base:
+  before_script: [echo first]
+  script: [echo base]
+"""
+PIPELINE = """
+include: /ci/shared.yml
+build:
+  extends: .base
+  tags: [linux]
+release:
+  stage: deploy
+  script: [make release]
+  rules:
+    - if: $CI_COMMIT_BRANCH == "main"
+"""
+FIVE_MISTAKES = """stages: [build, test]
+build:
+  stage: bild
+  script: [make]
+  retry: many
+test:
+  script: [make test]
+  imag: alpine
+deploy:
+  stage: test
+  needs: [nothing]
+  script: [make deploy]
+  when: sometimes
+"""
+
+
+@pytest.fixture
+def project(cell: ServedCell) -> Project:
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    return client.projects.get(cell.new_project("app", PIPELINE, **{"ci/shared.yml": SHARED}))
+
+
+def lint(project: Project, content: str, **given: Any) -> Any:
+    return project.ci_lint.create({"content": content, **given})
+
+
+def test_a_good_file(project: Project) -> None:
+    found = lint(project, PIPELINE, include_jobs=True)
+    assert (found.valid, found.errors, found.warnings, found.mistakes) == (True, [], [], [])
+    assert "echo base" in found.merged_yaml
+    assert "include" not in found.merged_yaml
+    [included] = found.includes
+    assert (included["type"], included["location"]) == ("local", "ci/shared.yml")
+    assert included["context_project"] == "root/app"
+    jobs = {job["name"]: job for job in found.jobs}
+    assert sorted(jobs) == ["build", "release"]
+    assert jobs["build"]["script"] == ["echo first", "echo base"]
+    assert (jobs["build"]["tag_list"], jobs["release"]["stage"]) == (["linux"], "deploy")
+    assert "jobs" not in lint(project, PIPELINE).attributes
+    project.ci_lint.validate({"content": PIPELINE})
+
+
+def test_the_stored_file(project: Project) -> None:
+    found = project.ci_lint.get(include_jobs=True)
+    assert (found.valid, [job["name"] for job in found.jobs]) == (True, ["build", "release"])
+    change = {"action": "update", "file_path": ".gitlab-ci.yml", "content": FIVE_MISTAKES}
+    project.commits.create({"branch": "main", "commit_message": "Break it", "actions": [change]})
+    assert project.ci_lint.get().valid is False
+    parent = project.commits.get("main").parent_ids[0]
+    assert project.ci_lint.get(content_ref=parent).valid is True
+    with pytest.raises(gitlab.GitlabGetError, match="404 Commit Not Found"):
+        project.ci_lint.get(content_ref="nowhere")
+
+
+def test_no_file_and_no_commit(cell: ServedCell) -> None:
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    bare = client.projects.get(cell.new_project("bare"))
+    assert lint(bare, "a:\n  script: [x]\n").valid is True
+    assert lint(bare, "include: x.yml\na:\n  script: [x]\n").valid is False
+    assert bare.ci_lint.get().valid is False
+    quiet = client.projects.get(cell.new_project("quiet", README="no pipeline"))
+    found = quiet.ci_lint.get()
+    assert (found.valid, found.errors) == (False, ["Missing CI config file"])
+
+
+def test_all_mistakes_come_at_once_with_their_places(project: Project) -> None:
+    found = lint(project, FIVE_MISTAKES)
+    assert (found.valid, found.merged_yaml) == (False, None)
+    assert [(one["line"], one["key"]) for one in found.mistakes] == [
+        (3, "build:stage"),
+        (5, "build:retry"),
+        (8, "test:imag"),
+        (11, "deploy:needs"),
+        (13, "deploy:when"),
+    ]
+    assert len(found.errors) == len(found.mistakes)
+    assert found.errors[0].startswith(".gitlab-ci.yml:3:10: build:stage: ")
+    with pytest.raises(gitlab.exceptions.GitlabCiLintError, match="imag"):
+        project.ci_lint.validate({"content": FIVE_MISTAKES})
+
+
+def test_mistakes_of_an_included_file_name_it(project: Project) -> None:
+    change = {"action": "create", "file_path": "ci/bad.yml", "content": "b:\n  scrip: x\n"}
+    project.commits.create({"branch": "main", "commit_message": "Add a bad one", "actions": [change]})
+    found = lint(project, "include: ci/bad.yml\n")
+    assert {one["file"] for one in found.mistakes} == {"ci/bad.yml"}
+
+
+def test_rules_are_judged_for_the_ref(cell: ServedCell, project: Project) -> None:
+    change = {"action": "create", "file_path": "x", "content": ""}
+    commit = {"branch": "topic", "start_branch": "main", "commit_message": "Go on", "actions": [change]}
+    project.commits.create(commit)
+    only_main = "a:\n  script: [x]\n  rules:\n    - if: $CI_COMMIT_BRANCH == 'main'\n"
+    assert lint(project, only_main, dry_run=True).valid is True
+    found = lint(project, only_main, dry_run=True, ref="topic")
+    assert found.valid is False
+    assert "Pipeline will not run" in found.errors[0]
+    assert [one["name"] for one in found.left_out] == ["a"]
+    static = lint(project, only_main, ref="topic")
+    assert (static.valid, len(static.warnings)) == (True, 1)
+    with pytest.raises(gitlab.GitlabCreateError, match="404 Reference Not Found"):
+        lint(project, only_main, ref="nowhere")
+
+
+def test_what_is_too_large_is_refused(cell: ServedCell, project: Project) -> None:
+    assert "larger than" in lint(project, "#" * 2_000_000).errors[0]
+    body = {"content": "#" * 5_000_000}
+    assert cell.api("POST", f"/projects/{project.id}/ci/lint", body).status == 413
+    assert cell.api("POST", f"/projects/{project.id}/ci/lint", {}).json() == {"error": "content is missing"}
+
+
+MANY = ", ".join(map(str, range(320)))
+JOB = "j: {script: x}\n"
+HOSTILE = {
+    "bomb": (
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 20)) + JOB,
+        "with its aliases unfolded",
+    ),
+    "loop": ("include: loop.yml\n" + JOB, "in a circle: loop.yml -> pool.yml -> loop.yml"),
+    "matrix": (f"a: {{script: x, parallel: {{matrix: [{{A: [{MANY}], B: [{MANY}]}}]}}}}", "makes 102400 jobs"),
+    "regex": (
+        "variables: {V: " + "a" * 60_000 + "!}\na: {script: x, rules: [{if: '$V =~ /((a?){30}){30}b/'}]}",
+        "the regular expressions take too long to judge",
+    ),
+    "path": ("include: ../../../../etc/passwd.yml\n" + JOB, "leaves the repository"),
+}
+LOOP = {"loop.yml": "include: pool.yml", "pool.yml": "include: loop.yml"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_by_lint_within_a_second(cell: ServedCell, name: str) -> None:
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    project = client.projects.get(cell.new_project("hostile", **LOOP))
+    text, reason = HOSTILE[name]
+    began = time.process_time()
+    found = lint(project, text)
+    assert time.process_time() - began < 1
+    assert found.valid is False
+    assert reason in "\n".join(found.errors)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_when_pushed_within_a_second(cell: ServedCell, name: str) -> None:
+    text, reason = HOSTILE[name]
+    began = time.process_time()
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    project = client.projects.get(cell.new_project("hostile", text, **LOOP))
+    [pipeline] = project.pipelines.list(get_all=True)
+    assert time.process_time() - began < 1
+    pipeline.refresh()
+    assert pipeline.status == "failed"
+    assert reason in pipeline.yaml_errors
+    assert pipeline.jobs.list(get_all=True) == []
+    with pytest.raises(gitlab.GitlabCreateError, match="base"):
+        project.pipelines.create({"ref": "main"})
