@@ -9,7 +9,10 @@ import pytest
 HEAVY = "aiohttp uvicorn grpclib structlog yaml rich.live cryptography starlette msgspec asyncio"
 
 
-@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["run", "--help"], ["up", "--help"], ["job", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["version"], ["--help"], ["run", "--help"], ["up", "--help"], ["job", "--help"], ["pipeline", "lint", "--help"]],
+)
 def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
     # rich brings asyncio along where help is drawn.
     heavy = [name for name in HEAVY.split() if name != "asyncio" or arguments == ["version"]]
@@ -29,13 +32,16 @@ def test_version_and_help(world: Any) -> None:
     assert world.remuda("version").out.startswith("remuda ")
     overview = world.remuda("--help")
     assert overview.code == 0
-    for name in ("run", "up", "cell", "manager", "job", "agent", "version"):
+    for name in ("run", "up", "pipeline", "cell", "manager", "job", "agent", "version"):
         assert f" {name} " in overview.out
 
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "up", "cell serve", "manager run", "manager register", "job list", "job show", "job log", "version"],
+    [
+        *("run", "up", "pipeline lint", "pipeline show", "pipeline graph", "cell serve", "manager run"),
+        *("manager register", "job list", "job show", "job log", "version"),
+    ],
 )
 def test_every_command_teaches_by_example(world: Any, command: str) -> None:
     page = world.remuda(*command.split(), "--help")

@@ -1,0 +1,161 @@
+"""`remuda pipeline` as people call it."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+GOOD = """\
+stages: [build, test]
+compile:
+  stage: build
+  script: [make]
+unit:
+  needs: [compile]
+  parallel: 2
+  script: [make test]
+release:
+  script: [make release]
+  rules:
+    - if: $CI_COMMIT_TAG
+"""
+FIVE_MISTAKES = """\
+stages: [build]
+include: missing.yml
+one:
+  scirpt: [x]
+  stage: build
+two: {stage: biuld, script: [x]}
+three: {stage: build, script: [x], needs: [nobody]}
+four: {stage: build, script: [x], rules: [{if: $A = 1}]}
+"""
+
+Make = Callable[[str], Path]
+
+
+def test_a_good_file(world: Any, pipeline: Make) -> None:
+    folder = pipeline(GOOD)
+    result = world.remuda("pipeline", "lint", cwd=folder)
+    assert result.code == 0
+    assert result.out == (".gitlab-ci.yml is good. For a push of main: 3 jobs in 2 stages, 1 left out by rules\n")
+    verdict = json.loads(world.remuda("pipeline", "lint", folder, "--tag", "v1", "--output", "json").out)
+    assert (verdict["valid"], verdict["jobs"], verdict["stages"]) == (True, 4, ["build", "test"])
+
+
+def test_five_mistakes_at_once(world: Any, pipeline: Make) -> None:
+    folder = pipeline(FIVE_MISTAKES)
+    result = world.remuda("pipeline", "lint", cwd=folder)
+    assert result.code == 2
+    assert result.err == ""
+    lines = [line.split(": ")[0] for line in result.out.splitlines() if line.startswith(".gitlab-ci.yml:")]
+    assert lines == [f".gitlab-ci.yml:{place}" for place in ("2:10", "4:3", "6:14", "7:44", "8:48")]
+    assert "     4 |   scirpt: [x]\n       |   ^\n" in result.out
+    assert result.out.endswith("\n5 mistakes\n")
+    verdict = json.loads(world.remuda("pipeline", "lint", folder, "--output", "json").out)
+    assert [error["line"] for error in verdict["errors"]] == [2, 4, 6, 7, 8]
+    assert all(error["suggestion"] for error in verdict["errors"])
+
+
+def test_no_pipeline_is_no_mistake(world: Any, pipeline: Make) -> None:
+    folder = pipeline("workflow:\n  rules:\n    - if: $CI_COMMIT_TAG\njob:\n  script: [x]\n")
+    result = world.remuda("pipeline", "lint", folder)
+    assert result.code == 0
+    assert "no pipeline: no rule of workflow:rules applies" in result.out
+    assert "no pipeline" in world.remuda("pipeline", "graph", folder).out
+    assert "no pipeline" in world.remuda("pipeline", "show", folder).out
+
+
+def test_show(world: Any, pipeline: Make) -> None:
+    folder = pipeline(GOOD)
+    shown = world.remuda("pipeline", "show", folder, "--variable", "A=1")
+    assert shown.code == 0
+    assert "  unit 1/2  on_success  compile" in shown.out
+    assert "release  no rule matched" in shown.out
+    compiled = json.loads(world.remuda("pipeline", "show", folder, "--output", "json").out)
+    assert [job["name"] for job in compiled["jobs"]] == ["compile", "unit 1/2", "unit 2/2"]
+    assert compiled["left_out"][0]["name"] == "release"
+    assert "is left out: no rule matched" in world.remuda("pipeline", "show", folder, "--job", "release").out
+    one = json.loads(world.remuda("pipeline", "show", folder, "--job", "compile", "--output", "json").out)
+    assert one[0]["script"] == ["make"]
+    assert world.remuda("pipeline", "show", folder, "--output", "yaml").out.startswith("---\nstages:\n- build\n")
+
+
+def test_graph(world: Any, pipeline: Make) -> None:
+    folder = pipeline(GOOD)
+    assert "├─ unit 1/2  ← compile" in world.remuda("pipeline", "graph", folder).out
+    assert "level 2" in world.remuda("pipeline", "graph", folder, "--by", "needs").out
+    drawn = json.loads(world.remuda("pipeline", "graph", folder, "--output", "json").out)
+    assert drawn["edges"][0] == {"from": "compile", "to": "unit 1/2", "artifacts": True}
+    picture = ET.fromstring(world.remuda("pipeline", "graph", folder, "--output", "svg").out)
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert world.remuda("pipeline", "graph", folder, "--output", "dot").out.startswith("digraph pipeline {")
+
+
+def test_mistakes_end_every_command(world: Any, pipeline: Make) -> None:
+    folder = pipeline(FIVE_MISTAKES)
+    for command in (["show"], ["show", "--output", "yaml"], ["graph"], ["graph", "--output", "svg"]):
+        result = world.remuda("pipeline", command[0], folder, *command[1:])
+        assert result.code == 2
+        assert result.out == ""
+        assert result.err.startswith("remuda: the pipeline has ")
+        assert "     2 | include: missing.yml" in result.err
+
+
+def test_files_of_other_projects_and_inputs(world: Any, pipeline: Make) -> None:
+    other = pipeline("far:\n  script: [x]\n")
+    folder = pipeline(
+        "spec:\n  inputs:\n    count: {type: number}\n---\n"
+        "include: {project: group/ci, file: .gitlab-ci.yml}\n"
+        "near:\n  parallel: $[[ inputs.count ]]\n  script: [x]\n"
+    )
+    options = ["--project", f"group/ci={other}", "--input", "count=3"]
+    shown = json.loads(world.remuda("pipeline", "show", folder, *options, "--output", "json").out)
+    assert [job["name"] for job in shown["jobs"]] == ["far", "near 1/3", "near 2/3", "near 3/3"]
+    refused = world.remuda("pipeline", "lint", folder, "--input", "count=3")
+    assert "pass --project group/ci=FOLDER" in refused.out
+
+
+def test_a_repository_inside_a_hook(world: Any, pipeline: Make) -> None:
+    folder = pipeline("job:\n  script: [x]\n  rules:\n    - if: $CI_COMMIT_BRANCH == 'trunk'\n")
+    subprocess.run(["git", "init", "--quiet", "-b", "trunk", folder], check=True, env=world.environment())
+    result = world.remuda("pipeline", "lint", folder, GIT_DIR="/nowhere", GIT_INDEX_FILE="/nowhere/index")
+    assert (result.code, "1 job in 1 stage" in result.out) == (0, True), result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["/nowhere"], "there is no such folder"),
+        (["--event", "pull"], "--event pull: there is no such event"),
+        (["--variable", "A"], "write it as NAME=VALUE"),
+        (["--variables-file", "/nowhere"], "--variables-file /nowhere: cannot be read"),
+        (["--ref", "a..b"], "no branch or tag can be called so"),
+        (["--file", "/nowhere/file.yml"], "there is no pipeline file"),
+        (["--event", "tag"], "no tag points at HEAD"),
+    ],
+)
+def test_bad_options(world: Any, pipeline: Make, arguments: list[str], complaint: str) -> None:
+    result = world.remuda("pipeline", "lint", *arguments, cwd=pipeline("job: {script: [x]}"))
+    assert result.code == 2
+    assert complaint in result.err
+    assert "Traceback" not in result.err
+
+
+def test_hostile_folders(world: Any, pipeline: Make) -> None:
+    folder = pipeline('include: "x*.yml"\n"a\\x1b[2J": {script: [x]}\n')
+    (folder / b"xbad\xff.yml".decode(errors="surrogateescape")).write_text("x: {script: [x]}")
+    (folder / "xesc\x1b[2J.yml").write_text("x: {script: [x]}")
+    (folder / "xlink.yml").symlink_to("/etc/passwd")
+    result = world.remuda("pipeline", "lint", folder)
+    assert result.code == 2
+    assert "symbolic link" in result.out
+    assert "\x1b" not in result.out + result.err
+    strange = folder.rename(folder.with_name(b"caf\xe9\n".decode(errors="surrogateescape")))
+    (strange / "xlink.yml").unlink()
+    for output in ("text", "json"):
+        result = world.remuda("pipeline", "lint", strange, "--output", output)
+        assert result.code == 0, result.err

@@ -1,0 +1,40 @@
+"""The reference page of the command line tells of every command and every option, and of none that is not there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.main import COMMANDS, build_app
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
+SECTIONS = {
+    heading.split()[1]: text
+    for heading, text in re.findall(r"^## (remuda .*)\n([\s\S]*?)(?=^## |\Z)", PAGE, re.MULTILINE)
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+ELSEWHERE = {"--help"}
+"""Every command has it."""
+
+
+def options_of(words: str) -> set[str]:
+    app = build_app([])
+    for word in words.split():
+        app = app[word]
+    return {name for argument in app.assemble_argument_collection() for name in argument.names if name.startswith("--")}
+
+
+@pytest.mark.parametrize("command", [command.words for command in COMMANDS])
+def test_every_command_and_option_is_described(command: str) -> None:
+    section = SECTIONS[command.split()[0]]
+    assert f"remuda {command}" in PAGE
+    head = PAGE.partition("\n## ")[0]
+    assert options_of(command) <= set(OPTION.findall(head + section))
+
+
+@pytest.mark.parametrize("word", sorted({command.words.split()[0] for command in COMMANDS} - {"agent"}))
+def test_no_other_option_is_described(word: str) -> None:
+    known = {name for command in COMMANDS if command.words.split()[0] == word for name in options_of(command.words)}
+    # Options of git are named where they tell what to do.
+    told = set(OPTION.findall(re.sub(r"`git [^`]*`", "", SECTIONS[word])))
+    assert told <= known | ELSEWHERE
