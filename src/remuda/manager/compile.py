@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
-from remuda.manager.entries import Entry, Setting
+from remuda.manager.entries import CompileError, Entry, Setting
 from remuda.manager.sources import get_sources, source_remarks
 from remuda.manager.stored_files import (
     cache_remarks,
@@ -47,6 +47,10 @@ class CompiledJob:
 
 def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     """Everything the agent needs to run a job."""
+    if payload.secrets:
+        # Without them a job would do something else than its author meant.
+        names = ", ".join(payload.secrets)
+        raise CompileError(f"secrets: this runner cannot fetch secrets yet; the job would run without {names}")
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     variables = Variables(_all_variables(payload, setting, timeout))
     entries = _entries(payload, setting, variables)

@@ -67,9 +67,9 @@ def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[
     for name, step in zip(names, found, strict=True):
         if name in taken:
             raise CompileError(f'run: "{name}" is the name of a step of the runner; give yours another')
-        if "${{" in str(step.get("script", "")):
+        if "${{" in json.dumps(step):
             # To the agent a script is text; its author means an expression.
-            raise CompileError(f"run ({name}).script: expressions are not supported yet; use variables")
+            raise CompileError(f"run ({name}): expressions are not supported yet; use variables")
     before, after = lines(runner.pre_build_script), lines(runner.post_build_script)
     return [
         *([entry("pre_build_script", "script", {"script": before})] if before else ()),
