@@ -8,7 +8,7 @@ import pytest
 
 from remuda.manager.compile import CompiledJob, compile_job
 from remuda.manager.config import CacheConfig, RunnerConfig
-from remuda.manager.entries import Setting, project_path
+from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
@@ -225,6 +225,21 @@ def test_what_is_ignored_is_said_in_the_log() -> None:
         "GIT_DEPTH:",
     ]
     assert "configured for s3" in warnings[2]
+
+
+def test_a_job_is_not_run_without_its_secrets() -> None:
+    with pytest.raises(CompileError, match=r"secrets: this runner cannot fetch secrets yet.*without A, B"):
+        compiled(secrets={"A": {"vault": {}}, "B": {}})
+    assert compiled(secrets=None).steps == compiled(secrets={}).steps
+
+
+def test_a_job_without_script_still_is_one() -> None:
+    assert names(compiled(steps=[])) == ["get_sources", "step_script"]
+
+
+def test_texts_that_look_like_expressions_stay_script() -> None:
+    job = compiled(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
+    assert steps_of(job)[1]["inputs"]["script"] == ["echo '${{ x }}' '}}'", "a\n---\nb"]
 
 
 @pytest.mark.parametrize(
