@@ -1,0 +1,129 @@
+from typing import Any
+
+import pytest
+
+from remuda.cell.core import predefined
+from remuda.cell.core.predefined import environment_slug, group_name, of_commit, of_merge_request, of_pipeline, of_spec
+from remuda.pipeline import Environment
+from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec
+
+URL = "https://ci.example:8443/root/"
+
+
+def of(**given: Any) -> dict[str, str]:
+    return of_pipeline(a_pipeline(**given), a_project(path="acme/web/shop", description="Sells"), URL)
+
+
+def test_what_every_pipeline_has() -> None:
+    values = of(name="Nightly", file="ci/main.yml")
+    expected = {
+        "CI_PIPELINE_NAME": "Nightly",
+        "CI_CONFIG_PATH": "ci/main.yml",
+        "CI_PROJECT_NAME": "shop",
+        "CI_PROJECT_DESCRIPTION": "Sells",
+        "CI_PROJECT_NAMESPACE": "acme/web",
+        "CI_PROJECT_NAMESPACE_SLUG": "acme-web",
+        "CI_PROJECT_ROOT_NAMESPACE": "acme",
+        "CI_PROJECT_PATH_SLUG": "acme-web-shop",
+        "CI_PROJECT_URL": "https://ci.example:8443/root/acme/web/shop",
+        "CI_SERVER_FQDN": "ci.example:8443",
+        "CI_SERVER_HOST": "ci.example",
+        "CI_SERVER_VERSION_MAJOR": predefined.GITLAB_VERSION.split(".")[0],
+        "CI_COMMIT_BRANCH": "main",
+        "CI_COMMIT_SHORT_SHA": SHA[:8],
+        "CI_PIPELINE_ID": "1",
+    }
+    assert {key: values[key] for key in expected} == expected
+    assert "CI_PIPELINE_TRIGGERED" not in values
+    assert of(source="trigger")["CI_PIPELINE_TRIGGERED"] == "true"
+
+
+def test_a_pipeline_that_is_not_stored_yet_has_no_numbers() -> None:
+    assert {"CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}.isdisjoint(of(id=0, iid=0))
+
+
+def test_what_is_stored_with_the_pipeline_wins() -> None:
+    assert of(predefined={"CI_DEFAULT_BRANCH": "trunk"})["CI_DEFAULT_BRANCH"] == "trunk"
+
+
+def test_a_tag_is_no_branch() -> None:
+    values = of(ref="v1", tag=True)
+    assert values["CI_COMMIT_TAG"] == "v1"
+    assert "CI_COMMIT_BRANCH" not in values
+
+
+def test_a_merge_request_goes_by_its_source_branch() -> None:
+    told = of_merge_request(
+        iid=7, project=a_project(), public_url=URL, source="feature/A", target="main", default_branch="main"
+    )
+    values = of(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=told)
+    assert (values["CI_COMMIT_REF_NAME"], values["CI_COMMIT_REF_SLUG"]) == ("feature/A", "feature-a")
+    assert values["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "true"
+    assert values["CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"] == "acme/shop"
+    assert values["CI_OPEN_MERGE_REQUESTS"] == "acme/shop!7"
+    assert {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG"}.isdisjoint(values)
+
+
+@pytest.mark.parametrize(
+    ("message", "title", "description"),
+    [
+        ("Fix it", "Fix it", ""),
+        ("Fix it\n\nBecause.\nReally.\n", "Fix it", "Because.\nReally."),
+        ("x" * 100 + "\n\nBecause.", "x" * 100, "x" * 100 + "\n\nBecause."),
+        ("", "", ""),
+    ],
+)
+def test_what_a_commit_says(message: str, title: str, description: str) -> None:
+    values = of_commit(message=message, author="A <a@example.com>", committed_at=0)
+    assert (values["CI_COMMIT_TITLE"], values["CI_COMMIT_DESCRIPTION"]) == (title, description)
+    assert (values["CI_COMMIT_AUTHOR"], values["CI_COMMIT_TIMESTAMP"]) == (
+        "A <a@example.com>",
+        "1970-01-01T00:00:00.000Z",
+    )
+    assert values["CI_COMMIT_MESSAGE_IS_TRUNCATED"] == "false"
+
+
+def test_a_message_that_no_environment_could_carry() -> None:
+    values = of_commit(message="ü" * 100_000, author="", committed_at=0)
+    assert values["CI_COMMIT_MESSAGE"] == "ü" * 50_000
+    assert values["CI_COMMIT_MESSAGE_IS_TRUNCATED"] == "true"
+
+
+def test_an_environment() -> None:
+    spec = a_spec(environment=Environment(name="review/$X", url="https://$X.example", action="stop"))
+    values = of_spec(spec, "review/My-App")
+    assert values["CI_ENVIRONMENT_NAME"] == "review/My-App"
+    assert values["CI_ENVIRONMENT_URL"] == "https://$X.example"
+    assert (values["CI_ENVIRONMENT_ACTION"], values["CI_ENVIRONMENT_TIER"]) == ("stop", "development")
+    assert "CI_ENVIRONMENT_NAME" not in of_spec(a_spec())
+
+
+@pytest.mark.parametrize("name", ["production", "review-app-1", "a" * 24])
+def test_a_name_that_is_a_slug_stays(name: str) -> None:
+    assert environment_slug(name) == name
+
+
+@pytest.mark.parametrize("name", ["review/feature", "Production", "1st", "a" * 25, "ends-", "a--b"])
+def test_other_names_get_an_ending_of_their_own(name: str) -> None:
+    slug = environment_slug(name)
+    assert len(slug) <= 24
+    assert slug[0].isalpha()
+    assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert slug != environment_slug(name + "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [("prod", "production"), ("Staging", "staging"), ("qa", "testing"), ("review/x", "development"), ("moon", "other")],
+)
+def test_the_tier_that_a_name_suggests(name: str, tier: str) -> None:
+    assert predefined.tier(name) == tier
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [("test 1/3", "test"), ("test 1 3", "test"), ("test:1:3", "test"), ("test", "test"), ("v 1/2 x", "v 1/2 x")],
+)
+def test_jobs_that_are_grouped_by_hand(name: str, group: str) -> None:
+    assert group_name(name) == group
+    assert of_spec(a_spec("test: [a, b]", written_name="test"))["CI_JOB_GROUP_NAME"] == "test"

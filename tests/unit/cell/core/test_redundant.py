@@ -1,0 +1,58 @@
+from typing import Any
+
+import pytest
+
+from remuda.cell.core.redundant import cancel, is_replaced
+from remuda.cell.values import Job
+from remuda.model.job import JobId, JobState
+from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
+
+OTHER = "a" * 40
+
+
+def jobs(**states: str) -> list[Job]:
+    """Jobs by state; one with a name that begins with `i` is interruptible."""
+    found = []
+    for number, (name, state) in enumerate(states.items(), 1):
+        started = NOW if state in ("running", "success", "failed") else None
+        job = a_job(name, id=JobId(number), state=JobState(state), started_at=started, interruptible=name[0] == "i")
+        found.append(job)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mode", "states", "stopped"),
+    [
+        ("none", {"ia": "pending", "b": "created"}, set()),
+        ("conservative", {"a": "pending", "b": "created"}, {"a", "b"}),
+        ("conservative", {"a": "manual", "b": "created"}, {"a", "b"}),
+        ("conservative", {"ia": "running", "b": "created"}, {"ia", "b"}),
+        ("conservative", {"ia": "success", "b": "pending"}, {"b"}),
+        ("conservative", {"a": "running", "ib": "pending"}, set()),
+        ("conservative", {"a": "success", "ib": "running"}, set()),
+        ("conservative", {"a": "leased", "ib": "pending"}, set()),
+        ("interruptible", {"a": "running", "ib": "running", "ic": "pending", "d": "created"}, {"ib", "ic"}),
+        ("interruptible", {"a": "running", "b": "pending"}, set()),
+    ],
+)
+def test_what_a_newer_pipeline_stops(mode: str, states: dict[str, str], stopped: set[str]) -> None:
+    changes = cancel(a_family(jobs(**states), cancel_on_new_commit=mode, status="running"), NOW + 1)
+    assert {job.name for job in changes.jobs if job.state is JobState.CANCELED} == stopped
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {}, True),
+        ({}, {"source": "merge_request_event"}, True),
+        ({"source": "schedule"}, {}, True),
+        ({}, {"source": "schedule"}, False),
+        ({}, {"source": "parent_pipeline"}, False),
+        ({"is_child": True}, {}, False),
+        ({"sha": OTHER}, {}, False),
+        ({"id": 3}, {}, False),
+        ({"tag": True}, {}, False),
+    ],
+)
+def test_which_pipelines_are_replaced(old: dict[str, Any], new: dict[str, Any], expected: bool) -> None:
+    assert is_replaced(a_pipeline(**({"id": 1} | old)), a_pipeline(**({"id": 2, "sha": OTHER} | new))) is expected

@@ -1,0 +1,48 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.wishes import Wishes, read_wishes
+
+
+def test_options_that_ask_for_something() -> None:
+    wishes = read_wishes(
+        [
+            "ci.skip",
+            "ci.variable=A=1=2",
+            "ci.variable=B=",
+            "ci.variable=A=3",
+            "ci.input=count=3",
+            'ci.input=list=["a"]',
+            "ci.input=text=it is",
+            'ci.input=quoted="1.0"',
+            "merge_request.target=main",
+            "merge_request.title=a = b",
+        ]
+    )
+    assert wishes == Wishes(
+        skip=True,
+        variables={"A": "3", "B": ""},
+        inputs={"count": 3, "list": ["a"], "text": "it is", "quoted": "1.0"},
+        merge_request={
+            "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+            "CI_MERGE_REQUEST_TITLE": "a = b",
+        },
+    )
+
+
+def test_options_that_ask_for_nothing() -> None:
+    nonsense = (
+        "ci.variable",
+        "ci.variable=A",
+        "ci.variable=1=x",
+        "ci.variable=a b=x",
+        "ci.input=x",
+        "merge_request.target=",
+    )
+    wishes = read_wishes(["", "something=else", "ci.skipped", *nonsense])
+    assert wishes == Wishes(ignored=nonsense)
+
+
+@given(st.lists(st.text()))
+def test_whatever_comes_is_read(options: list[str]) -> None:
+    read_wishes([*options, *(f"ci.input=a={option}" for option in options)])
