@@ -1,0 +1,108 @@
+"""Jobs of a pipeline file, from a real cell through a real manager and agent."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.telemetry.logs import configure
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.manager_bench import ManagerBench
+from remuda.testing.served_cell import ServedCell
+
+FIRST = """
+variables: {WHAT: tools}
+build:
+  stage: build
+  hooks: {pre_get_sources_script: [echo before the sources]}
+  cache:
+    - key: $WHAT-$CI_COMMIT_REF_NAME
+      paths: [$CI_PROJECT_DIR/deps]
+      fallback_keys: [$WHAT-any]
+  script:
+    - ls
+    - mkdir -p deps && [ -e deps/made ] && echo from the cache || echo made > deps/made
+    - mkdir out && echo '<testsuite/>' > out/a.xml && echo '[]' > out/q.json && echo VERSION=7 > out/build.env
+  after_script: [echo after]
+  artifacts:
+    reports:
+      junit: out/*.xml
+      codequality: out/q.json
+      dotenv: out/build.env
+use:
+  stage: test
+  needs: [build]
+  run:
+    - {name: look, script: 'echo "version $VERSION with $MINE"', env: {MINE: this}}
+    - {name: tidy, script: echo done}
+fails:
+  stage: test
+  needs: [build]
+  script: ["exit 3"]
+  allow_failure: true
+  artifacts: {when: on_failure, paths: [file.txt]}
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> None:
+    """A cell in a thread logs while pytest swaps the standard streams."""
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[ManagerBench]:
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(
+        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
+        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
+    )
+    yield bench
+    await bench.close()
+
+
+async def through(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any]]:
+    """Wait for a pipeline's end; its jobs by name, each with its log."""
+
+    def wait() -> dict[str, dict[str, Any]]:
+        path = f"/projects/1/pipelines/{pipeline_id}"
+        final = ("success", "failed", "canceled")
+        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
+        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
+        for job in jobs.values():
+            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+        return jobs
+
+    return await asyncio.to_thread(wait)
+
+
+async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: ManagerBench) -> None:
+    cell.new_project("app", FIRST, **{"file.txt": "text\n"})
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    async with bench.manager():
+        first = await through(cell, pushed["id"])
+        made = cell.api("POST", "/projects/1/pipeline?ref=main")
+        assert made.status == 201, made
+        second = await through(cell, made.json()["id"])
+    assert [first[name]["status"] for name in ("build", "use", "fails")] == ["success", "success", "failed"]
+    log = first["build"]["log"]
+    assert (
+        log.index("before the sources") < log.index("Checking out") < log.index("No cache for") < log.index("file.txt")
+    )
+    assert log.index("Saving cache tools-main") < log.index("Uploading artifacts as junit")
+    assert "version 7 with this" in first["use"]["log"]
+    assert {one["file_type"] for one in first["build"]["artifacts"]} >= {"junit", "codequality", "dotenv"}
+    assert "archive" not in {one["file_type"] for one in first["build"]["artifacts"]}
+    assert "archive" in {one["file_type"] for one in first["fails"]["artifacts"]}
+    assert "from the cache" in second["build"]["log"]
+    assert "Nothing has changed since this cache was saved" in second["build"]["log"]
+    assert len(list((bench.data / "cache/root/app").glob("tools-main*.zip"))) == 1
