@@ -126,10 +126,12 @@ class MemoryCell:
             public_url=_SETTINGS.url,
         )
 
-    async def push_file(self, text: str, variables: Mapping[str, str] | None = None) -> Family:
+    async def push_file(
+        self, text: str, variables: Mapping[str, str] | None = None, *, ref: str = "refs/heads/main"
+    ) -> Family:
         """A pipeline from a pipeline file."""
         request = PipelineRequest(
-            project=self.project, source="push", ref="refs/heads/main", sha=SHA, text=text, variables=variables or {}
+            project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}
         )
         family = await self.store.family((await self.starter.start(request)).id)
         assert family is not None
