@@ -1,0 +1,115 @@
+from typing import Any
+
+import pytest
+
+from remuda.cell.core.creating import check_depth, given_variables, merge_request_iid, new_jobs, new_pipeline
+from remuda.cell.errors import InvalidError
+from remuda.cell.requests import PipelineRequest, Upstream
+from remuda.cell.values import Pipeline, ProjectVariable
+from remuda.model.job import ProjectId
+from remuda.pipeline import Environment, Need
+from remuda.testing.builders import NO_SHA, NOW, SHA, a_job, a_pipeline, a_project, a_spec
+
+URL = "https://ci.example"
+BEFORE = "b" * 40
+
+
+def made(**given: Any) -> Pipeline:
+    values: dict[str, Any] = {"project": a_project(), "source": "push", "ref": "refs/heads/main", "sha": SHA}
+    return new_pipeline(PipelineRequest(**(values | given)), default_branch="main", predefined={}, now=NOW)
+
+
+def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
+    return ProjectVariable(project_id=ProjectId(1), key=key, value=value, **given)
+
+
+@pytest.mark.parametrize(
+    ("ref", "name", "is_tag", "iid", "protected"),
+    [
+        ("refs/heads/main", "main", False, None, True),
+        ("refs/heads/refs/tags/x", "refs/tags/x", False, None, False),
+        ("refs/tags/main", "main", True, None, False),
+        ("refs/merge-requests/7/head", "refs/merge-requests/7/head", False, 7, False),
+    ],
+)
+def test_what_a_ref_is_called(ref: str, name: str, is_tag: bool, iid: int | None, protected: bool) -> None:
+    pipeline = made(ref=ref, before_sha=BEFORE)
+    assert (pipeline.ref, pipeline.tag, pipeline.merge_request_iid) == (name, is_tag, iid)
+    assert pipeline.protected is protected
+    assert pipeline.before_sha == (NO_SHA if iid else BEFORE)
+
+
+@pytest.mark.parametrize("ref", ["refs/merge-requests/0/head", "refs/merge-requests/1/merge", "refs/heads/1/head", "x"])
+def test_refs_that_are_no_merge_requests(ref: str) -> None:
+    assert merge_request_iid(ref) is None
+
+
+def test_a_child_belongs_to_its_parent() -> None:
+    parent = a_pipeline(id=5, before_sha=BEFORE, depth=1)
+    child = made(source="parent_pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
+    assert (child.is_child, child.depth, child.before_sha) == (True, 2, BEFORE)
+    assert (child.upstream_job_id, child.upstream_pipeline_id) == (9, 5)
+    other = made(source="pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
+    assert (other.is_child, other.before_sha) == (False, NO_SHA)
+
+
+def test_how_deep_pipelines_may_start_each_other() -> None:
+    def check(source: str, depth: int, *children: bool) -> None:
+        nearest, *rest = (a_pipeline(is_child=is_child, depth=depth) for is_child in children)
+        check_depth(Upstream(job=a_job(), pipeline=nearest), source, rest)
+
+    check("parent_pipeline", 0, False)
+    check("parent_pipeline", 1, True, False)
+    check("pipeline", 2, True, True, False)
+    check("parent_pipeline", 3, False, True, True)
+    with pytest.raises(InvalidError, match="nest 2 deep"):
+        check("parent_pipeline", 2, True, True, False)
+    check("pipeline", 9, False)
+    with pytest.raises(InvalidError, match="more than 10 pipelines"):
+        check("pipeline", 10, False)
+
+
+def test_whose_variables_win() -> None:
+    of_project = [
+        a_variable("A", "project", raw=True),
+        a_variable("B", "$A", raw=True),
+        a_variable("C", "x", protected=True),
+    ]
+    values, raw = given_variables(a_pipeline(variables={"A": "pipeline"}), of_project)
+    assert (values, raw) == ({"A": "pipeline", "B": "$A"}, frozenset({"B"}))
+    assert given_variables(a_pipeline(protected=True), of_project)[0]["C"] == "x"
+
+
+def test_names_are_expanded_with_the_variables_of_the_job() -> None:
+    specs = [
+        a_spec("plain"),
+        a_spec(
+            "review",
+            variables={"WHERE": "$CI_COMMIT_REF_SLUG-$CI_JOB_NAME", "RAW": "$WHERE"},
+            raw_variables=("RAW",),
+            environment=Environment(name="review/$WHERE"),
+            resource_group="$CI_ENVIRONMENT_SLUG/$RAW/$OF_PROJECT",
+            needs=(Need(job="plain"),),
+        ),
+    ]
+    pipeline = a_pipeline(ref="Feature/1", predefined={"CI_COMMIT_MESSAGE": "$WHERE"})
+    plain, review = new_jobs(specs, pipeline, a_project(), [a_variable("OF_PROJECT", "x")], URL)
+    assert (plain.environment, plain.resource_group, plain.waits_for) == ("", "", ())
+    assert review.environment == "review/feature-1-review"
+    assert review.resource_group.startswith("review-feature-1-")
+    assert review.resource_group.endswith("/$WHERE/x")
+    assert review.waits_for == ("plain",)
+
+
+def test_a_message_that_looks_like_a_reference_is_none() -> None:
+    spec = a_spec(environment=Environment(name="$CI_COMMIT_MESSAGE"))
+    pipeline = a_pipeline(predefined={"CI_COMMIT_MESSAGE": "$CI_JOB_NAME"})
+    [job] = new_jobs([spec], pipeline, a_project(), [], URL)
+    assert job.environment == "$CI_JOB_NAME"
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "$A" * 200])
+def test_names_that_become_too_long(name: str) -> None:
+    spec = a_spec(environment=Environment(name=name), variables={"A": "y" * 1000})
+    with pytest.raises(InvalidError, match="build: "):
+        new_jobs([spec], a_pipeline(), a_project(), [], URL)
