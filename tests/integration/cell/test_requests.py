@@ -56,7 +56,7 @@ class Desk:
         return self.sha
 
     def request(self, **given: Any) -> PipelineRequest:
-        values = {"project": self.project, "source": "api", "ref": "refs/heads/main", "sha": self.sha}
+        values: dict[str, Any] = {"project": self.project, "source": "api", "ref": "refs/heads/main", "sha": self.sha}
         return PipelineRequest(**(values | given))
 
     async def start(self, **given: Any) -> Pipeline:
