@@ -37,6 +37,7 @@ from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.projects import Projects
 from remuda.cell.refs import named_ref
+from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
@@ -131,20 +132,19 @@ class CellService:
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
         dispatch = Dispatch(store, traces, clock, settings, tokens)
         pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
+        projects = Projects(
+            store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push
+        )
+        blobs = FolderBlobs(folder.blobs)
         return Edge(
             settings=settings,
             store=store,
             traces=traces,
-            blobs=FolderBlobs(folder.blobs),
+            blobs=blobs,
             dispatch=dispatch,
-            projects=Projects(
-                store=store,
-                repos=repos,
-                pipelines=pipelines,
-                clock=clock,
-                pipelines_per_push=settings.pipelines_per_push,
-            ),
+            projects=projects,
             pipelines=pipelines,
+            releases=Releases(store=store, blobs=blobs, projects=projects, clock=clock, public_url=settings.url),
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
             managers=Managers(store, clock),
             metrics=CellMetrics(),

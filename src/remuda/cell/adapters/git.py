@@ -42,6 +42,7 @@ _SETTINGS = {
     "gc.auto": "0",
 }
 
+_TAGGER = "Administrator <admin@example.com>"
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
 _DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "Read-only file system")
 
@@ -250,6 +251,18 @@ class GitRepos:
         if b"Not updating" in err or b"cannot lock ref" in err:
             raise ConflictError(f"the branch {commit.branch} was changed meanwhile")
         raise _failure("fast-import", err)
+
+    async def add_tag(self, repo: str, name: str, sha: str, *, message: str, at: int) -> None:
+        """Make a tag, with a message if there is one; ConflictError when there is one of that name."""
+        if message:
+            head = f"object {sha}\ntype commit\ntag {name}\ntagger {_TAGGER} {at} +0000\n\n"
+            code, out, err = await self._call("mktag", repo=repo, stdin=[head.encode(), message.encode(), b"\n"])
+            if code != 0:
+                raise _failure("mktag", err)
+            sha = out.decode().strip()
+        code, _, err = await self._call("update-ref", f"refs/tags/{name}", sha, "0" * len(sha), repo=repo)
+        if code != 0:
+            raise ConflictError(f"the tag {name} exists") if b"already exists" in err else _failure("update-ref", err)
 
     async def _git(self, *args: str, repo: str | None = None) -> bytes:
         code, out, err = await self._call(*args, repo=repo)

@@ -23,10 +23,10 @@ from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
-from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
+from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_of_caller, text_in_path
 from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.trace import job_headers
-from remuda.cell.values import Artifact, Job, Project
+from remuda.cell.values import Artifact, Job
 from remuda.lib.killpoints import reach
 
 ZIP = frozenset({"archive", "lsif", "scip"})
@@ -163,14 +163,14 @@ async def download(edge: Edge, request: Request) -> Response:
 
 async def download_of_job(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id/artifacts, of any type."""
-    await _readable(edge, request)
+    await project_of_caller(edge, request)
     job, _ = await job_in_path(edge, request)
     return await _answer(edge, job, request.query_params.get("file_type") or "archive")
 
 
 async def file_of_job(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id/artifacts/*path."""
-    await _readable(edge, request)
+    await project_of_caller(edge, request)
     job, _ = await job_in_path(edge, request)
     return await _one_file(edge, job, text_in_path(request, "path"))
 
@@ -185,21 +185,8 @@ async def file_of_ref(edge: Edge, request: Request) -> Response:
     return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
 
 
-async def _readable(edge: Edge, request: Request) -> Project:
-    """The project in the path, if the caller is a user or one of its jobs."""
-    token = request.headers.get("job-token") or request.query_params.get("job_token")
-    if not token:
-        await auth.user_of(edge, auth.user_token_in(request.headers))
-        return await project_in_path(edge, request)
-    caller = await auth.job_of(edge, token)
-    project = await project_in_path(edge, request)
-    if project.id != caller.project_id:
-        raise not_found("Project")
-    return project
-
-
 async def _newest(edge: Edge, request: Request) -> Job:
-    project = await _readable(edge, request)
+    project = await project_of_caller(edge, request)
     name = request.query_params.get("job")
     if not name:
         raise bad_parameter("job is missing")

@@ -16,6 +16,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
+from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
@@ -33,6 +34,7 @@ class Edge:
     dispatch: Dispatch
     projects: Projects
     pipelines: Pipelines
+    releases: Releases
     schedules: Schedules
     managers: Managers
     metrics: CellMetrics

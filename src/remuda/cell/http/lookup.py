@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
+from remuda.cell.http import auth
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import bad_parameter, not_found
 from remuda.cell.values import Job, Pipeline, Project, Runner
@@ -35,6 +36,19 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
     else:
         project = await edge.store.project_by_path(text)
     if project is None:
+        raise not_found("Project")
+    return project
+
+
+async def project_of_caller(edge: Edge, request: Request) -> Project:
+    """The project in the path, if the caller is a user or one of its jobs."""
+    token = request.headers.get("job-token") or request.query_params.get("job_token")
+    if not token:
+        await auth.user_of(edge, auth.user_token_in(request.headers))
+        return await project_in_path(edge, request)
+    caller = await auth.job_of(edge, token)
+    project = await project_in_path(edge, request)
+    if project.id != caller.project_id:
         raise not_found("Project")
     return project
 

@@ -19,7 +19,7 @@ from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_an
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.trace import job_headers
 from remuda.cell.values import Runner
-from remuda.model.job import ProjectId, RunnerId
+from remuda.model.job import JobState, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.wire.routable import token_hash
 from remuda.wire.runner_api import (
@@ -37,6 +37,8 @@ MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
+
+_GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
 
 
 def checked_runner(runner: Runner) -> Runner:
@@ -164,7 +166,9 @@ async def update_job(edge: Edge, request: Request) -> Response:
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
-    updated = await edge.dispatch.update(job, asked)
+    # Its release is part of a success, so it is there before the success is.
+    refused = await edge.releases.make_for(job) if asked.state == "success" and job.state in _GOING_ON else None
+    updated = await edge.dispatch.update(job, asked, refused=refused)
     await measure_coverage(edge.store, edge.traces, updated.job)
     return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
 

@@ -1,0 +1,183 @@
+"""Releases: those of jobs, and those that people and tools make."""
+
+import gzip
+import io
+import zipfile
+from typing import Any
+
+import pytest
+
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+
+PIPELINE = """
+prepare:
+  stage: build
+  script: [make]
+  artifacts: {paths: [notes.md], reports: {dotenv: build.env}}
+publish:
+  stage: deploy
+  script: [echo releasing]
+  rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]
+  release:
+    tag_name: v$VERSION
+    name: 'Release $VERSION'
+    description: DESCRIPTION
+    tag_message: 'Version $VERSION'
+    assets:
+      links: [{name: 'shop $VERSION', url: 'https://example.com/$VERSION.zip', link_type: package}]
+"""
+
+
+def archive(name: str, content: str) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as made:
+        made.writestr(name, content)
+    return whole.getvalue()
+
+
+def prepared(cell: ServedCell, runner: ScriptedRunner, description: str = "First one") -> dict[str, Any]:
+    """The job with the release, taken, after the other one left it a version and notes."""
+    cell.new_project("app", PIPELINE.replace("DESCRIPTION", description), **{"README.md": "Read me"})
+    prepare = runner.take()
+    runner.upload(prepare, archive("notes.md", "Notes of the job"))
+    query = "?artifact_type=dotenv&artifact_format=gzip"
+    assert runner.upload(prepare, gzip.compress(b"VERSION=1.0\n"), query=query).status == 201
+    runner.put(prepare, "success")
+    return runner.take()
+
+
+def release(cell: ServedCell, tag: str = "v1.0") -> Answer:
+    return cell.api("GET", f"/projects/1/releases/{tag}")
+
+
+def test_a_job_releases_by_its_success(cell: ServedCell, runner: ScriptedRunner) -> None:
+    publish = prepared(cell, runner)
+    assert [step["name"] for step in publish["steps"]] == ["script"]
+    assert release(cell).status == 404
+    for _ in range(2):
+        done = runner.put(publish, "success")
+        assert (done.status, done.headers["Job-Status"]) == (200, "success")
+    made = release(cell).json()
+    assert {key: made[key] for key in ("tag_name", "name", "description", "upcoming_release")} == {
+        "tag_name": "v1.0",
+        "name": "Release 1.0",
+        "description": "First one",
+        "upcoming_release": False,
+    }
+    assert made["commit"]["id"] == publish["git_info"]["sha"]
+    assert [(link["name"], link["url"], link["link_type"]) for link in made["assets"]["links"]] == [
+        ("shop 1.0", "https://example.com/1.0.zip", "package")
+    ]
+    # The tag starts a pipeline of its own, in which the release is left out.
+    newest = cell.until_pipelines(2)[0]
+    assert (newest["ref"], newest["source"]) == ("v1.0", "push")
+    assert runner.take()["job_info"]["name"] == "prepare"
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [("./notes.md", "Notes of the job"), ("README.md", "Read me"), ("missing.md", "missing.md"), ("v$VERSION", "v1.0")],
+)
+def test_a_description_may_be_a_file(cell: ServedCell, runner: ScriptedRunner, description: str, expected: str) -> None:
+    runner.put(prepared(cell, runner, description), "success")
+    assert release(cell).json()["description"] == expected
+
+
+def test_a_failed_job_releases_nothing(cell: ServedCell, runner: ScriptedRunner) -> None:
+    runner.put(prepared(cell, runner), "failed", failure_reason="script_failure")
+    assert release(cell).status == 404
+
+
+def test_a_release_that_cannot_be_made_fails_its_job(cell: ServedCell, runner: ScriptedRunner) -> None:
+    publish = prepared(cell, runner)
+    taken = {"tag_name": "v1.0", "ref": "main"}
+    assert cell.api("POST", "/projects/1/releases", taken).status == 201
+    for _ in range(2):
+        done = runner.put(publish, "success")
+        assert (done.status, done.headers["Job-Status"]) == (200, "failed")
+    job = cell.api("GET", f"/projects/1/jobs/{publish['id']}").json()
+    assert (job["status"], job["failure_reason"]) == ("failed", "script_failure")
+    assert "the release could not be made: Release already exists: v1.0" in job["failure_message"]
+
+
+ENDLESS = """
+publish:
+  script: [echo releasing]
+  release: {tag_name: v$CI_PIPELINE_IID, description: again}
+"""
+
+
+def test_releases_do_not_go_on_for_ever(cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", ENDLESS)
+    runner.put(runner.take(), "success")
+    cell.until_pipelines(2)
+    second = runner.take()
+    assert second["git_info"]["ref"] == "v1"
+    assert runner.put(second, "success").headers["Job-Status"] == "failed"
+    job = cell.api("GET", f"/projects/1/jobs/{second['id']}").json()
+    assert "would go on for ever" in job["failure_message"]
+    assert [made["tag_name"] for made in cell.api("GET", "/projects/1/releases").json()] == ["v1"]
+
+
+def test_a_tag_that_people_pushed_is_released(cell: ServedCell, runner: ScriptedRunner) -> None:
+    """The usual way: a pipeline of a tag releases that tag."""
+    cell.new_project("app", ENDLESS.replace("v$CI_PIPELINE_IID", "$CI_COMMIT_TAG"))
+    first = runner.take()
+    assert runner.put(first, "success").headers["Job-Status"] == "failed"
+    message = cell.api("GET", f"/projects/1/jobs/{first['id']}").json()["failure_message"]
+    assert "tag_name '$CI_COMMIT_TAG' comes to nothing" in message
+    made = cell.api("POST", "/projects/1/releases", {"tag_name": "v2", "ref": "main", "tag_message": "Two"})
+    assert made.status == 201
+    assert cell.api("DELETE", "/projects/1/releases/v2").status == 200
+    of_tag = runner.take()
+    assert of_tag["git_info"]["ref_type"] == "tag"
+    assert runner.put(of_tag, "success").headers["Job-Status"] == "success"
+    assert release(cell, "v2").json()["description"] == "again"
+
+
+def test_people_make_change_and_remove_releases(cell: ServedCell) -> None:
+    cell.new_project("app", "", file="content")
+    path = "/projects/1/releases"
+    links = [{"name": "a", "url": "https://example.com/a"}]
+    body = {"tag_name": "v1", "ref": "main", "description": "one", "assets": {"links": links}}
+    assert cell.api("POST", path, body).status == 201
+    assert cell.api("POST", path, body).status == 409
+    upcoming = {"tag_name": "v2", "ref": "main", "released_at": "2999-01-01T00:00:00Z", "milestones": ["m"]}
+    assert cell.api("POST", path, upcoming).json()["upcoming_release"] is True
+    listed = cell.api("GET", path)
+    assert [one["tag_name"] for one in listed.json()] == ["v2", "v1"]
+    assert listed.headers["X-Total"] == "2"
+    assert cell.api("GET", f"{path}/permalink/latest").json()["tag_name"] == "v1"
+    changed = cell.api("PUT", f"{path}/v1", {"description": "changed"}).json()
+    assert (changed["description"], changed["name"]) == ("changed", "v1")
+    assert cell.api("DELETE", f"{path}/v1").json()["tag_name"] == "v1"
+    assert cell.api("DELETE", f"{path}/v1").status == 404
+    assert cell.api("GET", "/projects/1/releases/v9").status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"tag_name": "v1"}, 422),
+        ({"tag_name": "v1", "ref": "nowhere"}, 422),
+        ({"tag_name": "-bad..name", "ref": "main"}, 422),
+        ({"tag_name": "v1", "ref": "main", "released_at": "yesterday"}, 400),
+        ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x", "url": "javascript:x"}]}}, 422),
+        ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x"}]}}, 422),
+    ],
+)
+def test_releases_that_cannot_be(cell: ServedCell, body: dict[str, Any], status: int) -> None:
+    cell.new_project("app", "", file="content")
+    assert cell.api("POST", "/projects/1/releases", body).status == status
+    assert cell.api("GET", "/projects/1/releases").json() == []
+
+
+def test_a_job_may_release_its_own_project_alone(cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", "job: {script: [release-cli create]}")
+    cell.new_project("other", "", file="content")
+    job = runner.take()
+    body = {"tag_name": "v1", "ref": job["git_info"]["sha"]}
+    assert cell.send("POST", "/api/v4/projects/1/releases", body).status == 401
+    assert cell.send("POST", "/api/v4/projects/2/releases", body, JOB_TOKEN=job["token"]).status == 404
+    assert cell.send("POST", "/api/v4/projects/1/releases", body, JOB_TOKEN=job["token"]).status == 201
