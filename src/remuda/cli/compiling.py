@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,6 +74,9 @@ class Ready:
     sources: "WorkTreeSources"
     # As given: NAME=VALUE.
     given_inputs: tuple[str, ...] = ()
+    # Other projects' folders by path, and the beginnings of addresses that files may be included from.
+    projects: dict[str, Path] = field(default_factory=dict)
+    remotes: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -149,6 +152,8 @@ def prepare(path: Path, options: PipelineOptions) -> Ready:
         facts=facts,
         sources=WorkTreeSources(folder, facts, projects=projects, allowed=allowed),
         given_inputs=options.inputs,
+        projects=projects,
+        remotes=tuple(prefix.address for prefix in allowed),
     )
 
 
@@ -159,7 +164,11 @@ def _places(path: Path, file: Path | None) -> tuple[Path, Path]:
     except (OSError, ValueError):
         raise BadInputError(f"{path}: there is no such folder") from None
     if stat.S_ISDIR(kind):
-        return path.resolve(), file if file is not None else path / PIPELINE_FILE
+        folder, own = path.resolve(), path / PIPELINE_FILE
+        # Mistakes are shown with their lines: a folder from elsewhere must not have us show another file's.
+        if file is None and own.is_symlink() and not Path(os.path.realpath(own)).is_relative_to(folder):
+            raise BadInputError(f"{own}: is a link that leads out of the folder; give the file with --file")
+        return folder, file if file is not None else own
     if file is not None:
         raise BadInputError(f"{path}: is a file; give the folder, and --file for another pipeline file")
     from remuda.cli.repository import Repository

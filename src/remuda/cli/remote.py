@@ -36,6 +36,10 @@ class Prefix:
     port: int
     folders: tuple[str, ...]
 
+    @property
+    def address(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}/{'/'.join(self.folders)}"
+
     def covers(self, other: "Prefix") -> bool:
         same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return same and other.folders[: len(self.folders)] == self.folders
