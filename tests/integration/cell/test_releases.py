@@ -5,6 +5,7 @@ import io
 import zipfile
 from typing import Any
 
+import gitlab
 import pytest
 
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
@@ -181,3 +182,17 @@ def test_a_job_may_release_its_own_project_alone(cell: ServedCell, runner: Scrip
     assert cell.send("POST", "/api/v4/projects/1/releases", body).status == 401
     assert cell.send("POST", "/api/v4/projects/2/releases", body, JOB_TOKEN=job["token"]).status == 404
     assert cell.send("POST", "/api/v4/projects/1/releases", body, JOB_TOKEN=job["token"]).status == 201
+
+
+def test_with_python_gitlab(cell: ServedCell) -> None:
+    cell.new_project("app", "", file="content")
+    with gitlab.Gitlab(cell.url, private_token=cell.token) as client:
+        project = client.projects.get("root/app")
+        project.releases.create({"tag_name": "v1", "ref": "main", "name": "One", "description": "first"})
+        release = project.releases.get("v1")
+        assert (release.name, release.commit["title"]) == ("One", "First commit")
+        release.description = "changed"
+        release.save()
+        assert [one.description for one in project.releases.list(get_all=True)] == ["changed"]
+        project.releases.delete("v1")
+        assert project.releases.list(get_all=True) == []

@@ -5,6 +5,7 @@ import io
 import zipfile
 from typing import Any
 
+import gitlab
 import pytest
 
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
@@ -146,3 +147,16 @@ def test_a_need_of_another_project_that_is_not_there(cell: ServedCell, runner: S
     jobs = {job["name"]: job for job in cell.api("GET", f"/projects/{project}/jobs").json()}
     assert jobs["use"]["failure_reason"] == "missing_dependency_failure"
     assert 'project "root/app", which is not there' in jobs["use"]["failure_message"]
+
+
+def test_with_python_gitlab(cell: ServedCell, runner: ScriptedRunner, build: dict[str, Any]) -> None:
+    content = archive(out__hello="hi")
+    runner.upload(build, content)
+    runner.put(build, "success")
+    with gitlab.Gitlab(cell.url, private_token=cell.token) as client:
+        project = client.projects.get("root/app")
+        job = project.jobs.get(build["id"])
+        assert job.artifacts() == content
+        assert job.artifact("out/hello") == b"hi"
+        assert project.artifacts.download(ref_name="main", job="build") == content
+        assert project.artifacts.raw(ref_name="main", artifact_path="out/hello", job="build") == b"hi"
