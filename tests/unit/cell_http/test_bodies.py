@@ -37,6 +37,23 @@ def test_from_everywhere_the_same() -> None:
     assert decode(b'{"flag": "True", "size": "3"}', "application/json", b"name=x", Asked).flag is True
 
 
+def test_a_form_may_be_multipart() -> None:
+    fields = (("name", "x & ü"), ("tags[]", "a"), ("tags[]", "b"), ("inner[][key]", "k"))
+    parts = "".join(
+        f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields
+    )
+    file = '--X\r\nContent-Disposition: form-data; name="size"; filename="f"\r\n\r\n3\r\n'
+    body = f"{parts}{file}--X--\r\n".encode()
+    found = decode(body, "multipart/form-data; boundary=X", b"flag=true", Asked)
+    assert found == Asked(name="x & ü", flag=True, tags=["a", "b"], inner=[Inner("k")])
+    many = b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1001
+    for wrong, kind in ((body, "multipart/form-data"), (b"no parts", "multipart/form-data; boundary=X")):
+        with pytest.raises(ApiError, match="cannot be read"):
+            decode(wrong, kind, b"", Asked)
+    with pytest.raises(ApiError, match="more than 1000 fields"):
+        decode(many + b"--X--\r\n", "multipart/form-data; boundary=X", b"", Asked)
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [

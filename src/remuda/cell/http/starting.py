@@ -119,7 +119,7 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if asked.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
-    for key, value in asked.variables.items():
+    for key, value in (*asked.variables.items(), *asked.predefined.items()):
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, asked)

@@ -1,0 +1,44 @@
+import pytest
+
+from remuda.cell.refs import candidates, merge_request_ref, named_ref
+from remuda.testing.builders import a_project
+
+
+@pytest.mark.parametrize(
+    ("name", "refs"),
+    [
+        ("main", ("refs/heads/main", "refs/tags/main")),
+        ("feature/one", ("refs/heads/feature/one", "refs/tags/feature/one")),
+        ("refs/heads/main", ("refs/heads/main",)),
+        ("refs/tags/v1", ("refs/tags/v1",)),
+        ("refs/merge-requests/7/head", ("refs/merge-requests/7/head",)),
+        ("refs/heads/", ()),
+        ("refs/heads/../x", ()),
+        ("--all", ()),
+        ("a b", ()),
+        ("", ()),
+        ("HEAD", ()),
+        ("3f786850e387550fdab836ed7e6dc881de23001b", ()),
+    ],
+)
+def test_what_a_name_may_stand_for(name: str, refs: tuple[str, ...]) -> None:
+    assert candidates(name) == refs
+
+
+class Repository:
+    """Knows some refs."""
+
+    def __init__(self, **refs: str) -> None:
+        self._refs = refs
+
+    async def commit_of(self, repo: str, ref: str) -> str | None:
+        return self._refs.get(ref)
+
+
+async def test_a_branch_comes_before_a_tag() -> None:
+    both = Repository(**{"refs/heads/v1": "a", "refs/tags/v1": "b", merge_request_ref(7): "c"})
+    assert await named_ref(both, a_project(), "v1") == ("refs/heads/v1", "a")
+    assert await named_ref(both, a_project(), "refs/tags/v1") == ("refs/tags/v1", "b")
+    assert await named_ref(both, a_project(), merge_request_ref(7)) == ("refs/merge-requests/7/head", "c")
+    assert await named_ref(both, a_project(), "v2") is None
+    assert await named_ref(Repository(**{"refs/tags/v1": "b"}), a_project(), "v1") == ("refs/tags/v1", "b")
