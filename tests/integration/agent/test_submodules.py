@@ -21,7 +21,7 @@ def sha(server: StepServer, tmp_path: Path) -> str:
     library = commit(tmp_path / "library", server.root / "group/library.git")
     a_repository(server.root / "group/project.git", tmp_path / "source", {"file": "text\n"})
     add(tmp_path / "source", "vendor/library", "../library.git", library)
-    add(tmp_path / "source", "vendor/deep", f"git@127.0.0.1:{server.port}/group/deep.git", deep)
+    add(tmp_path / "source", "vendor/deep", "git@127.0.0.1:group/deep.git", deep)
     return commit(tmp_path / "source", server.root / "group/project.git")
 
 
@@ -69,6 +69,15 @@ async def test_strategies_and_paths(run_step: RunStep, server: StepServer, sha: 
         assert not (path.is_file() and any(text in path.read_bytes() for text in (TOKEN.encode(), BASIC.encode()))), (
             path
         )
+
+
+async def test_ssh_addresses_of_the_server_are_fetched_over_http(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
+) -> None:
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", instead_of_ssh=True))
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/vendor/deep/deep").read_text() == "old\n"
+    assert (tmp_path / "work/vendor/library/lib").exists()
 
 
 async def test_a_submodule_that_is_not_there_fails_the_job(
