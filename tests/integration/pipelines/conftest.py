@@ -4,6 +4,7 @@ One lab serves all tests of a worker; each test has projects of its own. A `Clon
 `Outcome` is a pipeline that has come to rest.
 """
 
+import gzip
 import os
 import re
 import shutil
@@ -62,6 +63,12 @@ class Outcome:
     def kinds(self, job: str) -> set[str]:
         """What a job has uploaded: the archive, reports, the trace."""
         return {artifact["file_type"] for artifact in self.jobs[job].attributes["artifacts"]}
+
+    def report(self, job: str, kind: str) -> str:
+        """A report that a job has uploaded."""
+        path = f"/projects/{self.project.id}/jobs/{self.jobs[job].id}/artifacts"
+        content = self.project.manager.gitlab.http_get(path, query_data={"file_type": kind}, raw=True).content
+        return gzip.decompress(content).decode()
 
     def downstream(self, bridge: str) -> tuple[int, int]:
         """Project and number of the pipeline that a trigger job started."""
