@@ -162,6 +162,8 @@ def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
 
 def _text(request: PipelineRequest, reading: GitReading) -> str | None:
     if request.text is not None:
+        if len(request.text.encode(errors="replace")) > FILE_LIMIT_BYTES:
+            raise InvalidError(f"the pipeline file is larger than {FILE_LIMIT_BYTES} bytes; split it")
         return request.text
     path = normal_path(request.file)
     if not path:

@@ -4,13 +4,12 @@ Decided here: a bare name is a branch before it is a tag, and of whole names onl
 requests can have pipelines. Called by whoever makes a `PipelineRequest` from a name: the HTTP edge, the schedules.
 """
 
-import re
 from typing import Protocol
 
 from remuda.cell.adapters.git_changes import is_branch_name
+from remuda.cell.core.creating import merge_request_iid
 from remuda.cell.values import Project
 
-_MERGE_REQUEST = re.compile(r"refs/merge-requests/([1-9][0-9]{0,17})/head")
 _FOLDERS = ("refs/heads/", "refs/tags/")
 
 
@@ -28,7 +27,7 @@ def merge_request_ref(iid: int) -> str:
 
 def candidates(name: str) -> tuple[str, ...]:
     """The whole names that a name may stand for, the first one that exists counts."""
-    if _MERGE_REQUEST.fullmatch(name):
+    if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
         if name.startswith(folder):

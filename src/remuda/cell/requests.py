@@ -19,7 +19,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Names, or names as written before `parallel` unfolded them."""
     stages: tuple[str, ...] = ()
     with_needs: bool = True
-    """Also the jobs that these wait for, and so on. Without them, the chosen jobs start at once."""
+    """Also the jobs that these wait for, and so on. Without them, the chosen jobs wait only for each other."""
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ def test_settings_come_from_options_and_the_environment(tmp_path: Path) -> None:
         "REMUDA_ADMIN_TOKEN": "a-long-enough-token",
         "REMUDA_LEASE_SECONDS": "1.5",
         "REMUDA_ARTIFACT_LIMIT_BYTES": "1000",
+        "REMUDA_REMOTE_INCLUDES": "https://a.example/ci/, https://b.example  http://c.example:81/",
         "REMUDA_PORT": "1",
         "REMUDA_PUBLIC_URL": "",
     }
@@ -20,7 +21,21 @@ def test_settings_come_from_options_and_the_environment(tmp_path: Path) -> None:
     assert settings.admin_token == "a-long-enough-token"
     assert settings.lease_seconds == 1.5
     assert settings.artifact_limit_bytes == 1000
+    assert settings.remote_includes == ("https://a.example/ci/", "https://b.example", "http://c.example:81/")
     assert settings.url == "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REMUDA_REMOTE_INCLUDES", "example.com"),
+        ("REMUDA_REMOTE_INCLUDES", "https://user@example.com/"),
+        ("REMUDA_PIPELINES_PER_PUSH", "-1"),
+    ],
+)
+def test_settings_of_pipelines_that_make_no_sense(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(CellError, match=name.removeprefix("REMUDA_").lower().replace("_", " ")):
+        settings_from({name: value}, data=tmp_path, host="h", port=1)
 
 
 def test_a_bad_variable_is_named(tmp_path: Path) -> None:
