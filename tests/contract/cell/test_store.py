@@ -24,7 +24,7 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.pipeline import JobSpec
+from remuda.pipeline import JobSpec, Trigger
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
 
@@ -285,11 +285,12 @@ class TestJobs:
         assert await names(pipeline_id=first.pipeline.id) == ["b"]
         assert await names(states=["failed"], with_retried=True) == ["a"]
         assert await names(states=["failed", "pending"], with_retried=True) == ["c", "b", "a"]
-        await store.change_job(first.jobs[1].id, lambda row: replace(row, is_trigger=True))
-        assert await names(is_trigger=True) == ["b"]
-        assert await names(is_trigger=False) == ["c"]
+        assert await names(is_trigger=True) == []
+        await push(store, project, a_spec("t", trigger=Trigger(project="acme/other")))
+        assert await names(is_trigger=True) == ["t"]
+        assert await names(is_trigger=False) == ["c", "b"]
         page, total = await store.jobs(Page(number=2, size=1), with_retried=True)
-        assert ([job.name for job in page], total) == (["b"], 3)
+        assert ([job.name for job in page], total) == (["c"], 4)
 
     async def test_what_waits_and_what_is_held(self, store: Store, project: Project) -> None:
         states = (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING, JobState.SUCCESS)

@@ -231,7 +231,7 @@ class SqliteStore(SqliteStarts):
         if not with_retried:
             where["retried = 0"] = None
         if is_trigger is not None:
-            where["(is_trigger IS 1) = ?"] = is_trigger
+            where["is_trigger = ?"] = is_trigger
         return self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:

@@ -44,11 +44,11 @@ def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -
 
 def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
     sql = (
-        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (id) DO UPDATE SET status = excluded.status, body = excluded.body"
     )
     columns = (pipeline.id, pipeline.project_id, pipeline.iid, pipeline.ref, pipeline.sha, pipeline.status)
-    changed(db, sql, *columns, encode(pipeline), pipeline.upstream_job_id)
+    changed(db, sql, *columns, encode(pipeline), pipeline.upstream_job_id, pipeline.is_child)
 
 
 def conditions(wanted: PipelineFilter) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def conditions(wanted: PipelineFilter) -> dict[str, Any]:
         ),
     }
     asked: dict[str, Any] = {sql: value for sql, value in compared.items() if value is not None}
-    return asked if wanted.source else {**asked, "is_child IS NOT 1": None}
+    return asked if wanted.source else {**asked, "is_child = 0": None}
 
 
 def order(wanted: PipelineFilter) -> str:
@@ -122,8 +122,8 @@ def put_schedule(db: sqlite3.Connection, schedule: Schedule) -> None:
 
 def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
     columns = (job.id, job.project_id, job.pipeline_id, spec_id, job.state, job.retried, job.runner_id, job.request_id)
-    sql = "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    changed(db, sql, *columns, encode(job), job.resource_group or None)
+    sql = "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    changed(db, sql, *columns, encode(job), job.resource_group or None, job.is_trigger)
 
 
 def update_job(db: sqlite3.Connection, job: Job) -> None:
