@@ -33,6 +33,7 @@ from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
 from remuda.cell.values import Job, Project, Release, Runner
 from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
 from remuda.model.job import JobId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.pipeline import ExpansionError
@@ -123,6 +124,7 @@ class Releases:
             raise InvalidError(f"the tag {wanted.tag} cannot be made: there is no {wanted.ref!r} in the repository")
         try:
             await repos.add_tag(repo, wanted.tag, sha, message=wanted.tag_message, at=int(self._clock.now()))
+            reach("cell.ref_updated")
         except ConflictError:
             sha = await repos.commit_of(repo, f"refs/tags/{wanted.tag}") or sha
         return sha, True

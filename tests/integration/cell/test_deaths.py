@@ -116,3 +116,34 @@ def test_between_an_artifact_and_its_answer(mortal: MortalCell) -> None:
     assert runner.upload(job, b"content").status == 201
     assert runner.put(job, "success").status == 200
     assert mortal.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}/artifacts").body == b"content"
+
+
+RELEASE = """
+only:
+  script: [echo hello]
+  coverage: '/\\d+%/'
+  release: {tag_name: v1, description: one}
+  rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]
+tagged:
+  script: [echo tagged]
+  rules: [{if: $CI_COMMIT_TAG}]
+"""
+
+
+@pytest.mark.parametrize("kill_point", ["cell.ref_updated", "cell.finished"])
+def test_between_a_release_and_the_end_of_its_job(mortal: MortalCell, kill_point: str) -> None:
+    mortal.start()
+    mortal.new_project("app", RELEASE)
+    runner: ScriptedRunner = mortal.new_runner()
+    job = runner.take()
+    runner.patch(job, 0, b"coverage 80%\n")
+    mortal.end()
+    mortal.start(kill_point)
+    mortal.dies_in(lambda: runner.put(job, "success"))
+    mortal.start()
+    for _ in range(2):
+        done = runner.put(job, "success")
+        assert (done.status, done.headers["Job-Status"]) == (200, "success")
+    assert [made["tag_name"] for made in mortal.api("GET", "/projects/1/releases").json()] == ["v1"]
+    assert mortal.api("GET", f"/projects/1/jobs/{job['id']}").json()["coverage"] == 80.0
+    assert [pipeline["ref"] for pipeline in mortal.until_pipelines(2)] == ["v1", "main"]
