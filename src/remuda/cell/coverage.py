@@ -22,7 +22,7 @@ from remuda.pipeline.patterns import PatternError, TooCostlyError, compile_patte
 from remuda.telemetry.logs import logger
 
 TAIL_BYTES = 1024 * 1024
-MAX_STEPS = 3_000_000
+MAX_STEPS = 2_000_000
 """About a second or two of work, in a thread."""
 
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -71,7 +71,8 @@ def coverage_in(log: bytes, expression: str) -> float | None:
             raise TooCostlyError("the expression takes too long on this log")
 
     for line in reversed(lines_of(log.decode(errors="replace"))):
-        taken = last_match(pattern, line, spend)
+        # A line without a number cannot tell one, and most lines of most logs have none.
+        taken = last_match(pattern, line, spend) if _NUMBER.search(line) else None
         number = _NUMBER.search(taken) if taken else None
         if number and math.isfinite(value := float(number[0])):
             return value
