@@ -1,0 +1,41 @@
+from remuda.cell.linting import Included, lint
+from remuda.pipeline import Component, Facts, MemorySources
+
+SOURCES = MemorySources(
+    {"a.yml": ".a: {script: [x]}"},
+    projects={"acme/ci": {"b.yml": ".b: {script: [x]}"}},
+    remotes={"https://ci.example/c.yml": ".c: {script: [x]}"},
+    components={
+        "ci.example/acme/ci/d@1": Component(
+            text=".d: {script: [x]}", project="acme/ci", ref="1", file="templates/d.yml"
+        )
+    },
+)
+FILE = """
+include:
+  - a.yml
+  - {project: acme/ci, file: b.yml, ref: v1}
+  - {remote: https://ci.example/c.yml}
+  - {component: ci.example/acme/ci/d@1}
+job:
+  extends: .a
+"""
+
+
+def test_every_part_is_named_once() -> None:
+    linted = lint(FILE, file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
+    assert linted.included == (
+        Included(kind="local", location="a.yml"),
+        Included(kind="file", location="b.yml", project="acme/ci", ref="v1"),
+        Included(kind="remote", location="https://ci.example/c.yml"),
+        Included(kind="component", location="ci.example/acme/ci/d@1"),
+    )
+    assert linted.compiled is not None
+    assert [job.name for job in linted.compiled.jobs] == ["job"]
+    assert "script" in (linted.merged or "")
+
+
+def test_what_is_not_there_is_a_mistake_and_no_part() -> None:
+    linted = lint("include: [a.yml, x.yml]\nj: {script: x}", file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
+    assert [(mistake.file, mistake.line) for mistake in linted.mistakes] == [("f.yml", 1)]
+    assert (linted.compiled, linted.merged, [one.location for one in linted.included]) == (None, None, ["a.yml"])
