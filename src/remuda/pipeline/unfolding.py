@@ -69,6 +69,9 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
     own = draft.variables
     if draft.parallel:
         own = Variables(values=draft.parallel.variables(index)).over(own)
+    # What is known of the job before it is made; only rules and tags need to see it.
+    of_job = {"CI_JOB_NAME": name, "CI_JOB_STAGE": spec.stage, "CI_NODE_TOTAL": "1"}
+    seen = own.over(Variables(values=of_job, raw=frozenset(of_job)))
     by_job = Verdict(
         when=spec.when,
         start_in_seconds=spec.start_in_seconds,
@@ -79,7 +82,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
         interruptible=draft.interruptible,
     )
     explicit = draft.allow_failure is not None
-    verdict = judge_job(judge, draft.conditions, own, by_job, explicit=explicit, workflow_rules=workflow_rules)
+    verdict = judge_job(judge, draft.conditions, seen, by_job, explicit=explicit, workflow_rules=workflow_rules)
     if isinstance(verdict, str):
         return verdict
     own = verdict.variables.over(own)
@@ -94,7 +97,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
         allow_failure=verdict.allow_failure.always,
         allow_failure_exit_codes=verdict.allow_failure.exit_codes,
         interruptible=bool(verdict.interruptible),
-        tags=_tags(report, judge, draft, own),
+        tags=_tags(report, judge, draft, verdict.variables.over(seen)),
         outside_needs=verdict.needs.outside if verdict.needs else (),
         rule=verdict.rule,
     )
