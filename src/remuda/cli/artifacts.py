@@ -1,15 +1,26 @@
-"""Unpacks the artifacts of a finished run into a folder, one below it for each job."""
+"""What the jobs of a finished run have left, in a folder: archives unpacked, one folder a job, reports beside them.
+
+Decided here: where a file goes. `DIR/<job>/` has the files of the job's archive, `DIR/<job>/reports/` its reports; the
+jobs of a pipeline that another job started are below that job's folder. `remuda run` is the caller.
+"""
 
 import asyncio
 import re
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 from remuda.cli.exits import CommandError
-from remuda.cli.view import JobView
+from remuda.cli.view import BELOW, JobView, RunView
+from remuda.wire.user_api import FileInfo
 from remuda.wire.user_client import UserClient
+
+REPORTS = "reports"
+INNER = frozenset({"archive", "metadata", "trace"})
+"""Files of a job that are no reports."""
+_PIECE_BYTES = 1 << 18
 
 
 def folder_name(job: str) -> str:
@@ -18,15 +29,30 @@ def folder_name(job: str) -> str:
     return f"_{name}" if name.startswith(".") else name
 
 
-async def unpack(client: UserClient, project_id: int, job: JobView, target: Path) -> None:
-    """Download a job's archive and unpack it below `target`."""
-    with tempfile.TemporaryFile() as archive:
-        async for piece in client.artifacts(project_id, job.id):
-            archive.write(piece)
-        await asyncio.to_thread(_extract, archive, target / folder_name(job.name))
+async def collect(client: UserClient, view: RunView, target: Path) -> None:
+    """Everything that the jobs have left, below `target`."""
+    for name, pipeline, job in view.all_jobs():
+        place = target.joinpath(*(folder_name(part) for part in name.split(BELOW)))
+        for file in job.files:
+            if file.type in INNER and file.type != "archive":
+                continue
+            with tempfile.TemporaryFile() as data:
+                async for piece in client.artifacts(pipeline.project_id, job.id, file.type):
+                    data.write(piece)
+                data.seek(0)
+                if file.type == "archive":
+                    await asyncio.to_thread(extract, data, place)
+                else:
+                    await asyncio.to_thread(put_report, data, file, place / REPORTS)
 
 
-def _extract(archive: BinaryIO, folder: Path) -> None:
+async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
+    """A report as it was uploaded."""
+    return b"".join([piece async for piece in client.artifacts(pipeline.project_id, job.id, kind)])
+
+
+def extract(archive: BinaryIO, folder: Path) -> None:
+    """Unpack an archive below a folder."""
     try:
         with zipfile.ZipFile(archive) as opened:
             folder.mkdir(parents=True, exist_ok=True)
@@ -38,3 +64,35 @@ def _extract(archive: BinaryIO, folder: Path) -> None:
                     path.chmod(mode)
     except zipfile.BadZipFile as error:
         raise CommandError(f"the artifacts for {folder} are no zip archive: {error}") from None
+
+
+def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
+    """Write a report; of one that consists of several files, the second is numbered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = folder_name(Path(file.filename).name or file.type)
+    if file.format != "gzip":
+        with (folder / name).open("wb") as out:
+            while piece := data.read(_PIECE_BYTES):
+                out.write(piece)
+        return
+    plain = Path(name.removesuffix(".gz"))
+    rest, number = b"", 0
+    try:
+        while rest or (rest := data.read(_PIECE_BYTES)):
+            number += 1
+            own = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
+            with (folder / own).open("wb") as out:
+                rest = _unpacked(rest, data, out)
+    except zlib.error as error:
+        raise CommandError(f"the report {folder / plain} is damaged: {error}") from None
+
+
+def _unpacked(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
+    """Unpack one member of a gzip file; what was read of the next."""
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    while piece:
+        out.write(unpacking.decompress(piece))
+        if unpacking.eof:
+            return unpacking.unused_data
+        piece = data.read(_PIECE_BYTES)
+    return b""

@@ -72,12 +72,18 @@ async def serving_cell(settings: CellSettings) -> AsyncIterator[Cell]:
 
 
 @asynccontextmanager
-async def managing(config: ManagerConfig, data: Path, *, agent_idle_seconds: float) -> AsyncIterator[None]:
+async def managing(
+    config: ManagerConfig, data: Path, *, agent_idle_seconds: float, keep_builds: bool = False
+) -> AsyncIterator[None]:
     """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on."""
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
-            config, data, agent_idle_exit_seconds=agent_idle_seconds, keep_alive_seconds=KEEP_ALIVE_SECONDS
+            config,
+            data,
+            agent_idle_exit_seconds=agent_idle_seconds,
+            keep_alive_seconds=KEEP_ALIVE_SECONDS,
+            keep_builds=keep_builds,
         )
         task = group.create_task(service.run(stop, ready=ready.set), name="manager")
         try:

@@ -157,8 +157,7 @@ def _write(data: bytes) -> None:
 
 def describe(job: Mapping[str, Any]) -> list[str]:
     """A job for people, line by line."""
-    from remuda.cli.stepevents import fold
-    from remuda.cli.view import duration
+    from remuda.cli.stepevents import duration, fold
 
     facts = {
         "status": job["status"],
@@ -204,7 +203,7 @@ def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _seconds(value: float | None) -> str:
-    from remuda.cli.view import duration
+    from remuda.cli.stepevents import duration
 
     return "" if value is None else duration(value)
 

@@ -69,6 +69,14 @@ class Repository:
         """Where the repository begins; the folder itself in one without a work tree."""
         return Path(os.fsdecode((self.ask("rev-parse", "--show-toplevel") or b"").rstrip(b"\n")) or self.folder)
 
+    def default_branch(self) -> str:
+        """The branch that the server starts with, as far as the clone knows, else the one that is checked out."""
+        origin = "refs/remotes/origin/"
+        told = self.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
+        if told.startswith(origin):
+            return told.removeprefix(origin)
+        return self.answer("symbolic-ref", "--quiet", "--short", "HEAD")
+
     def ask(self, *arguments: str) -> bytes | None:
         """What git answers, None where it refuses."""
         try:

@@ -1,4 +1,4 @@
-"""Where a run is shown: a live tree on a terminal, a line an event elsewhere. Draws what `view` and `report` decided.
+"""Where a run is shown: a live tree on a terminal (`live`), a line an event elsewhere. Draws what others decided.
 
 A screen is given every look at the pipeline in turn, and at the end the summary. `remuda run` is the caller. Writing
 may fail at any time because the terminal or the reader is gone; `GuardedScreen` turns that into one call of the
@@ -6,42 +6,29 @@ caller's, who then stops the run.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from remuda.cli import report
+from remuda.cli.columns import laid_out
 from remuda.cli.logtext import without_escapes
-from remuda.cli.view import Event, Row, RunView, duration, events, rows
+from remuda.cli.report import Outcome
+from remuda.cli.stepevents import duration
+from remuda.cli.view import Event, RunView, events
 
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-SPINNER_ASCII = "|/-\\"
-
-_MARKS = {
-    "success": ("✔", "+", "green"),
-    "failed": ("✘", "x", "bold red"),
-    "failure": ("✘", "x", "bold red"),
-    "warning": ("!", "!", "yellow"),
-    "canceled": ("⊘", "o", "magenta"),
-    "cancelled": ("⊘", "o", "magenta"),
-    "skipped": ("–", "-", "dim"),
-    "manual": ("▷", ">", "blue"),
-    "pending": ("•", ".", "yellow"),
-}
-"""Mark, its ASCII form and style per status; what is not here has not begun."""
-
-_SPINNING = ("running", "canceling")
+HEADINGS = ("job", "status", "waited", "ran", "where the time went", "")
 
 
 class Screen(Protocol):
     """What a run is shown on."""
+
+    @property
+    def shows_steps(self) -> bool:
+        """Whether it has use for the steps of running jobs."""
+        ...
 
     def __enter__(self) -> Self: ...
 
@@ -57,13 +44,15 @@ class Screen(Protocol):
         """The newest look at the pipeline."""
         ...
 
-    def finish(self, view: RunView, tails: Mapping[int, Sequence[str]]) -> None:
-        """The end: logs of what failed, and the summary."""
+    def finish(self, outcome: Outcome) -> None:
+        """The end: logs of what failed, what the tests say, and the summary."""
         ...
 
 
 class PlainScreen:
     """A line an event: for files, pipes and other programs."""
+
+    shows_steps = False
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -81,17 +70,22 @@ class PlainScreen:
         self._print(text)
 
     def show(self, view: RunView) -> None:
-        width = max((len(job.name) for job in view.jobs), default=0)
+        width = max((len(name) for name, _, _ in view.all_jobs()), default=0)
         for event in events(self._last, view):
             self._print(event_line(event, width))
         self._last = view
 
-    def finish(self, view: RunView, tails: Mapping[int, Sequence[str]]) -> None:
-        for job in view.jobs:
-            if job.id in tails:
-                self._print(f"\nend of the log of {job.name} (job {job.id}):")
-                for line in tails[job.id]:
+    def finish(self, outcome: Outcome) -> None:
+        view = outcome.view
+        for name, _, job in view.all_jobs():
+            if job.id in outcome.tails:
+                self._print(f"\nend of the log of {name} (job {job.id}):")
+                for line in outcome.tails[job.id]:
                     self._print(f"  {without_escapes(line)}")
+        if outcome.tests:
+            self._print("")
+        for line in report.lines_of_tests(outcome.tests):
+            self._print(line)
         self._print("")
         for row in columns(view):
             self._print(row)
@@ -103,61 +97,6 @@ class PlainScreen:
         print(text, file=self._out, flush=True)
 
 
-class LiveScreen:
-    """A tree that is drawn anew with every look."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._ascii = not console.encoding.lower().startswith("utf")
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def say(self, text: str) -> None:
-        self._console.print(Text(text, style="dim"))
-
-    def show(self, view: RunView) -> None:
-        # Two lines stay free, so that the cursor's line and one remark never make the terminal scroll.
-        drawn = [row_text(row, view.now, ascii_only=self._ascii) for row in rows(view, self._console.height - 2)]
-        self._live.update(Group(*drawn), refresh=True)
-
-    def finish(self, view: RunView, tails: Mapping[int, Sequence[str]]) -> None:
-        self._live.stop()
-        for job in view.jobs:
-            if job.id in tails:
-                self._console.print(Text(f"\nend of the log of {job.name} (job {job.id}):", style="bold"))
-                for line in tails[job.id]:
-                    self._console.print(Text("  ") + Text.from_ansi(line))
-        self._console.print()
-        self._console.print(self._table(view))
-        style = _style("success" if report.exit_of(view) == 0 else "failed")
-        self._console.print(Text(f"\n{report.headline(view)}", style=style))
-        if spent := report.where_time_went(view):
-            self._console.print(Text(f"where the time went: {spent}"))
-
-    def _table(self, view: RunView) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in HEADINGS:
-            table.add_column(name, justify="right" if name in ("waited", "ran") else "left")
-        for line in report.lines(view):
-            table.add_row(
-                Text(line.job),
-                Text(line.status, style=_style(line.status)),
-                line.waited,
-                line.ran,
-                Text(line.where, style="dim"),
-                Text(line.note),
-            )
-        return table
-
-
 class GuardedScreen:
     """A screen whose loss does not break the run: the first failing write is reported once, the rest is silence."""
 
@@ -165,6 +104,7 @@ class GuardedScreen:
         self._screen = screen
         self._on_lost = on_lost
         self._lost = False
+        self.shows_steps = screen.shows_steps
 
     def __enter__(self) -> Self:
         with self._guarded():
@@ -185,9 +125,9 @@ class GuardedScreen:
         with self._guarded():
             self._screen.show(view)
 
-    def finish(self, view: RunView, tails: Mapping[int, Sequence[str]]) -> None:
+    def finish(self, outcome: Outcome) -> None:
         with self._guarded():
-            self._screen.finish(view, tails)
+            self._screen.finish(outcome)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -197,9 +137,6 @@ class GuardedScreen:
             if not self._lost:
                 self._lost = True
                 self._on_lost()
-
-
-HEADINGS = ("job", "status", "waited", "ran", "where the time went", "")
 
 
 def event_line(event: Event, width: int) -> str:
@@ -212,28 +149,9 @@ def event_line(event: Event, width: int) -> str:
     return f"{line} ({event.note})" if event.note else line
 
 
-def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
-    """A row of the live view with its mark; the spinner's turn follows from the time of the look."""
-    mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
-    if row.status in _SPINNING:
-        frames = SPINNER_ASCII if ascii_only else SPINNER
-        mark = ascii_mark = frames[int(now * 10) % len(frames)]
-        style = "cyan"
-    text = Text("  " * row.depth, no_wrap=True, overflow="ellipsis")
-    text.append(f"{ascii_mark if ascii_only else mark} ", style=style)
-    text.append(row.name, style="bold" if row.depth == 0 else "dim" if row.depth == 2 else "")
-    if row.seconds is not None:
-        text.append(f"  {duration(row.seconds)}", style="dim")
-    if row.note:
-        text.append(f"  {row.note}", style=style)
-    return text
-
-
 def columns(view: RunView) -> list[str]:
     """The summary as aligned plain lines."""
-    table = [HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))]
-    widths = [max(len(row[number]) for row in table) for number in range(len(HEADINGS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return laid_out([HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))])
 
 
 def screen_for(output: str) -> Screen:
@@ -241,9 +159,8 @@ def screen_for(output: str) -> Screen:
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():
-        return LiveScreen(Console())
+        # Only here: its import costs as much as a job.
+        from remuda.cli.live import live_screen
+
+        return live_screen()
     return PlainScreen(sys.stdout)
-
-
-def _style(status: str) -> str:
-    return _MARKS.get(status, ("", "", "dim"))[2]

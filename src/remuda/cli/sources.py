@@ -198,7 +198,10 @@ class _Clone:
     def _commit(self, ref: str | None) -> str | None:
         if ref:
             return self._repository.commit(ref, own_first=True)
-        return self._repository.resolved("refs/remotes/origin/HEAD") or self._repository.resolved("HEAD")
+        default = self._repository.default_branch()
+        places = ("refs/heads/", "refs/remotes/origin/")
+        found = (self._repository.resolved(place + default) for place in places) if default else ()
+        return next(filter(None, found), None) or self._repository.resolved("HEAD")
 
 
 def _decoded(data: bytes, path: str) -> str | SourceProblem:

@@ -1,12 +1,28 @@
-"""The events that an agent reported of a job's steps, folded into the steps as they stand now. Pure.
+"""The events that an agent reported of a job's steps, folded into the steps as they stand now; times. Pure.
 
 An event of a kind or version that is not known is passed over: a newer agent may tell more than is shown here.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from remuda.cli.view import StepView, moment
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step of a job."""
+
+    name: str
+    status: str
+    """running, success, failure, cancelled, skipped"""
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_code: int | None = None
+
+    def seconds(self, now: float) -> float | None:
+        """How long it took, or has been taking."""
+        return span(self.started_at, self.finished_at, now)
 
 
 def fold(events: Sequence[Mapping[str, Any]]) -> tuple[StepView, ...]:
@@ -27,3 +43,24 @@ def fold(events: Sequence[Mapping[str, Any]]) -> tuple[StepView, ...]:
                 exit_code=event.get("exit_code"),
             )
     return tuple(steps.values())
+
+
+def moment(stamp: str | None) -> float | None:
+    """A time of the API as seconds since the epoch."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else None
+
+
+def span(start: float | None, end: float | None, now: float) -> float | None:
+    """The time from a start to its end, or until now."""
+    return None if start is None else max((now if end is None else end) - start, 0.0)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 0.4s, 12.3s, 2m 03s, 1h 02m."""
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m"

@@ -1,38 +1,26 @@
 """What there is to see of a running pipeline, and what of it is shown: pure functions of what the cell answered.
 
-`RunView` is one look at the pipeline. From it come the rows of the live view (`rows`) and, from two looks, the lines of
-the plain output (`events`). Who draws them is decided elsewhere (`live`, `plain`); how a run is summed up, in `report`.
-Nothing here reads a clock or knows a terminal.
+`RunView` is one look at the pipeline and at those that its trigger jobs started. From two looks come the lines of the
+plain output (`events`); `rows` makes the live tree of one, `report` sums up the last, `screen` draws them. Nothing here
+reads a clock or knows a terminal.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from remuda.wire.user_client import JobInfo, PipelineInfo
+from remuda.cli.stepevents import StepView, duration, fold, span
+from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
 """Statuses a job or pipeline does not leave."""
 
-QUIET = frozenset({"created", "pending", "waiting_for_resource", "preparing", "scheduled"})
-"""Statuses of a job that only waits."""
+QUIET = frozenset({"created", "pending", "preparing"})
+"""Statuses of a job that only waits for its turn."""
 
+BELOW = " > "
+"""Between a trigger job and a job of the pipeline that it started."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepView:
-    """A step of a job."""
-
-    name: str
-    status: str
-    """running, success, failure, cancelled, skipped"""
-    started_at: float | None = None
-    finished_at: float | None = None
-    exit_code: int | None = None
-
-    def seconds(self, now: float) -> float | None:
-        """How long it took, or has been taking."""
-        return _span(self.started_at, self.finished_at, now)
+NAMED_WAITS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +32,26 @@ class JobView:
     stage: str
     status: str
     allow_failure: bool = False
+    tags: tuple[str, ...] = ()
     created_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
     waiting_seconds: float | None = None
     failure_reason: str | None = None
+    failure_message: str | None = None
     exit_code: int | None = None
-    has_artifacts: bool = False
+    waits_for: tuple[str, ...] = ()
+    starts_at: float | None = None
+    resource_group: str = ""
+    files: tuple[FileInfo, ...] = ()
+    """What it has left."""
     steps: tuple[StepView, ...] = ()
+    downstream: "RunView | None" = None
+    """The pipeline that it started."""
 
     def seconds(self, now: float) -> float | None:
         """How long it ran, or has been running."""
-        return _span(self.started_at, self.finished_at, now)
+        return span(self.started_at, self.finished_at, now)
 
     def is_over(self) -> bool:
         return self.status in OVER
@@ -80,88 +76,97 @@ class RunView:
     pipeline_id: int
     status: str
     now: float
+    project_id: int = 0
+    project: str = ""
     stages: tuple[StageView, ...] = ()
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
+        """Its own jobs."""
         return tuple(job for stage in self.stages for job in stage.jobs)
+
+    def pipelines(self) -> Iterator["RunView"]:
+        """This one and all that its jobs started, and so on."""
+        yield self
+        for job in self.jobs:
+            if job.downstream is not None:
+                yield from job.downstream.pipelines()
+
+    def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
+        """All jobs of all these pipelines: with a name that tells them apart, and the pipeline they are of."""
+        for job in self.jobs:
+            yield above + job.name, self, job
+            if job.downstream is not None:
+                yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
         """Whether nothing more will happen by itself: a blocking manual job waits for a person."""
-        return self.status in OVER or self.status == "manual"
+        return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
-def build(
-    pipeline: PipelineInfo,
-    jobs: Sequence[JobInfo],
-    steps: Mapping[int, tuple[StepView, ...]],
-    stages: Sequence[str],
-    now: float,
-) -> RunView:
-    """Put the cell's answers together: stages in the order of the file, jobs in the order they were made."""
-    order = {name: number for number, name in enumerate(stages)}
+def build(pipeline: PipelineProgress, now: float) -> RunView:
+    """Put the cell's answer together: stages in the order of the file, jobs in the order they were made."""
     by_stage: dict[str, list[JobView]] = {}
-    for job in sorted(jobs, key=lambda job: (order.get(job.stage, len(order)), job.id)):
-        by_stage.setdefault(job.stage, []).append(_job(job, steps.get(job.id, ())))
+    for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
+        by_stage.setdefault(job.stage, []).append(_job(job, now))
     return RunView(
         pipeline_id=pipeline.id,
         status=pipeline.status,
         now=now,
+        project_id=pipeline.project_id,
+        project=pipeline.project,
         stages=tuple(StageView(name=name, jobs=tuple(found)) for name, found in by_stage.items()),
     )
 
 
-def _job(job: JobInfo, steps: tuple[StepView, ...]) -> JobView:
+def _job(job: JobProgress, now: float) -> JobView:
     return JobView(
         id=job.id,
         name=job.name,
         stage=job.stage,
         status=job.status,
         allow_failure=job.allow_failure,
-        created_at=moment(job.created_at),
-        started_at=moment(job.started_at),
-        finished_at=moment(job.finished_at),
-        waiting_seconds=job.queued_duration,
+        tags=job.tags,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        waiting_seconds=job.waiting_seconds,
         failure_reason=job.failure_reason,
+        failure_message=job.failure_message,
         exit_code=job.exit_code,
-        has_artifacts=job.artifacts_file is not None,
-        steps=steps,
+        waits_for=job.waits_for,
+        starts_at=job.starts_at,
+        resource_group=job.resource_group,
+        files=job.files,
+        steps=fold(job.steps),
+        downstream=build(job.downstream, now) if job.downstream is not None else None,
     )
 
 
-def moment(stamp: str | None) -> float | None:
-    """A time of the API as seconds since the epoch."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else None
-
-
-def _span(start: float | None, end: float | None, now: float) -> float | None:
-    return None if start is None else max((now if end is None else end) - start, 0.0)
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it: 0.4s, 12.3s, 2m 03s, 1h 02m."""
-    if seconds < 59.95:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02d}m"
-
-
-def note_of(job: JobView) -> str:
-    """What is worth saying about how a job stands."""
-    words = []
-    if job.has_failed():
-        if job.failure_reason:
-            words.append(job.failure_reason)
-        if job.exit_code:
-            words.append(f"exit code {job.exit_code}")
-        if job.allow_failure:
-            words.append("allowed to fail")
-    elif job.status == "manual":
-        words.append("waits for a person; a local run does not start it")
-    return ", ".join(words)
+def note_of(job: JobView, now: float) -> str:
+    """What is worth saying about how a job stands, and what it waits for."""
+    match job.status:
+        case "failed":
+            words = [job.failure_reason or ""]
+            if job.failure_message and job.failure_reason != "script_failure":
+                words.append(job.failure_message)
+            if job.exit_code:
+                words.append(f"exit code {job.exit_code}")
+            if job.allow_failure:
+                words.append("allowed to fail")
+            return ", ".join(word for word in words if word)
+        case "created" if job.waits_for:
+            more = len(job.waits_for) - NAMED_WAITS
+            return f"waits for {', '.join(job.waits_for[:NAMED_WAITS])}{' and more' if more > 0 else ''}"
+        case "pending":
+            return "waits for a free slot"
+        case "waiting_for_resource":
+            return f"waits for resource group {job.resource_group}, which another job has"
+        case "scheduled" if job.starts_at is not None:
+            return f"delayed, starts in {duration(max(job.starts_at - now, 0.0))}"
+        case "manual":
+            return f"waits for a person; --manual '{job.name}' starts it"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,92 +182,30 @@ class Event:
 
 def events(before: RunView | None, after: RunView) -> list[Event]:
     """What is new. A job that was both started and ended between the looks gives both events."""
-    known = {job.name: job for job in before.jobs} if before else {}
+    known = {name: job for name, _, job in before.all_jobs()} if before else {}
     found: list[Event] = []
-    for job in after.jobs:
-        old = known.get(job.name)
+    for name, _, job in after.all_jobs():
+        old = known.get(name)
         if old is not None and old.id != job.id:
-            found.append(Event(at=after.now, job=job.name, status="retrying", note=f"as job {job.id}"))
+            found.append(Event(at=after.now, job=name, status="retrying", note=f"as job {job.id}"))
             old = None
         if (old is None or old.started_at is None) and job.started_at is not None:
-            found.append(Event(at=job.started_at, job=job.name, status="running"))
+            found.append(Event(at=job.started_at, job=name, status="running"))
         if old is not None and old.status == job.status:
             continue
         if job.status not in QUIET and job.status != "running":
             at = after.now if job.finished_at is None else job.finished_at
             seconds = job.seconds(after.now) if job.is_over() else None
-            found.append(Event(at=at, job=job.name, status=job.status, seconds=seconds, note=note_of(job)))
+            note = note_of(job, after.now)
+            found.append(Event(at=at, job=name, status=job.status, seconds=seconds, note=note))
     return sorted(found, key=lambda event: event.at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One line of the live view."""
-
-    depth: int
-    status: str
-    """A job's or step's; `warning` for a failure that is allowed."""
-    name: str
-    seconds: float | None = None
-    note: str = ""
+def waiting_tags(view: RunView) -> frozenset[str]:
+    """The tags of all jobs that wait for a runner, or will."""
+    return frozenset(tag for _, _, job in view.all_jobs() if not job.is_over() for tag in job.tags)
 
 
-@dataclass(frozen=True, slots=True)
-class _Detail:
-    """How much of the pipeline is drawn."""
-
-    steps: frozenset[str] = frozenset()
-    """Statuses of the jobs whose steps are drawn."""
-    jobs: frozenset[str] | None = None
-    """Statuses of the jobs that get a row of their own; None means all."""
-
-
-_ACTIVE = frozenset({"running", "canceling", "failed", "manual"})
-_DETAILS = (
-    _Detail(steps=frozenset({"running", "canceling", "failed"})),
-    _Detail(steps=frozenset({"running", "canceling"})),
-    _Detail(),
-    _Detail(jobs=_ACTIVE),
-    _Detail(jobs=frozenset()),
-)
-"""From much to little; a smaller terminal gets less."""
-
-
-def rows(view: RunView, height: int) -> list[Row]:
-    """The tree of stages, jobs and steps, as detailed as fits into `height` lines."""
-    drawn: list[Row] = []
-    for detail in _DETAILS:
-        drawn = [row for stage in view.stages for row in _stage_rows(stage, detail, view.now)]
-        if len(drawn) <= height:
-            return drawn
-    return drawn[: max(height, 1)]
-
-
-def _stage_rows(stage: StageView, detail: _Detail, now: float) -> list[Row]:
-    found = [Row(depth=0, status=_stage_status(stage), name=stage.name)]
-    folded: Counter[str] = Counter()
-    for job in stage.jobs:
-        if detail.jobs is not None and job.status not in detail.jobs:
-            folded[job.status] += 1
-            continue
-        status = "warning" if job.has_failed() and job.allow_failure else job.status
-        found.append(Row(depth=1, status=status, name=job.name, seconds=job.seconds(now), note=note_of(job)))
-        if job.status in detail.steps:
-            found.extend(
-                Row(depth=2, status=step.status, name=step.name, seconds=step.seconds(now))
-                for step in job.steps
-                if step.status != "skipped"
-            )
-    if folded:
-        counts = ", ".join(f"{count} {status}" for status, count in folded.items())
-        found[0] = Row(depth=0, status=found[0].status, name=stage.name, note=counts)
-    return found
-
-
-def _stage_status(stage: StageView) -> str:
-    """How a stage stands: the most urgent of its jobs' statuses."""
-    statuses = {job.status for job in stage.jobs if not (job.has_failed() and job.allow_failure)}
-    for status in ("running", "canceling", "failed", "manual", "pending", "created", "canceled", "success", "skipped"):
-        if status in statuses:
-            return status
-    return "success" if stage.jobs else "created"
+def manual_jobs(view: RunView) -> Sequence[tuple[str, RunView, JobView]]:
+    """The jobs that wait for a person."""
+    return [found for found in view.all_jobs() if found[2].status == "manual"]

@@ -61,6 +61,16 @@ class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
     mistakes: tuple[MistakeInfo, ...] = ()
 
 
+class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a job has left."""
+
+    type: str
+    """archive, junit, dotenv ..."""
+    filename: str
+    format: str = "raw"
+    """zip, gzip or raw"""
+
+
 class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job on its way. Times are seconds since the epoch."""
 
@@ -86,8 +96,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     resource_group: str = ""
     downstream: "PipelineProgress | None" = None
     """What a trigger job has started."""
-    files: tuple[str, ...] = ()
-    """Types of the files it has left: archive, junit ..."""
+    files: tuple[FileInfo, ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
     """What the agent reported of its steps, in order."""
 

@@ -1,11 +1,13 @@
+import gzip
 import io
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from remuda.cli.artifacts import _extract, folder_name
+from remuda.cli.artifacts import extract, folder_name, put_report
 from remuda.cli.exits import CommandError
+from remuda.wire.user_api import FileInfo
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ def test_files_keep_their_permissions_and_stay_below_the_folder(tmp_path: Path) 
         program.external_attr = 0o100755 << 16
         packed.writestr(program, "#!/bin/sh\n")
         packed.writestr("../../outside", "x")
-    _extract(archive, tmp_path / "a" / "b" / "job")
+    extract(archive, tmp_path / "a" / "b" / "job")
     assert (tmp_path / "a" / "b" / "job" / "bin" / "tool").stat().st_mode & 0o777 == 0o755
     assert not (tmp_path / "a" / "outside").exists()
     assert (tmp_path / "a" / "b" / "job" / "outside").exists()
@@ -30,4 +32,24 @@ def test_files_keep_their_permissions_and_stay_below_the_folder(tmp_path: Path) 
 
 def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no zip archive"):
-        _extract(io.BytesIO(b"not a zip"), tmp_path / "job")
+        extract(io.BytesIO(b"not a zip"), tmp_path / "job")
+
+
+def test_a_report_is_unpacked_file_by_file(tmp_path: Path) -> None:
+    data = gzip.compress(b"<one/>") + gzip.compress(b"<two/>")
+    file = FileInfo(type="junit", filename="junit.xml.gz", format="gzip")
+    put_report(io.BytesIO(data), file, tmp_path / "reports")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "reports").iterdir()} == {
+        "junit.xml": b"<one/>",
+        "junit-2.xml": b"<two/>",
+    }
+
+
+def test_a_report_that_is_not_packed_is_taken_as_it_is(tmp_path: Path) -> None:
+    put_report(io.BytesIO(b"{}"), FileInfo(type="sast", filename="../gl-sast-report.json"), tmp_path)
+    assert (tmp_path / "gl-sast-report.json").read_bytes() == b"{}"
+
+
+def test_a_damaged_report_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="is damaged"):
+        put_report(io.BytesIO(b"nonsense"), FileInfo(type="junit", filename="junit.xml.gz", format="gzip"), tmp_path)

@@ -5,7 +5,10 @@ import pytest
 
 from remuda.cli import report
 from remuda.cli.exits import Exit
-from remuda.cli.view import JobView, RunView, StepView
+from remuda.cli.junit import TestFailure, TestReport
+from remuda.cli.report import Outcome
+from remuda.cli.stepevents import StepView
+from remuda.cli.view import JobView, RunView
 
 NOW = 1_750_000_000.0
 
@@ -18,13 +21,24 @@ STEPS = (
 )
 
 
+TESTS = TestReport(
+    job="unit",
+    tests=4,
+    failed=1,
+    errors=2,
+    failures=(
+        TestFailure(suite="suite", name="test_a", kind="failed", message="first\n\x1b[31msecond", file="a.py", line=3),
+    ),
+)
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [("success", 0), ("skipped", 0), ("failed", 1), ("canceled", 1), ("manual", 1)],
 )
 def test_the_exit_code_follows_the_pipeline(a_run: MakeRun, status: str, code: int) -> None:
-    assert report.exit_of(a_run(status=status)) == code
-    assert report.exit_of(a_run(status=status), interrupted=True) is Exit.INTERRUPTED
+    assert Outcome(view=a_run(status=status)).exit == code
+    assert Outcome(view=a_run(status=status), interrupted=True).exit is Exit.INTERRUPTED
 
 
 def test_time_outside_all_steps_is_overhead(a_job: MakeJob) -> None:
@@ -65,7 +79,29 @@ def test_the_headline_counts_and_times(a_job: MakeJob, a_run: MakeRun) -> None:
 
 def test_a_blocked_pipeline_says_by_what(a_job: MakeJob, a_run: MakeRun) -> None:
     view = a_run(a_job("deploy", "manual"), status="manual")
-    assert "blocked by a manual job (deploy)" in report.headline(view)
+    assert "blocked by a manual job (deploy), which --manual 'deploy' starts" in report.headline(view)
+
+
+def test_a_pipeline_that_failed_apart_is_told(a_job: MakeJob, a_run: MakeRun) -> None:
+    below = a_run(a_job("unit", "failed"), status="failed")
+    view = a_run(a_job("child", downstream=below))
+    assert report.headline(view).endswith(": 1 success, 1 failed; 1 pipeline that it started failed")
+    told = report.document(Outcome(view=view))
+    assert told["exit_code"] == 0
+    assert told["jobs"][0]["downstream"]["jobs"][0]["status"] == "failed"
+
+
+def test_failed_tests_are_told_with_their_place() -> None:
+    broken = TestReport(job="lint", problem="it is no XML")
+    assert list(report.lines_of_tests([TESTS, broken])) == [
+        "tests of unit: 1 passed, 1 failed, 2 errors",
+        "tests of lint: 0 passed, the report cannot be read whole: it is no XML",
+        "",
+        "failed in unit: suite: test_a (a.py:3)",
+        "  first",
+        "  second",
+        "\nand 2 more; --output json and --artifacts have them",
+    ]
 
 
 def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_run: MakeRun) -> None:
@@ -73,7 +109,7 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
         a_job("lint", "failed", id=4, steps=STEPS, waiting_seconds=0.2, exit_code=3, failure_reason="script_failure"),
         status="failed",
     )
-    document = json.loads(json.dumps(report.document(view, tails={4: ["boom"]})))
+    document = json.loads(json.dumps(report.document(Outcome(view=view, tails={4: ["boom"]}, tests=[TESTS]))))
     assert document["version"] == 1
     assert document["status"] == "failed"
     assert document["exit_code"] == 1
@@ -95,6 +131,9 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
             ],
         }
     ]
+    (tests,) = document["tests"]
+    assert (tests["job"], tests["total"], tests["passed"], tests["problem"]) == ("unit", 4, 1, None)
+    assert tests["failures"][0]["line"] == 3
 
 
 def test_one_job_is_one_job() -> None:

@@ -1,30 +1,98 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remuda.cli.compiling import PipelineOptions, prepare
+from remuda.cli.delivery import Choice, request_of
 from remuda.cli.exits import BadInputError
-from remuda.cli.run import _resolve, remove_tree
+from remuda.cli.run import _planned, remove_tree, run
+from remuda.cli.snapshot import Snapshot
+
+MakeRepo = Callable[..., Any]
+
+FILE = """
+stages: [build, test]
+compile: {stage: build, script: [make]}
+lint: {stage: build, script: [lint]}
+unit: {stage: test, needs: [compile], parallel: 2, script: [test]}
+ship:
+  stage: test
+  script: [ship]
+  rules:
+    - changes: {paths: [src/*], compare_to: stable}
+"""
 
 
-@pytest.mark.parametrize(
-    ("folder", "project"),
-    [("shop", "shop"), ("my shop!", "my-shop"), ("été", "t"), ("...", "project"), ("lib.git", "lib"), ("-x-", "x")],
-)
-def test_the_project_is_named_after_the_folder(tmp_path: Path, folder: str, project: str) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
-    assert _resolve(tmp_path / folder, None, None, "text", None).project_name == project
+def plan(folder: Path, *jobs: str, stages: tuple[str, ...] = (), with_needs: bool = True) -> list[str]:
+    ready = prepare(folder, PipelineOptions())
+    planned = _planned(ready, jobs, stages, with_needs=with_needs, shows_list=False)
+    assert planned is not None
+    return [job.name for job in planned.pipeline.jobs]
 
 
-def test_at_least_two_jobs_run_at_once(tmp_path: Path) -> None:
-    (tmp_path / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
-    assert _resolve(tmp_path, None, None, "text", None).jobs >= 2
-    assert _resolve(tmp_path, None, 7, "text", None).jobs == 7
+def test_chosen_jobs_come_with_their_needs_or_without(make_repo: MakeRepo) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": FILE})
+    repo.git("branch", "stable")
+    assert plan(repo.folder) == ["compile", "lint", "unit 1/2", "unit 2/2"]
+    assert plan(repo.folder, "unit") == ["compile", "unit 1/2", "unit 2/2"]
+    assert plan(repo.folder, "unit 2/2", with_needs=False) == ["unit 2/2"]
+    assert plan(repo.folder, stages=("build",)) == ["compile", "lint"]
+    with pytest.raises(BadInputError, match=r'did you mean "compile".*--list'):
+        plan(repo.folder, "compil")
+    with pytest.raises(BadInputError, match='"ship" is not in this pipeline'):
+        plan(repo.folder, "ship")
+
+
+def test_the_cell_is_told_what_rules_compare_with(make_repo: MakeRepo) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": FILE})
+    repo.git("branch", "stable")
+    planned = _planned(prepare(repo.folder, PipelineOptions()), (), (), with_needs=True, shows_list=False)
+    assert planned is not None
+    assert planned.compared == {"stable"}
+
+
+def test_the_request_has_the_facts_of_the_work_tree(make_repo: MakeRepo, tmp_path: Path) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": FILE})
+    repo.git("branch", "stable")
+    (tmp_path / "given.yml").write_text("PRICE: {value: 5$, expand: false}\n")
+    options = PipelineOptions(
+        event="merge_request", ref="topic", variable=("A=$B",), variables_file=(tmp_path / "given.yml",)
+    )
+    ready = prepare(repo.folder, options)
+    snapshot = Snapshot(git_dir=tmp_path, sha="a" * 40, ref="refs/merge-requests/1/head", since="b" * 40)
+    asked = request_of(ready, snapshot, Choice(jobs=("unit",), with_needs=False))
+    assert (asked.ref, asked.sha, asked.changes_since) == (snapshot.ref, snapshot.sha, snapshot.since)
+    assert (asked.source, asked.jobs, asked.with_needs) == ("merge_request_event", ("unit",), False)
+    assert asked.variables == {"A": "$B", "PRICE": "5$$"}
+    assert asked.predefined["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] == "topic"
+    assert "CI_SERVER_HOST" not in asked.predefined
+    assert asked.text == ready.text
 
 
 def test_a_missing_file_shows_how_the_smallest_one_looks(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"hello:\n +script:"):
-        _resolve(tmp_path, None, None, "text", None)
+        run(tmp_path)
+
+
+def test_where_rules_leave_nothing_there_is_nothing_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".gitlab-ci.yml").write_text("a: {script: [b], rules: [{if: $CI_COMMIT_TAG}]}\n")
+    assert run(tmp_path) == 0
+    assert "no pipeline" in capsys.readouterr().out
+
+
+def test_the_list_says_what_would_run_and_what_not(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": FILE})
+    repo.git("branch", "stable")
+    assert run(repo.folder, "unit 1/2", list_=True) == 0
+    shown = capsys.readouterr().out
+    assert "2 jobs in 2 stages, 1 left out by rules" in shown
+    there, _, left_out = shown.partition("\nleft out\n")
+    assert there.index("compile") < there.index("unit 1/2")
+    assert "unit 2/2" not in there
+    assert [line.split("  ")[1].strip() for line in left_out.splitlines()] == ["lint", "unit 2/2", "ship"]
+    assert "not chosen, and not needed" in left_out
 
 
 def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> None:
@@ -40,6 +108,5 @@ def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> Non
 
 
 def test_a_folder_for_artifacts_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
     with pytest.raises(BadInputError, match="--artifacts /proc/x: cannot be made"):
-        _resolve(tmp_path, None, None, "text", Path("/proc/x"))
+        run(tmp_path, artifacts=Path("/proc/x"))

@@ -4,8 +4,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from remuda.cli.screen import LiveScreen, PlainScreen, columns, event_line, row_text
-from remuda.cli.view import Event, JobView, Row, RunView, StepView
+from remuda.cli.live import LiveScreen, row_text
+from remuda.cli.report import Outcome
+from remuda.cli.rows import Row
+from remuda.cli.screen import PlainScreen, columns, event_line
+from remuda.cli.stepevents import StepView
+from remuda.cli.view import Event, JobView, RunView
 
 NOW = 1_750_000_000.0
 
@@ -35,7 +39,7 @@ def test_plain_output_tells_each_change_once_then_tails_and_summary(failed_run: 
     screen = PlainScreen(out)
     screen.show(failed_run)
     screen.show(failed_run)
-    screen.finish(failed_run, {4: ["\x1b[32;1m$ false\x1b[0;m"]})
+    screen.finish(Outcome(view=failed_run, tails={4: ["\x1b[32;1m$ false\x1b[0;m"]}))
     text = out.getvalue()
     assert text.count("lint   running") == 1
     assert "lint   failed 2.0s (script_failure, exit code 3)" in text
@@ -65,7 +69,7 @@ def test_a_terminal_gets_the_tree_and_then_the_summary(failed_run: RunView) -> N
     console = Console(file=out, force_terminal=True, width=120, height=30, color_system=None, legacy_windows=False)
     with LiveScreen(console) as screen:
         screen.show(failed_run)
-        screen.finish(failed_run, {4: ["boom"]})
+        screen.finish(Outcome(view=failed_run, tails={4: ["boom"]}))
     text = out.getvalue()
     assert "✘ lint" in text
     assert "✔ build" in text

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.exits import BadInputError, CommandError
+from remuda.cli.repository import Repository
 from remuda.cli.snapshot import Snapshot, push_environment, take
+from remuda.cli.worktree import facts_of
 
 PIPELINE = b"job:\n  script: [echo]\n"
 
@@ -20,6 +22,18 @@ def git(folder: Path, *arguments: str) -> str:
     }
     done = subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=True)
     return done.stdout.decode()
+
+
+def snapshot_of(
+    folder: Path,
+    own: Path,
+    *,
+    event: str = "push",
+    ref: str | None = None,
+    tag: str | None = None,
+    compared: tuple[str, ...] = (),
+) -> Snapshot:
+    return take(folder, Repository.at(folder), facts_of(folder, event=event, ref=ref, tag=tag), own, compared=compared)
 
 
 def files_of(snapshot: Snapshot) -> dict[str, str]:
@@ -57,7 +71,7 @@ def test_a_snapshot_has_uncommitted_changes_and_no_ignored_files(repository: Pat
     (repository / "added file.txt").write_text("added")
     (repository / "noise.log").write_text("ignored")
 
-    snapshot = take(repository, PIPELINE, tmp_path / "own.git")
+    snapshot = snapshot_of(repository, tmp_path / "own.git")
 
     assert files_of(snapshot) == {
         ".gitignore": "*.log\n",
@@ -66,13 +80,13 @@ def test_a_snapshot_has_uncommitted_changes_and_no_ignored_files(repository: Pat
         "forced.log": "tracked although ignored",
         "kept.txt": "new",
     }
-    assert snapshot.branch == "trunk"
+    assert snapshot.ref == "refs/heads/trunk"
 
 
 def test_the_repository_is_left_exactly_as_it_was(repository: Path, tmp_path: Path) -> None:
     (repository / "kept.txt").write_text("new")
     before = state_of(repository)
-    take(repository, PIPELINE, tmp_path / "own.git")
+    snapshot_of(repository, tmp_path / "own.git")
     assert state_of(repository) == before
 
 
@@ -83,8 +97,8 @@ def test_a_sub_folder_is_snapshotted_by_itself_under_the_rules_of_its_repository
     sub.mkdir()
     (sub / "a.txt").write_text("a")
     (sub / "b.log").write_text("ignored by the repository's rules")
-    snapshot = take(sub, PIPELINE, tmp_path / "own.git")
-    assert files_of(snapshot) == {".gitlab-ci.yml": PIPELINE.decode(), "a.txt": "a"}
+    snapshot = snapshot_of(sub, tmp_path / "own.git")
+    assert files_of(snapshot) == {"a.txt": "a"}
 
 
 def test_a_plain_folder_needs_no_repository(tmp_path: Path) -> None:
@@ -96,19 +110,14 @@ def test_a_plain_folder_needs_no_repository(tmp_path: Path) -> None:
     (folder / "run.sh").chmod(0o755)
     (folder / "link").symlink_to("run.sh")
 
-    snapshot = take(folder, PIPELINE, tmp_path / "own.git")
+    snapshot = snapshot_of(folder, tmp_path / "own.git")
 
-    assert set(files_of(snapshot)) == {".gitignore", ".gitlab-ci.yml", "link", "run.sh"}
+    assert set(files_of(snapshot)) == {".gitignore", "link", "run.sh"}
     modes = git(snapshot.git_dir, "ls-tree", snapshot.sha)
     assert "100755" in modes
     assert "120000" in modes
-    assert snapshot.branch == "main"
+    assert snapshot.ref == "refs/heads/main"
     assert not (folder / ".git").exists()
-
-
-def test_the_given_pipeline_text_wins_over_the_file(repository: Path, tmp_path: Path) -> None:
-    snapshot = take(repository, b"other: {script: [true]}\n", tmp_path / "own.git")
-    assert files_of(snapshot)[".gitlab-ci.yml"] == "other: {script: [true]}\n"
 
 
 def test_a_repository_inside_is_left_out(repository: Path, tmp_path: Path) -> None:
@@ -116,20 +125,20 @@ def test_a_repository_inside_is_left_out(repository: Path, tmp_path: Path) -> No
     inner.mkdir()
     git(inner, "init", "--quiet")
     (inner / "file").write_text("x")
-    snapshot = take(repository, PIPELINE, tmp_path / "own.git")
+    snapshot = snapshot_of(repository, tmp_path / "own.git")
     assert not [name for name in files_of(snapshot) if name.startswith("inner")]
 
 
 def test_a_repository_without_commits_is_bad_input_with_the_fix(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet", "empty")
     with pytest.raises(BadInputError, match=r"no commits yet.*git commit"):
-        take(tmp_path / "empty", PIPELINE, tmp_path / "own.git")
+        snapshot_of(tmp_path / "empty", tmp_path / "own.git")
 
 
 def test_a_missing_git_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInputError, match="git was not found"):
-        take(tmp_path, PIPELINE, tmp_path / "own.git")
+        snapshot_of(tmp_path, tmp_path / "own.git")
 
 
 def test_a_surrounding_hook_does_not_lead_git_astray(
@@ -141,19 +150,140 @@ def test_a_surrounding_hook_does_not_lead_git_astray(
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "a").write_text("a")
-    snapshot = take(plain, PIPELINE, tmp_path / "own.git")
-    assert set(files_of(snapshot)) == {".gitlab-ci.yml", "a"}
+    snapshot = snapshot_of(plain, tmp_path / "own.git")
+    assert set(files_of(snapshot)) == {"a"}
     assert state_of(repository) == before
 
 
 def test_what_git_complains_of_is_passed_on(repository: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match="git init: "):
-        take(repository, PIPELINE, tmp_path / "file" / "own.git")
+    (repository / ".git" / "index").write_text("damaged")
+    with pytest.raises(CommandError, match="cannot take a snapshot"):
+        snapshot_of(repository, tmp_path / "own.git")
 
 
-def test_the_push_keeps_credentials_out_of_the_command_line(repository: Path, tmp_path: Path) -> None:
-    snapshot = take(repository, PIPELINE, tmp_path / "own.git")
-    environment = push_environment(snapshot, "Basic c2VjcmV0")
+def test_the_push_keeps_credentials_out_of_the_command_line(tmp_path: Path) -> None:
+    environment = push_environment(tmp_path, "Basic c2VjcmV0")
     assert environment["GIT_CONFIG_KEY_0"] == "http.extraHeader"
     assert environment["GIT_CONFIG_VALUE_0"] == "Authorization: Basic c2VjcmV0"
+
+
+def test_without_changes_it_is_the_commit_itself(repository: Path, tmp_path: Path) -> None:
+    assert snapshot_of(repository, tmp_path / "own.git").sha == git(repository, "rev-parse", "HEAD").strip()
+
+
+def test_changes_are_a_commit_on_top_that_only_the_work_decides(repository: Path, tmp_path: Path) -> None:
+    (repository / "kept.txt").write_text("new")
+    first, second = (snapshot_of(repository, tmp_path / name) for name in ("a.git", "b.git"))
+    assert first.sha == second.sha
+    told = git(first.git_dir, "log", "--format=%P|%an|%s", "-1", first.sha).strip()
+    assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|Ann|First"
+
+
+def clone_with_a_branch(repository: Path, folder: Path) -> str:
+    """A clone whose branch is one commit ahead of what the server has; the server's commit."""
+    git(repository.parent, "clone", "--quiet", str(repository), str(folder))
+    git(folder, "checkout", "--quiet", "-b", "topic", "--track", "origin/trunk")
+    (folder / "mine.txt").write_text("mine")
+    git(folder, "add", "mine.txt")
+    git(folder, "commit", "--quiet", "-m", "Mine")
+    return git(repository, "rev-parse", "HEAD").strip()
+
+
+def changed_since(snapshot: Snapshot, commit: str | None) -> set[str]:
+    assert commit
+    return set(git(snapshot.git_dir, "diff", "--name-only", commit, snapshot.sha).split())
+
+
+def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: Path) -> None:
+    git(repository, "tag", "-a", "-m", "one", "v1.0")
+    git(repository, "branch", "other")
+    folder = tmp_path / "clone"
+    base = clone_with_a_branch(repository, folder)
+    (folder / "kept.txt").write_text("new")
+    snapshot = snapshot_of(folder, tmp_path / "own.git", compared=("other", "refs/heads/trunk", "nowhere"))
+    assert snapshot.since == base
+    assert changed_since(snapshot, base) == {"mine.txt", "kept.txt"}
+    assert snapshot.refs == {
+        "refs/heads/topic": snapshot.sha,
+        "refs/heads/trunk": base,
+        "refs/heads/other": base,
+        f"refs/compared/{base}": base,
+        "refs/tags/v1.0": git(repository, "rev-parse", "v1.0").strip(),
+    }
+    assert snapshot.objects == folder / ".git" / "objects"
+
+
+@pytest.mark.parametrize(
+    ("event", "branch", "tag", "ref"),
+    [
+        ("merge_request", None, None, "refs/merge-requests/1/head"),
+        ("tag", None, "v2", "refs/tags/v2"),
+        ("push", "another", None, "refs/heads/another"),
+    ],
+)
+def test_the_event_decides_the_ref(
+    repository: Path, tmp_path: Path, event: str, branch: str | None, tag: str | None, ref: str
+) -> None:
+    folder = tmp_path / "clone"
+    base = clone_with_a_branch(repository, folder)
+    snapshot = snapshot_of(folder, tmp_path / "own.git", event=event, ref=branch, tag=tag)
+    assert (snapshot.ref, snapshot.refs[ref]) == (ref, snapshot.sha)
+    assert snapshot.refs["refs/heads/trunk"] == base
+    assert snapshot.since == (base if event == "merge_request" else None)
+
+
+def test_a_part_of_a_repository_is_compared_with_that_part(repository: Path, tmp_path: Path) -> None:
+    (repository / "sub").mkdir()
+    (repository / "sub" / "a.txt").write_text("a")
+    git(repository, "add", "-A")
+    git(repository, "commit", "--quiet", "-m", "Sub")
+    folder = tmp_path / "clone"
+    clone_with_a_branch(repository, folder)
+    (folder / "sub" / "b.txt").write_text("b")
+    snapshot = snapshot_of(folder / "sub", tmp_path / "own.git", compared=("trunk",))
+    assert set(files_of(snapshot)) == {"a.txt", "b.txt"}
+    assert changed_since(snapshot, snapshot.since) == {"b.txt"}
+    base = git(snapshot.git_dir, "merge-base", snapshot.sha, snapshot.refs["refs/heads/trunk"]).strip()
+    assert changed_since(snapshot, base) == {"b.txt"}
+
+
+def test_a_part_that_is_new_has_changed_as_a_whole(repository: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    clone_with_a_branch(repository, folder)
+    (folder / "sub").mkdir()
+    (folder / "sub" / "b.txt").write_text("b")
+    snapshot = snapshot_of(folder / "sub", tmp_path / "own.git")
+    assert changed_since(snapshot, snapshot.since) == {"b.txt"}
+
+
+def test_a_clone_without_all_history_is_cut_off(repository: Path, tmp_path: Path) -> None:
+    (repository / "more.txt").write_text("more")
+    git(repository, "add", "-A")
+    git(repository, "commit", "--quiet", "-m", "More")
+    folder = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", str(folder))
+    (folder / "mine.txt").write_text("mine")
+    snapshot = snapshot_of(folder, tmp_path / "own.git")
+    assert changed_since(snapshot, snapshot.since) == {"mine.txt"}
+    assert git(snapshot.git_dir, "rev-list", "--count", snapshot.sha).strip() == "2"
+
+
+def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    git(repository, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repository}", str(folder))
+    snapshot = snapshot_of(folder, tmp_path / "own.git")
+    assert snapshot.since is None
+    assert "partial clone" in snapshot.remark
+    assert "kept.txt" in files_of(snapshot)
+
+
+def test_files_that_git_keeps_in_another_form_are_taken_as_they_are(repository: Path, tmp_path: Path) -> None:
+    git(repository, "config", "filter.up.clean", "tr a-z A-Z")
+    git(repository, "config", "filter.up.smudge", "tr A-Z a-z")
+    (repository / ".gitattributes").write_text("*.big filter=up\n")
+    (repository / "a.big").write_text("large")
+    git(repository, "add", "-A")
+    git(repository, "commit", "--quiet", "-m", "Large")
+    assert git(repository, "show", "HEAD:a.big") == "LARGE"
+    assert files_of(snapshot_of(repository, tmp_path / "own.git"))["a.big"] == "large"

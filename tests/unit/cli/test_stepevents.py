@@ -1,7 +1,8 @@
 from typing import Any
 
-from remuda.cli.stepevents import fold
-from remuda.cli.view import StepView
+import pytest
+
+from remuda.cli.stepevents import StepView, duration, fold, moment
 
 NOW = 1_750_000_000.0
 
@@ -36,3 +37,24 @@ def test_a_skipped_step_has_no_beginning() -> None:
 
 def test_what_is_not_known_is_passed_over() -> None:
     assert fold([{"version": 9, "event": "usage", "cpu": 1}]) == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0s"),
+        (1.24, "1.2s"),
+        (59.9, "59.9s"),
+        (59.96, "1m 00s"),
+        (123.4, "2m 03s"),
+        (3599.7, "1h 00m"),
+        (7500, "2h 05m"),
+    ],
+)
+def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_moments() -> None:
+    assert moment("2025-06-15T15:06:40.000Z") == NOW
+    assert moment(None) is None

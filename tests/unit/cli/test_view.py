@@ -1,59 +1,85 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from remuda.cli.view import JobView, RunView, StageView, StepView, build, duration, events, moment, note_of, rows
-from remuda.wire.user_client import JobInfo, PipelineInfo, PipelineOfJob
+from remuda.cli.stepevents import StepView
+from remuda.cli.view import JobView, RunView, build, events, manual_jobs, note_of, waiting_tags
+from remuda.wire.user_api import JobProgress, PipelineProgress
 
 NOW = 1_750_000_000.0
-STATUSES = ("created", "pending", "running", "canceling", "success", "failed", "canceled", "skipped", "manual")
 
 MakeRun = Callable[..., RunView]
 MakeJob = Callable[..., JobView]
 
 
 def test_stages_follow_the_file_and_jobs_their_numbers() -> None:
-    pipeline = PipelineInfo(id=3, project_id=1, status="running", sha="a" * 40, ref="main")
-    of = PipelineOfJob(id=3, project_id=1)
-    jobs = [
-        JobInfo(id=9, name="ship", stage="deploy", status="created", pipeline=of),
-        JobInfo(id=8, name="lint", stage="build", status="success", pipeline=of),
-        JobInfo(
-            id=7, name="compile", stage="build", status="running", pipeline=of, started_at="2025-06-15T15:06:30.000Z"
+    started = {"name": "script", "event": "started", "time": "2025-06-15T15:06:35.000Z"}
+    pipeline = PipelineProgress(
+        id=3,
+        project_id=1,
+        status="running",
+        jobs=(
+            JobProgress(id=9, name="ship", stage="deploy", stage_index=2, status="created"),
+            JobProgress(id=8, name="lint", stage="build", stage_index=1, status="success"),
+            JobProgress(
+                id=7,
+                name="compile",
+                stage="build",
+                stage_index=1,
+                status="running",
+                started_at=NOW - 10,
+                steps=(started,),
+            ),
         ),
-    ]
-    step = StepView(name="script", status="running", started_at=NOW - 5)
-    view = build(pipeline, jobs, {7: (step,)}, (".pre", "build", "deploy", ".post"), NOW)
+    )
+    view = build(pipeline, NOW)
     assert [(stage.name, [job.name for job in stage.jobs]) for stage in view.stages] == [
         ("build", ["compile", "lint"]),
         ("deploy", ["ship"]),
     ]
     compile_job = view.jobs[0]
-    assert compile_job.steps == (step,)
+    assert compile_job.steps == (StepView(name="script", status="running", started_at=NOW - 5),)
     assert compile_job.seconds(NOW) == pytest.approx(10)
 
 
+def test_started_pipelines_are_below_their_trigger_jobs(a_job: MakeJob, a_run: MakeRun) -> None:
+    below = a_run(a_job("unit", "running"), status="running")
+    view = a_run(a_job("build"), a_job("child", "success", downstream=below))
+    assert [name for name, _, _ in view.all_jobs()] == ["build", "child", "child > unit"]
+    assert [each.status for each in view.pipelines()] == ["success", "running"]
+    assert not view.is_over()
+    assert a_run(a_job("child", downstream=a_run(a_job("unit", "failed"), status="failed"))).is_over()
+
+
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("status", "fields", "note"),
     [
-        (0, "0.0s"),
-        (1.24, "1.2s"),
-        (59.9, "59.9s"),
-        (59.96, "1m 00s"),
-        (123.4, "2m 03s"),
-        (3599.7, "1h 00m"),
-        (7500, "2h 05m"),
+        ("created", {"waits_for": ("a", "b")}, "waits for a, b"),
+        ("created", {"waits_for": ("a", "b", "c", "d")}, "waits for a, b, c and more"),
+        ("created", {}, ""),
+        ("pending", {}, "waits for a free slot"),
+        ("scheduled", {"starts_at": NOW + 90}, "delayed, starts in 1m 30s"),
+        ("waiting_for_resource", {"resource_group": "live"}, "waits for resource group live, which another job has"),
+        ("manual", {}, "waits for a person; --manual 'x' starts it"),
+        (
+            "failed",
+            {"failure_reason": "data_integrity_failure", "failure_message": "lost"},
+            "data_integrity_failure, lost",
+        ),
+        ("failed", {"failure_reason": "script_failure", "failure_message": "step"}, "script_failure"),
+        ("success", {}, ""),
     ],
 )
-def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_a_job_says_why_it_stands_as_it_does(a_job: MakeJob, status: str, fields: dict[str, object], note: str) -> None:
+    assert note_of(a_job("x", status, **fields), NOW) == note
 
 
-def test_moments() -> None:
-    assert moment("2025-06-15T15:06:40.000Z") == NOW
-    assert moment(None) is None
+def test_tags_are_those_of_jobs_that_still_need_a_runner(a_job: MakeJob, a_run: MakeRun) -> None:
+    below = a_run(a_job("unit", "pending", tags=("gpu",)), status="running")
+    view = a_run(a_job("build", tags=("old",)), a_job("child", "running", downstream=below))
+    assert waiting_tags(view) == {"gpu"}
+    manual = a_job("ask", "manual")
+    assert [job.id for _, _, job in manual_jobs(a_run(manual, a_job("b")))] == [manual.id]
 
 
 def test_a_job_that_ran_between_two_looks_gives_both_events(a_job: MakeJob, a_run: MakeRun) -> None:
@@ -84,7 +110,7 @@ def test_a_retry_is_told(a_job: MakeJob, a_run: MakeRun) -> None:
 
 def test_a_failure_says_why(a_job: MakeJob) -> None:
     job = a_job("lint", "failed", failure_reason="script_failure", exit_code=3, allow_failure=True)
-    assert note_of(job) == "script_failure, exit code 3, allowed to fail"
+    assert note_of(job, NOW) == "script_failure, exit code 3, allowed to fail"
 
 
 def test_a_skipped_job_is_told_once(a_job: MakeJob, a_run: MakeRun) -> None:
@@ -93,55 +119,6 @@ def test_a_skipped_job_is_told_once(a_job: MakeJob, a_run: MakeRun) -> None:
     assert [event.status for event in events(before, after)] == ["skipped"]
 
 
-def test_running_jobs_show_their_steps_while_there_is_room(a_job: MakeJob, a_run: MakeRun) -> None:
-    steps = (
-        StepView(name="checkout", status="success", started_at=NOW - 3, finished_at=NOW - 2),
-        StepView(name="script", status="running", started_at=NOW - 2),
-    )
-    view = a_run(a_job("build", "running", steps=steps), a_job("lint", "success", steps=steps))
-    assert [(row.depth, row.name) for row in rows(view, 10)] == [
-        (0, "test"),
-        (1, "build"),
-        (2, "checkout"),
-        (2, "script"),
-        (1, "lint"),
-    ]
-    assert [row.name for row in rows(view, 3)] == ["test", "build", "lint"]
-    assert [(row.name, row.note) for row in rows(view, 2)] == [("test", "1 success"), ("build", "")]
-    assert [(row.name, row.note) for row in rows(view, 1)] == [("test", "1 running, 1 success")]
-
-
-def test_an_allowed_failure_is_a_warning_and_does_not_colour_its_stage(a_job: MakeJob, a_run: MakeRun) -> None:
-    view = a_run(a_job("lint", "failed", allow_failure=True), a_job("build", "success"))
-    assert [row.status for row in rows(view, 10)] == ["success", "warning", "success"]
-
-
 def test_a_blocking_manual_job_ends_the_run(a_job: MakeJob, a_run: MakeRun) -> None:
     assert a_run(a_job("ask", "manual"), status="manual").is_over()
     assert not a_run(a_job("ask", "running"), status="running").is_over()
-
-
-jobs_strategy = st.lists(
-    st.builds(
-        JobView,
-        id=st.integers(1, 10**6),
-        name=st.text(min_size=1, max_size=20),
-        stage=st.just("s"),
-        status=st.sampled_from(STATUSES),
-        allow_failure=st.booleans(),
-        started_at=st.none() | st.just(NOW - 2),
-        steps=st.lists(st.builds(StepView, name=st.just("x"), status=st.just("running")), max_size=3).map(tuple),
-    ),
-    max_size=30,
-)
-
-
-@given(stages=st.lists(jobs_strategy, max_size=5), height=st.integers(1, 60))
-def test_the_rows_always_fit(stages: list[list[JobView]], height: int) -> None:
-    view = RunView(
-        pipeline_id=1,
-        status="running",
-        now=NOW,
-        stages=tuple(StageView(name=str(number), jobs=tuple(jobs)) for number, jobs in enumerate(stages)),
-    )
-    assert len(rows(view, height)) <= height

@@ -16,7 +16,7 @@ from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.views import waiting_seconds
 from remuda.cell.values import Family, Job
 from remuda.model.job import FINAL, JobState, PipelineId
-from remuda.wire.user_api import JobProgress, PipelineProgress
+from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 
 DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
@@ -58,8 +58,9 @@ async def _job(edge: Edge, job: Job, family: Family, details: str) -> JobProgres
     if job.downstream_id is not None:
         shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, job.downstream_id, details))
     if details == "all" and job.started_at is not None:
-        files = await edge.store.artifacts(job.id)
-        shown = msgspec.structs.replace(shown, files=tuple(file.type for file in files))
+        left = await edge.store.artifacts(job.id)
+        files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in left)
+        shown = msgspec.structs.replace(shown, files=files)
     if job.started_at is not None and (details == "all" or (details == "running" and job.state in _RUNNING)):
         results = await edge.store.results(job.id)
         shown = msgspec.structs.replace(shown, steps=tuple(msgspec.json.decode(result.body) for result in results))

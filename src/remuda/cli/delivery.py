@@ -1,0 +1,141 @@
+"""Brings what a run is about into its cell: the snapshot, the other projects, and then the pipeline itself.
+
+Decided here: which refs of another project's clone the cell gets, and how the facts of a work tree become the request
+for a pipeline, so that the cell judges the file as it was judged here. `local_run` is the caller.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.cli.exits import CommandError
+from remuda.cli.repository import Repository
+from remuda.cli.snapshot import Snapshot, mirror, push_environment, take
+from remuda.cli.worktree import facts_of
+from remuda.wire.user_api import NewPipelineRequest
+
+if TYPE_CHECKING:
+    from remuda.cli.compiling import Ready
+    from remuda.cli.embedded import Cell
+    from remuda.pipeline import Facts
+    from remuda.wire.user_client import PipelineInfo
+
+REFS_AT_ONCE = 500
+"""One command takes so many."""
+_OF_MERGE_REQUEST = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which jobs of the pipeline are wanted."""
+
+    jobs: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    with_needs: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """All that a cell gets: a project by its path, with its default branch and its repository."""
+
+    path: str
+    default_branch: str
+    snapshot: Snapshot
+
+
+def pack(ready: "Ready", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
+    """The folder's own package, and those of the other projects; new repositories go below `folder`."""
+    facts = ready.facts
+    snapshot = take(ready.folder, Repository.at(ready.folder), facts, folder / "own.git", compared=sorted(compared))
+    own = Package(path=facts.predefined["CI_PROJECT_PATH"], default_branch=facts.default_branch, snapshot=snapshot)
+    others = [
+        _other(path, place.resolve(), folder / f"other-{number}.git")
+        for number, (path, place) in enumerate(ready.projects.items())
+    ]
+    return own, others
+
+
+def _other(path: str, folder: Path, git_dir: Path) -> Package:
+    repository = Repository.at(folder)
+    facts = facts_of(folder)
+    if repository is None or repository.is_part:
+        snapshot = take(folder, repository, facts, git_dir)
+        return Package(path=path, default_branch=facts.ref, snapshot=snapshot)
+    default = repository.default_branch() or facts.default_branch
+    return Package(path=path, default_branch=default, snapshot=mirror(repository, facts, default, git_dir))
+
+
+async def deliver(cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice) -> "PipelineInfo":
+    """Push everything, then create the pipeline."""
+    for package in others:
+        await _push(cell, package)
+    project = await _push(cell, own)
+    return await cell.client.create_pipeline(project, request_of(ready, own.snapshot, choice))
+
+
+def request_of(ready: "Ready", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
+    """The pipeline that the facts call for."""
+    facts = ready.facts
+    told = facts.predefined
+    return NewPipelineRequest(
+        ref=snapshot.ref,
+        sha=snapshot.sha,
+        source=facts.source,
+        before_sha=told.get("CI_COMMIT_BEFORE_SHA", ""),
+        variables={name: _escaped(value) if name in facts.raw else value for name, value in facts.variables.items()},
+        inputs=ready.inputs,
+        text=ready.text,
+        jobs=choice.jobs,
+        stages=choice.stages,
+        with_needs=choice.with_needs,
+        changes_since=snapshot.since,
+        predefined=_predefined(facts),
+    )
+
+
+def _escaped(value: str) -> str:
+    """A value without references, for whoever looks for some."""
+    return value.replace("$", "$$")
+
+
+def _predefined(facts: "Facts") -> Mapping[str, str]:
+    """What the cell cannot know: who and where the user is, what the merge request is about."""
+    told = facts.predefined
+    names = [name for name in told if name.startswith("GITLAB_USER_")]
+    names += [f"CI_MERGE_REQUEST_{name}" for name in _OF_MERGE_REQUEST]
+    if told.get("CI_SERVER_HOST") != "localhost":
+        # Rules ask for these; jobs that call the server use its addresses, which are the cell's.
+        names += ["CI_SERVER_HOST", "CI_SERVER_FQDN"]
+    return {name: told[name] for name in names if name in told}
+
+
+async def _push(cell: "Cell", package: Package) -> int:
+    """The project with everything in it; its id."""
+    project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
+    refspecs = [f"{sha}:{ref}" for ref, sha in package.snapshot.refs.items()]
+    for start in range(0, len(refspecs), REFS_AT_ONCE):
+        await _git_push(
+            project.http_url_to_repo, package.snapshot.git_dir, refspecs[start : start + REFS_AT_ONCE], cell
+        )
+    return project.id
+
+
+async def _git_push(url: str, git_dir: Path, refspecs: list[str], cell: "Cell") -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("git", "push", "--quiet", "--force", "--no-verify", url, *refspecs),
+        env=push_environment(git_dir, cell.authorization),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, complaint = await process.communicate()
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    if process.returncode != 0:
+        raise CommandError(f"the snapshot could not be pushed: {complaint.decode(errors='replace').strip()}")

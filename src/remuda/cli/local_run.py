@@ -1,0 +1,208 @@
+"""One run of a pipeline through a whole platform that exists only for it.
+
+Decided here: the order of things: snapshot, start, deliver, follow, sum up, stop. What the platform is made of is in
+`embedded`, what it is given in `delivery`, what is shown in `view`, `screen` and `report`. `run` is the caller.
+
+Invariant: however a run ends, short of kill -9, no process of it is left.
+"""
+
+import asyncio
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.cli.delivery import Choice, Package, deliver, pack
+from remuda.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+    from remuda.cli.compiling import Ready
+    from remuda.cli.embedded import Cell
+    from remuda.cli.interrupts import Interrupts
+    from remuda.cli.junit import TestReport
+    from remuda.cli.report import Outcome
+    from remuda.cli.screen import Screen
+    from remuda.cli.view import JobView, RunView
+    from remuda.pipeline import Pipeline
+    from remuda.wire.user_client import NewRunner, UserClient
+
+TAIL_LINES = 30
+AGENT_IDLE_SECONDS = 5.0
+"""After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run's options, checked and resolved before anything starts."""
+
+    ready: "Ready"
+    pipeline: "Pipeline"
+    """What was chosen of it."""
+    compared: frozenset[str]
+    """Refs that its rules compare with."""
+    choice: Choice
+    at_once: int
+    output: str = "text"
+    artifacts: Path | None = None
+    cache: Path | None = None
+    """None: caches end with the run."""
+    manual: frozenset[str] = frozenset()
+    play_manual: bool = False
+    keeps_builds: bool = False
+    """Failed jobs leave their working directories."""
+    borrows: bool = True
+    """The cell may use the objects of the user's repository; one that outlives the run must have its own."""
+
+    def plays(self, job: "JobView") -> bool:
+        """Whether a job that waits for a person is started."""
+        return self.play_manual or job.name in self.manual
+
+
+async def run(plan: Plan, folder: Path, own: Path) -> "Outcome":
+    """From a folder's files to a pipeline that is over. `folder` is the platform's, `own` for the snapshot."""
+    from remuda.cli.interrupts import Interrupts
+    from remuda.cli.screen import GuardedScreen, screen_for
+    from remuda.cli.signals import STOPPING, handled
+
+    interrupts = Interrupts()
+    with (
+        handled(dict.fromkeys(STOPPING, interrupts.arrive)),
+        GuardedScreen(screen_for(plan.output), on_lost=interrupts.arrive) as screen,
+    ):
+        async with interrupts.stopping(), asyncio.TaskGroup() as group:
+            packing = group.create_task(asyncio.to_thread(pack, plan.ready, plan.compared, own), name="snapshot")
+            # git works while the parts of the platform are imported.
+            await asyncio.sleep(0)
+            from remuda.cli.servicelog import service_log
+            from remuda.telemetry import logs
+
+            _check_room(folder)
+            with (folder / "remuda.log").open("a") as log:
+                logs.configure(stream=service_log(log, screen.say))
+                return await _through_platform(plan, folder, packing, screen, interrupts)
+
+
+def _check_room(folder: Path) -> None:
+    """Below the manager's own limit no job would ever start."""
+    from remuda.manager.polling import LEAST_DISK_BYTES
+
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_DISK_BYTES:
+        raise CommandError(
+            f"only {free >> 20} MiB are free at {folder}, a run needs {LEAST_DISK_BYTES >> 20}; free some space, or "
+            "choose another place with --data or TMPDIR"
+        )
+
+
+async def _through_platform(
+    plan: Plan,
+    folder: Path,
+    packing: asyncio.Task[tuple[Package, list[Package]]],
+    screen: "Screen",
+    interrupts: "Interrupts",
+) -> "Outcome":
+    """Start the platform, run the pipeline in it, stop it."""
+    from remuda.cli import local_agent
+    from remuda.cli.embedded import keep_off_proxies, managing, serving_cell
+    from remuda.manager.config import ManagerConfig, RunnerConfig
+
+    keep_off_proxies()
+    own, others = await packing
+    if own.snapshot.remark:
+        screen.say(own.snapshot.remark)
+    tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
+    manager_data = folder / "manager"
+    async with serving_cell(_settings(plan, folder, [own, *others])) as cell, asyncio.TaskGroup() as group:
+        delivering = group.create_task(deliver(cell, own, others, plan.ready, plan.choice), name="delivery")
+        runner = await cell.client.add_instance_runner("remuda run", tags=tags)
+        section = RunnerConfig(
+            name="remuda run",
+            url=cell.url,
+            token=runner.token,
+            executor="shell",
+            request_concurrency=min(plan.at_once, 4),
+            cache_dir=str(plan.cache) if plan.cache else "",
+        )
+        config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
+        try:
+            async with managing(
+                config, manager_data, agent_idle_seconds=AGENT_IDLE_SECONDS, keep_builds=plan.keeps_builds
+            ):
+                pipeline = await delivering
+                interrupts.hold()
+                return await _followed(plan, pipeline.id, cell, runner, tags, screen, interrupts)
+        finally:
+            await local_agent.close(local_agent.data_of(manager_data))
+
+
+def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSettings":
+    from remuda.cell.settings import CellSettings
+    from remuda.cli.embedded import ensure_token
+
+    told = plan.ready.facts.predefined
+    borrowed = dict.fromkeys(package.snapshot.objects for package in packages if package.snapshot.objects)
+    return CellSettings(
+        data=folder / "cell",
+        port=0,
+        admin_token=ensure_token(folder),
+        # A cancel reaches a job with the answer to its next piece of log; nobody should wait for that for long here.
+        trace_interval_seconds=1,
+        remote_includes=plan.ready.remotes,
+        component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
+        borrowed_objects=tuple(borrowed) if plan.borrows else (),
+        # The pipeline is asked for, with all that is known about it; pushes only bring commits.
+        pipelines_per_push=0,
+    )
+
+
+async def _followed(
+    plan: Plan,
+    pipeline_id: int,
+    cell: "Cell",
+    runner: "NewRunner",
+    tags: list[str],
+    screen: "Screen",
+    interrupts: "Interrupts",
+) -> "Outcome":
+    """Follow the pipeline to its end, and sum it up."""
+    from remuda.cli import report
+    from remuda.cli.artifacts import collect
+    from remuda.cli.follow import Follower
+    from remuda.lib.clock import SystemClock
+
+    count = report.counted(len(plan.pipeline.jobs), "job")
+    screen.say(f"{plan.ready.folder}: {count}, up to {plan.at_once} at once")
+    follower = Follower(cell.client, pipeline_id, SystemClock(), runner=runner, tags=tags, plays=plan.plays)
+    view = await follower.follow(screen, interrupts)
+    outcome = report.Outcome(
+        view=view,
+        tails=await _tails(cell.client, view),
+        tests=await _tests(cell.client, view),
+        interrupted=interrupts.asked.is_set(),
+    )
+    if plan.artifacts is not None:
+        await collect(cell.client, view, plan.artifacts)
+    screen.finish(outcome)
+    if plan.output == "json":
+        print(json.dumps(report.document(outcome), indent=2), flush=True)
+    return outcome
+
+
+async def _tails(client: "UserClient", view: "RunView") -> dict[int, list[str]]:
+    from remuda.cli.logtext import tail
+
+    failed = [job.id for _, _, job in view.all_jobs() if job.has_failed() and job.started_at is not None]
+    return {job_id: tail((await client.trace(job_id)).data, TAIL_LINES) for job_id in failed}
+
+
+async def _tests(client: "UserClient", view: "RunView") -> "list[TestReport]":
+    from remuda.cli.artifacts import report_of
+    from remuda.cli.junit import read
+
+    return [
+        read(name, await report_of(client, pipeline, job, "junit"))
+        for name, pipeline, job in view.all_jobs()
+        if any(file.type == "junit" for file in job.files)
+    ]

@@ -1,0 +1,36 @@
+"""What counts as a change, and when it is over."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remuda.cli.watching import QUIET_SECONDS, Look, look, wait_for_change
+
+MakeRepo = Callable[..., Any]
+
+
+def test_ignored_files_do_not_count(make_repo: MakeRepo) -> None:
+    repo = make_repo(a="1")
+    repo.put(".gitignore", "*.log\n")
+    before = look(repo.folder)
+    repo.put("x.log", "noise")
+    repo.put("deep/y.log", "noise")
+    assert look(repo.folder) == before
+    repo.put("deep/new", "file")
+    assert look(repo.folder).keys() - before.keys() == {"deep/new"}
+    (repo.folder / "a").unlink()
+    assert "a" not in look(repo.folder)
+
+
+def test_a_plain_folder_is_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a").write_text("1")
+    assert look(tmp_path).keys() == {"deep/a"}
+
+
+def test_a_change_is_over_when_nothing_changes_any_more(tmp_path: Path) -> None:
+    state: Look = {"a": (1, 1, 1), "b": (1, 1, 1)}
+    looks = iter([state, {**state, "a": (2, 1, 1)}, {"a": (3, 1, 1)}, {"a": (3, 1, 1)}])
+    slept: list[float] = []
+    assert wait_for_change(tmp_path, state, sleep=slept.append, see=lambda _: next(looks)) == ["a", "b"]
+    assert slept[1:] == [QUIET_SECONDS, QUIET_SECONDS]
