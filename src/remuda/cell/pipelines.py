@@ -25,7 +25,7 @@ from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
 from remuda.cell.core.predefined import of_commit
-from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.errors import CellError, InvalidError, MistakesError
 from remuda.cell.linting import Linted
 from remuda.cell.ports import Applied, Changes, Store
 from remuda.cell.requests import PipelineRequest
@@ -206,12 +206,15 @@ class Pipelines:
         return family.pipeline
 
     async def _cancel_redundant(self, newest: Pipeline) -> None:
-        """Ask the older pipelines of the ref whether they can go. If this is cut off, they only take longer."""
-        for old in await self._store.open_pipelines(newest.project_id, newest.ref):
-            if redundant.is_replaced(old, newest):
-                applied = await self._jobs.change(old.id, partial(redundant.cancel, now=self._clock.now()))
-                if applied.jobs:
-                    _log.info("a newer pipeline replaces an older one", pipeline=old.id, by=newest.id)
+        """Ask the older pipelines of the ref whether they can go. If that fails, they only take longer."""
+        try:
+            for old in await self._store.open_pipelines(newest.project_id, newest.ref):
+                if redundant.is_replaced(old, newest):
+                    applied = await self._jobs.change(old.id, partial(redundant.cancel, now=self._clock.now()))
+                    if applied.jobs:
+                        _log.info("a newer pipeline replaces an older one", pipeline=old.id, by=newest.id)
+        except CellError as error:
+            _log.warning("older pipelines go on", pipeline=newest.id, error=str(error))
 
     async def ensure_commit(self, job: Job) -> None:
         """Before a job is handed out: its commit can be fetched, whatever happened to its branch."""

@@ -316,6 +316,24 @@ def test_interruptible_jobs_alone(shop: Shop, runner: ScriptedRunner) -> None:
     assert {job["name"]: job["status"] for job in found} == {"a": "running", "b": "canceled"}
 
 
+def test_child_pipelines_are_replaced_with_their_parents(shop: Shop) -> None:
+    child = "child: {trigger: {include: child.yml, strategy: depend}}\n"
+    shop.clone.commit(**{".gitlab-ci.yml": child, "child.yml": ONE})
+    shop.clone.push("main")
+    shop.cell.until(lambda: bool(shop.pipelines(source="parent_pipeline")), "the child")
+    old = [shop.pipeline()["id"], shop.pipelines(source="parent_pipeline")[0]["id"]]
+    shop.clone.commit(README="newer")
+    shop.clone.push("main")
+    shop.cell.until(lambda: len(shop.pipelines(source="parent_pipeline")) == 2, "the newer child")
+
+    def statuses() -> dict[int, str]:
+        both = shop.pipelines() + shop.pipelines(source="parent_pipeline")
+        return {one["id"]: one["status"] for one in both}
+
+    shop.cell.until(lambda: [statuses()[number] for number in old] == ["canceled"] * 2, "the end of the older ones")
+    assert {status for number, status in statuses().items() if number not in old} <= {"pending", "running"}
+
+
 def test_what_is_in_the_way_of_a_pipeline_file(shop: Shop) -> None:
     def pushed(change: Callable[[Path], object]) -> dict[str, Any]:
         change(shop.clone.folder / ".gitlab-ci.yml")

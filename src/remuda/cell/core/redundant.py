@@ -1,8 +1,9 @@
 """Which pipelines a newer one of the same ref makes redundant, and what they lose.
 
 Decided here: by the older pipeline's own `workflow:auto_cancel`. `conservative` stops all of it as long as nothing has
-started that must not be interrupted; `interruptible` stops only the jobs that may be. Called by `remuda.cell.pipelines`
-after a pipeline was stored; `cancel` runs inside the store's transaction.
+started that must not be interrupted; `interruptible` stops only the jobs that may be. A child pipeline is asked for
+itself, so that its parent does not stop what it would keep. Called by `remuda.cell.pipelines` after a pipeline was
+stored; `cancel` runs inside the store's transaction.
 """
 
 from remuda.cell.core.plan import Plan
@@ -17,11 +18,7 @@ _NOT_BY_A_COMMIT = frozenset({"schedule", "parent_pipeline"})
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
     """Whether an older pipeline was about a commit that the ref has left behind."""
     return (
-        newest.source not in _NOT_BY_A_COMMIT
-        and not old.is_child
-        and old.id < newest.id
-        and old.sha != newest.sha
-        and old.tag == newest.tag
+        newest.source not in _NOT_BY_A_COMMIT and old.id < newest.id and old.sha != newest.sha and old.tag == newest.tag
     )
 
 
@@ -36,10 +33,16 @@ def cancel(family: Family, now: float) -> Changes:
         stopped = []
     plan = Plan(family, now)
     for job in stopped:
-        plan.cancel(job)
+        if not _stands_for_another(job):
+            plan.cancel(job)
     return plan.changes() if stopped else Changes()
 
 
 def _has_started(job: Job) -> bool:
-    """A job that was handed out is taken for one that runs, as in GitLab."""
-    return job.started_at is not None or job.state is JobState.LEASED
+    """A job that was handed out is taken for one that runs, as in GitLab; a trigger job runs nothing itself."""
+    return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
+
+
+def _stands_for_another(job: Job) -> bool:
+    """Whether the job only waits for a pipeline that was started, and ends with it."""
+    return job.is_trigger and job.state is JobState.RUNNING and job.downstream_id is not None

@@ -1,10 +1,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.cell.core.redundant import cancel, is_replaced
 from remuda.cell.values import Job
-from remuda.model.job import JobId, JobState
+from remuda.model.job import JobId, JobState, PipelineId
 from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
 
 OTHER = "a" * 40
@@ -40,6 +41,15 @@ def test_what_a_newer_pipeline_stops(mode: str, states: dict[str, str], stopped:
     assert {job.name for job in changes.jobs if job.state is JobState.CANCELED} == stopped
 
 
+def test_a_trigger_job_is_left_to_its_pipeline() -> None:
+    waits, starts, done, own = jobs(waits="running", starts="running", done="success", own="created")
+    waits = replace(waits, is_trigger=True, downstream_id=PipelineId(9))
+    starts = replace(starts, is_trigger=True)
+    done = replace(done, is_trigger=True, downstream_id=PipelineId(8))
+    changes = cancel(a_family([waits, starts, done, own], cancel_on_new_commit="conservative"), NOW + 1)
+    assert {job.name: job.state for job in changes.jobs} == {"starts": JobState.CANCELING, "own": JobState.CANCELED}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -48,7 +58,7 @@ def test_what_a_newer_pipeline_stops(mode: str, states: dict[str, str], stopped:
         ({"source": "schedule"}, {}, True),
         ({}, {"source": "schedule"}, False),
         ({}, {"source": "parent_pipeline"}, False),
-        ({"is_child": True}, {}, False),
+        ({"is_child": True}, {}, True),
         ({"sha": OTHER}, {}, False),
         ({"id": 3}, {}, False),
         ({"tag": True}, {}, False),
