@@ -46,7 +46,16 @@ def a_spec(name: str = "build", **given: Any) -> JobSpec:
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
     """Jobs to be stored with a pipeline, with what they wait for."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
-    return [NewJob(spec=spec, waits_for=waits[spec.name], artifacts_from=sources[spec.name]) for spec in specs]
+    return [
+        NewJob(
+            spec=spec,
+            waits_for=waits[spec.name],
+            artifacts_from=sources[spec.name],
+            resource_group=spec.resource_group,
+            environment=spec.environment.name if spec.environment else "",
+        )
+        for spec in specs
+    ]
 
 
 def a_job(name: str = "build", **given: Any) -> Job:

@@ -16,7 +16,7 @@ from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core.creating import new_jobs as compiled_jobs
 from remuda.cell.core.creating import new_pipeline, with_outcome
 from remuda.cell.dispatch import Dispatch
-from remuda.cell.errors import InvalidError
+from remuda.cell.errors import ForbiddenError, InvalidError
 from remuda.cell.handout import load_job_tokens
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
@@ -181,6 +181,35 @@ class MemoryCell:
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         updated = await self.dispatch.update(job, UpdateJob(state=state, failure_reason=reason, output=output))
         return updated.code, updated.job.status()
+
+    async def refusal(self, token: str) -> str | None:
+        """The Job-Status that comes with the refusal of a token."""
+        try:
+            await self.dispatch.holder(token)
+        except ForbiddenError as error:
+            return error.job_status
+        raise AssertionError("the token opens a job")
+
+    async def run_next(self, state: str = "success") -> str:
+        """Run the next job that waits for a runner to this end; its name."""
+        job, token = await self.start()
+        await self.put(token, state, reason=None if state == "success" else "script_failure")
+        await settle()
+        return job.name
+
+    async def newest(self, family: Family, name: str) -> Job:
+        """The newest try of a job."""
+        now = await self.store.family(family.pipeline.id)
+        assert now is not None
+        return next(job for job in now.jobs if job.name == name)
+
+    async def child(self, family: Family, name: str = "go") -> Family:
+        """The pipeline that a trigger job started."""
+        pipeline = await self.store.downstream((await self.newest(family, name)).id)
+        assert pipeline is not None
+        found = await self.store.family(pipeline.id)
+        assert found is not None
+        return found
 
     async def job(self, job_id: int) -> Job:
         """The job as it is stored."""

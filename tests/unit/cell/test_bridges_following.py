@@ -1,0 +1,277 @@
+"""Trigger jobs that have started their pipelines: how they follow them, through cancel, retry and death."""
+
+import pytest
+
+from remuda.cell.errors import StoreError
+from remuda.lib.clock import settle
+from remuda.model.job import JobState, PipelineId
+from remuda.pipeline import Trigger
+from remuda.testing.builders import a_pipeline, a_spec, new_jobs
+from remuda.testing.memory_cell import MemoryCell
+
+CHILD = "child-job: {script: make}"
+DEPEND = "go: {trigger: {include: child.yml, strategy: depend}}\nafter: {stage: deploy, script: x}"
+A_TRIGGER = new_jobs(a_spec("go", script=(), trigger=Trigger(include=({"local": "child.yml"},))))
+
+
+@pytest.fixture
+async def cell() -> MemoryCell:
+    cell = await MemoryCell.open()
+    cell.files[cell.project.path] = {"child.yml": CHILD}
+    return cell
+
+
+class TestStrategies:
+    @pytest.mark.parametrize(
+        ("end", "status", "after"), [("success", "success", "pending"), ("failed", "failed", "skipped")]
+    )
+    async def test_one_that_depends_ends_as_its_pipeline_does(
+        self, cell: MemoryCell, end: str, status: str, after: str
+    ) -> None:
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            assert await cell.statuses(family) == {"go": "running", "after": "created", "pipeline": "running"}
+            await cell.clock.advance(7200)
+            assert (await cell.statuses(family))["go"] == "running"
+            await cell.run_next(end)
+            job = await cell.newest(family, "go")
+            assert (job.state.value, job.finished_at) == (status, cell.clock.now())
+            assert (await cell.statuses(family))["after"] == after
+
+    async def test_one_that_is_allowed_to_fail_lets_the_others_go_on(self, cell: MemoryCell) -> None:
+        async with cell.watching():
+            family = await cell.push_file(DEPEND.replace("go: {", "go: {allow_failure: true, "))
+            await settle()
+            await cell.run_next("failed")
+            assert (await cell.statuses(family))["after"] == "pending"
+
+    @pytest.mark.parametrize(("strategy", "status"), [("depend", "failed"), ("mirror", "success")])
+    async def test_a_pipeline_in_which_nothing_runs(self, cell: MemoryCell, strategy: str, status: str) -> None:
+        cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: true}"
+        async with cell.watching():
+            family = await cell.push_file(f"go: {{trigger: {{include: child.yml, strategy: {strategy}}}}}")
+            await settle()
+        assert (await cell.statuses(family))["go"] == status
+
+    async def test_a_pipeline_that_waits_for_a_person_is_waited_for(self, cell: MemoryCell) -> None:
+        cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: false}"
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            child = await cell.child(family)
+            assert child.pipeline.status == "manual"
+            assert (await cell.statuses(family))["go"] == "running"
+            await cell.dispatch.play_job(child.jobs[0].id)
+            await cell.run_next()
+            assert (await cell.statuses(family))["go"] == "success"
+
+    async def test_it_follows_through_several_pipelines(self, cell: MemoryCell) -> None:
+        cell.files[cell.project.path] |= {
+            "child.yml": "go: {trigger: {include: grandchild.yml, strategy: depend}}",
+            "grandchild.yml": CHILD,
+        }
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            await cell.run_next("failed")
+            assert await cell.statuses(family) == {"go": "failed", "after": "skipped", "pipeline": "failed"}
+
+    @pytest.mark.parametrize("end", ["success", "failed"])
+    async def test_it_goes_on_when_its_pipeline_is_retried(self, cell: MemoryCell, end: str) -> None:
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            await cell.run_next("failed")
+            child = await cell.child(family)
+            await cell.dispatch.retry_pipeline(child.pipeline.id)
+            await settle()
+            assert await cell.statuses(family) == {"go": "running", "after": "created", "pipeline": "running"}
+            job = await cell.newest(family, "go")
+            assert (job.finished_at, job.failure_message, job.downstream_id) == (None, None, child.pipeline.id)
+            await cell.run_next(end)
+            assert (await cell.statuses(family))["go"] == end
+
+    async def test_a_further_try_starts_a_further_pipeline(self, cell: MemoryCell) -> None:
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            await cell.run_next("failed")
+            first = await cell.child(family)
+            await cell.dispatch.retry_job((await cell.newest(family, "go")).id)
+            await settle()
+            second = await cell.child(family)
+            assert second.pipeline.id != first.pipeline.id
+            await cell.dispatch.retry_pipeline(first.pipeline.id)
+            await settle()
+            assert (await cell.statuses(family))["go"] == "running"
+            assert await cell.run_next() == "child-job"
+            assert (await cell.statuses(family))["go"] == "success"
+
+
+class TestCancel:
+    async def statuses(self, cell: MemoryCell, *pipelines: PipelineId) -> list[str]:
+        found = [await cell.store.pipeline(each) for each in pipelines]
+        return [pipeline.status for pipeline in found if pipeline]
+
+    @pytest.mark.parametrize("strategy", ["", ", strategy: depend"])
+    async def test_a_pipeline_takes_its_children_along(self, cell: MemoryCell, strategy: str) -> None:
+        cell.files[cell.project.path] |= {
+            "child.yml": f"go: {{trigger: {{include: grandchild.yml{strategy}}}}}\nb: {{script: x}}",
+            "grandchild.yml": CHILD,
+        }
+        async with cell.watching():
+            family = await cell.push_file(f"go: {{trigger: {{include: child.yml{strategy}}}}}\na: {{script: x}}")
+            await settle()
+            child = await cell.child(family)
+            grandchild = await cell.child(child)
+            await cell.dispatch.cancel_pipeline(family.pipeline.id)
+            await settle()
+            assert cell.dispatch.waiting() == 0
+            every = (family.pipeline.id, child.pipeline.id, grandchild.pipeline.id)
+            assert await self.statuses(cell, *every) == ["canceled"] * 3
+
+    async def test_a_trigger_job_takes_its_child_along_and_waits_for_it(self, cell: MemoryCell) -> None:
+        async with cell.watching():
+            family = await cell.push_file(DEPEND)
+            await settle()
+            _, token = await cell.start(graceful=True)
+            await cell.dispatch.cancel_job((await cell.newest(family, "go")).id)
+            await settle()
+            assert await cell.statuses(family) == {"go": "canceling", "after": "created", "pipeline": "running"}
+            await cell.put(token, "failed", reason="job_canceled")
+            await settle()
+            assert await cell.statuses(family) == {"go": "canceled", "after": "skipped", "pipeline": "canceled"}
+
+    async def test_a_failure_that_stops_all_stops_children_too(self, cell: MemoryCell) -> None:
+        text = """
+            workflow: {auto_cancel: {on_job_failure: all}}
+            go: {trigger: {include: child.yml}}
+            depends: {trigger: {include: child.yml, strategy: depend}}
+            bad: {stage: build, script: x, tags: [linux]}
+            worse: {script: x, needs: []}
+        """
+        async with cell.watching():
+            family = await cell.push_file(text)
+            assert await cell.run_next() == "bad"
+            children = [await cell.child(family, name) for name in ("go", "depends")]
+            await cell.run_next("failed")
+            assert await cell.statuses(family) == {
+                "go": "success",
+                "depends": "canceled",
+                "bad": "success",
+                "worse": "failed",
+                "pipeline": "failed",
+            }
+            assert await self.statuses(cell, *(child.pipeline.id for child in children)) == ["canceled"] * 2
+
+    async def test_before_the_pipeline_was_started(self, cell: MemoryCell) -> None:
+        family = await cell.push_file(DEPEND)
+        await cell.dispatch.cancel_job((await cell.newest(family, "go")).id)
+        async with cell.watching():
+            await settle()
+        assert (await cell.statuses(family))["go"] == "canceled"
+        assert await cell.store.downstream((await cell.newest(family, "go")).id) is None
+
+
+class TestDeaths:
+    """A process may die between any two changes; whoever comes after goes on from what is stored."""
+
+    async def test_between_the_pipeline_and_its_trigger_job(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        family = await cell.push_file(DEPEND)
+        job = await cell.newest(family, "go")
+        change, changes = cell.store.change_family, 0
+
+        async def die(*given: object) -> object:
+            nonlocal changes
+            changes += 1
+            if changes == 2:
+                raise StoreError("gone")
+            return await change(*given)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "change_family", die)
+            with pytest.raises(StoreError):
+                await cell.bridges.look(job.id)
+        started = await cell.store.downstream(job.id)
+        assert started is not None
+        job = await cell.job(job.id)
+        assert (job.state, job.downstream_id) == (JobState.RUNNING, None)
+
+        cell = await cell.reopen()
+        async with cell.watching():
+            await settle()
+            assert (await cell.job(job.id)).downstream_id == started.id
+            await cell.run_next()
+            assert (await cell.statuses(family))["go"] == "success"
+            assert await cell.store.downstream(job.id) == await cell.store.pipeline(started.id)
+            assert cell.dispatch.waiting() == 1, "the next stage, and no second child"
+
+    async def test_after_the_downstream_pipelines_end(self, cell: MemoryCell) -> None:
+        family = await cell.push_file(DEPEND)
+        job = await cell.newest(family, "go")
+        await cell.bridges.look(job.id)
+        assert await cell.run_next() == "child-job"
+        assert await cell.status(job.id) == "running"
+        cell = await cell.reopen()
+        async with cell.watching():
+            await settle()
+        assert await cell.status(job.id) == "success"
+
+    async def test_while_a_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
+        family = await cell.push_file(DEPEND)
+        job = await cell.newest(family, "go")
+        await cell.bridges.look(job.id)
+        await cell.dispatch.cancel_job(job.id)
+        cell = await cell.reopen()
+        async with cell.watching():
+            await settle()
+        assert await cell.status(job.id) == "canceled"
+        assert (await cell.child(family)).pipeline.status == "canceled"
+
+    async def test_before_anything_was_started(self, cell: MemoryCell) -> None:
+        family = await cell.push_file(DEPEND)
+        cell = await cell.reopen()
+        async with cell.watching():
+            await settle()
+        assert (await cell.child(family)).pipeline.is_child
+
+    async def test_a_store_that_fails_puts_it_off(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        family = await cell.push_file(DEPEND)
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "job_spec", fail)
+            async with cell.watching():
+                await settle()
+        assert (await cell.statuses(family))["go"] == "pending"
+        async with cell.watching():
+            await cell.clock.advance(61)
+            assert (await cell.statuses(family))["go"] == "running"
+
+    async def test_a_starter_that_breaks_fails_the_job(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(*_: object) -> None:
+            raise RuntimeError("a mistake of ours")
+
+        monkeypatch.setattr("remuda.testing.memory_cell.MemoryStarter.start", fail)
+        family = await cell.store.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
+        await cell.dispatch.announce(family.jobs)
+        async with cell.watching():
+            await settle()
+        assert (await cell.newest(family, "go")).failure_reason == "data_integrity_failure"
+
+
+async def test_a_trigger_job_holds_its_resource_group_until_its_pipeline_is_over(cell: MemoryCell) -> None:
+    text = DEPEND.replace("go: {", "go: {resource_group: prod, ")
+    async with cell.watching():
+        first = await cell.push_file(text)
+        await settle()
+        second = await cell.push_file(text)
+        await settle()
+        assert (await cell.statuses(second))["go"] == "waiting_for_resource"
+        await cell.run_next()
+        assert (await cell.statuses(first))["go"] == "success"
+        assert (await cell.statuses(second))["go"] == "running"

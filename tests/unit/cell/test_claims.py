@@ -1,0 +1,229 @@
+import asyncio
+
+import pytest
+
+from remuda.cell.claims import Handout, NoJob
+from remuda.cell.errors import StoreError
+from remuda.lib.clock import settle
+from remuda.model.job import JobState
+from remuda.testing.builders import a_runner, a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+class TestHandingOut:
+    async def test_a_job_is_leased_then_runs_then_ends(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec("build"))
+        assert await cell.statuses(family) == {"build": "pending", "pipeline": "pending"}
+
+        await cell.clock.advance(5)
+        job, token = await cell.take()
+        assert (job.state, job.epoch, job.runner_id, job.system_id) == (
+            JobState.LEASED,
+            1,
+            cell.runner.id,
+            "s_abcdefabcdef",
+        )
+
+        await cell.clock.advance(1)
+        assert await cell.put(token, "running") == (200, "running")
+        assert await cell.statuses(family) == {"build": "running", "pipeline": "running"}
+
+        await cell.clock.advance(10)
+        assert await cell.put(token, "success") == (200, "success")
+        assert await cell.statuses(family) == {"build": "success", "pipeline": "success"}
+        ended = await cell.job(job.id)
+        times = (ended.pending_at, ended.leased_at, ended.started_at, ended.finished_at)
+        assert times == tuple(ended.created_at + seconds for seconds in (0, 5, 6, 16))
+
+    async def test_a_runner_gets_only_what_fits(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("mac", tags=("mac",)), a_spec("plain"))
+        job, _ = await cell.take()
+        assert job.name == "plain"
+        assert isinstance(await cell.poll(), NoJob)
+
+    async def test_a_paused_runner_gets_nothing(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        assert isinstance(await cell.poll(runner=a_runner(id=cell.runner.id, paused=True), hold=True), NoJob)
+
+    async def test_the_same_request_gets_the_same_job(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        first, first_token = await cell.take(request_id="abc")
+        again, second_token = await cell.take(request_id="abc")
+        assert (again.id, again.epoch) == (first.id, first.epoch)
+        assert await cell.put(first_token, "running") == (200, "running")
+        assert await cell.put(second_token, "running") == (200, "running")
+        other, _ = await cell.take(request_id="abc")
+        assert other.id != first.id  # a job that has started is never handed out again
+
+    async def test_another_runner_with_the_same_request_id_gets_its_own_job(self, cell: MemoryCell) -> None:
+        other = await cell.store.add_runner(a_runner(token_hash="1" * 64))
+        await cell.push(a_spec("one"), a_spec("two"))
+        first, _ = await cell.take(request_id="abc")
+        second, _ = await cell.take(request_id="abc", runner=other)
+        assert first.id != second.id
+
+    async def test_every_job_is_handed_out_exactly_once(self, cell: MemoryCell) -> None:
+        family = await cell.push(*(a_spec(f"job{number}") for number in range(200)))
+        taken: list[int] = []
+
+        async def worker() -> None:
+            while isinstance(handout := await cell.poll(), Handout):
+                taken.append(handout.job.id)
+                await cell.put(handout.payload.token, "running")
+                await asyncio.sleep(0)
+                assert await cell.put(handout.payload.token, "success") == (200, "success")
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(worker())
+        assert sorted(taken) == sorted(job.id for job in family.jobs)
+        assert (await cell.statuses(family))["pipeline"] == "success"
+
+    async def test_a_store_that_fails_keeps_the_job_in_the_queue(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cell.push(a_spec())
+
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "change_job", fail)
+            with pytest.raises(StoreError):
+                await cell.poll()
+        assert isinstance(await cell.poll(), Handout)
+
+    async def test_a_store_that_fails_while_the_payload_is_made_releases_the_job(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cell.push(a_spec())
+
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "job_spec", fail)
+            with pytest.raises(StoreError):
+                await cell.poll()
+        handout = await cell.poll()
+        assert isinstance(handout, Handout)
+        assert handout.job.epoch == 2
+
+
+class TestLongPolls:
+    async def test_without_a_cursor_the_answer_comes_at_once(self, cell: MemoryCell) -> None:
+        answer = await cell.poll()
+        assert isinstance(answer, NoJob)
+        assert answer.cursor.startswith("c1-")
+
+    async def test_the_cursor_changes_when_something_is_enqueued(self, cell: MemoryCell) -> None:
+        before = await cell.poll()
+        assert await cell.poll() == before
+        await cell.push(a_spec(tags=("mac",)))
+        after = await cell.poll()
+        assert isinstance(after, NoJob)
+        assert after != before
+
+    async def test_a_held_poll_is_woken_by_a_job_at_once(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await cell.clock.advance(49)
+            assert not held.done()
+            await cell.push(a_spec())
+            await settle()
+            assert held.done()
+        assert isinstance(held.result(), Handout)
+
+    async def test_a_held_poll_ends_after_its_time(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await cell.clock.advance(49.9)
+            assert cell.dispatch.held_polls() == 1
+            await cell.clock.advance(0.1)
+            assert held.done()
+        assert isinstance(held.result(), NoJob)
+        assert cell.dispatch.held_polls() == 0
+
+    async def test_a_held_poll_is_not_woken_by_a_job_that_does_not_fit(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            await cell.push(a_spec(tags=("mac",)))
+            await settle()
+            assert not held.done()
+            await cell.clock.advance(50)
+        assert isinstance(held.result(), NoJob)
+
+    async def test_a_stop_answers_held_polls_at_once_and_later_ones_too(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = [group.create_task(cell.poll(hold=True)) for _ in range(5)]
+            await settle()
+            cell.dispatch.stop_polls()
+            await settle()
+            assert all(isinstance(poll.result(), NoJob) for poll in held)
+        await cell.push(a_spec())
+        assert isinstance(await cell.poll(hold=True), NoJob)
+
+    async def test_a_client_that_left_does_not_get_the_job(self, cell: MemoryCell) -> None:
+        gone = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            leaver = group.create_task(cell.poll(hold=True, gone=gone))
+            stayer = group.create_task(cell.poll(hold=True))
+            await settle()
+            gone.set()
+            await cell.push(a_spec())
+            await settle()
+            assert isinstance(leaver.result(), NoJob)
+            assert isinstance(stayer.result(), Handout)
+
+    async def test_a_poll_that_is_cancelled_when_woken_passes_the_job_on(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(cell.poll(hold=True))
+            await settle()
+            second = group.create_task(cell.poll(hold=True))
+            await settle()
+            await cell.push(a_spec())
+            first.cancel()
+            await settle()
+            assert first.cancelled()
+            assert isinstance(second.result(), Handout)
+
+    async def test_a_poll_woken_for_one_job_that_takes_another_leaves_nobody_waiting(self, cell: MemoryCell) -> None:
+        both = await cell.store.add_runner(a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False))
+        only_a = await cell.store.add_runner(a_runner(token_hash="2" * 64, tags=("a",), run_untagged=False))
+        only_b = await cell.store.add_runner(a_runner(token_hash="3" * 64, tags=("b",), run_untagged=False))
+        async with asyncio.TaskGroup() as group:
+            polls = []
+            for runner in (both, only_a, only_b):
+                polls.append(group.create_task(cell.poll(runner=runner, hold=True)))
+                await settle()
+            await cell.push(a_spec("a", tags=("a",)), a_spec("b", tags=("b",)))
+            await settle()
+            assert isinstance(polls[0].result(), Handout)
+            assert isinstance(polls[2].result(), Handout)
+            assert not polls[1].done()
+            cell.dispatch.stop_polls()
+
+    async def test_a_runner_paused_while_it_waits_passes_the_job_on(self, cell: MemoryCell) -> None:
+        other = await cell.store.add_runner(a_runner(token_hash="1" * 64))
+        async with asyncio.TaskGroup() as group:
+            paused = group.create_task(cell.poll(hold=True))
+            await settle()
+            waiting = group.create_task(cell.poll(runner=other, hold=True))
+            await settle()
+            await cell.store.put_runner(a_runner(id=cell.runner.id, paused=True))
+            await cell.push(a_spec())
+            await settle()
+            assert isinstance(paused.result(), NoJob)
+            assert isinstance(waiting.result(), Handout)
+
+    async def test_many_held_polls_share_many_jobs(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = [group.create_task(cell.poll(hold=True)) for _ in range(50)]
+            await settle()
+            await cell.push(*(a_spec(f"job{number}") for number in range(30)))
+            await settle(200)
+            answers = [poll.result() for poll in held if poll.done()]
+            assert len({answer.job.id for answer in answers if isinstance(answer, Handout)}) == 30
+            assert cell.dispatch.held_polls() == 20
+            cell.dispatch.stop_polls()

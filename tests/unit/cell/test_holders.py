@@ -1,0 +1,184 @@
+import asyncio
+
+import pytest
+from msgspec import Raw
+
+from remuda.cell.core.tokens import JobTokens
+from remuda.cell.errors import ForbiddenError, StoreError
+from remuda.cell.values import StepResult
+from remuda.model.job import JobState
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+from remuda.wire.job_token import new_key
+
+
+class TestTokens:
+    async def test_a_token_opens_its_own_job_only(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        one, token = await cell.take()
+        two, _ = await cell.take()
+        assert (await cell.dispatch.holder(token, one.id)).id == one.id
+        with pytest.raises(ForbiddenError):
+            await cell.dispatch.holder(token, two.id)
+
+    @pytest.mark.parametrize("token", ["", "glcbt-", "glcbt-a.b.c", "glrt-x", "🐎" * 2000])
+    async def test_nonsense_is_refused(self, cell: MemoryCell, token: str) -> None:
+        assert await cell.refusal(token) is None
+
+    async def test_a_token_of_another_cells_key_is_refused(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.take()
+        foreign = JobTokens([new_key("other")], cell_id=1, issuer="https://ci.example")
+        assert await cell.refusal(foreign.issue(job, timeout_seconds=10, now=cell.clock.now())) is None
+
+    async def test_a_token_ends_with_its_job(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        _, token = await cell.start()
+        await cell.put(token, "failed", reason="script_failure")
+        assert await cell.refusal(token) == "failed"
+        assert (await cell.dispatch.holder(token, ended=True)).state is JobState.FAILED
+
+    async def test_a_token_ends_with_its_time(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        _, token = await cell.start()
+        await cell.clock.advance(3600 + 299)
+        await cell.dispatch.holder(token)
+        await cell.clock.advance(2)
+        assert await cell.refusal(token) is None
+
+
+class TestUpdates:
+    async def test_a_final_state_may_be_sent_twice(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        _, token = await cell.start()
+        assert await cell.put(token, "success") == (200, "success")
+        assert await cell.put(token, "success") == (200, "success")
+        assert await cell.put(token, "failed") == (403, "success")
+        assert await cell.put(token, "running") == (403, "success")
+
+    async def test_two_equal_final_states_at_once_are_one(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec(retry_max=2))
+        _, token = await cell.start()
+        async with asyncio.TaskGroup() as group:
+            both = [group.create_task(cell.put(token, "failed", reason="script_failure")) for _ in range(2)]
+        assert [put.result() for put in both] == [(200, "failed")] * 2
+        assert cell.dispatch.waiting() == 1
+
+    async def test_a_final_state_without_acknowledgement_counts(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        job, token = await cell.take()
+        assert await cell.put(token, "success") == (200, "success")
+        ended = await cell.job(job.id)
+        assert ended.started_at == ended.finished_at
+        assert (await cell.pipeline(family)).started_at is not None
+
+    @pytest.mark.parametrize("state", ["", "pending", "done"])
+    async def test_an_unknown_state_is_a_bad_request(self, cell: MemoryCell, state: str) -> None:
+        await cell.push(a_spec())
+        _, token = await cell.start()
+        assert await cell.put(token, state) == (400, "running")
+
+    async def test_an_unknown_reason_is_an_unknown_failure(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.put(token, "failed", reason="gremlins")
+        assert (await cell.job(job.id)).failure_reason == "unknown_failure"
+
+    async def test_an_end_waits_for_the_rest_of_the_trace_but_not_for_ever(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"four")
+        assert await cell.put(token, "success", bytesize=9) == (202, "running")
+        await cell.dispatch.append_trace(job, 4, b" more")
+        assert await cell.put(token, "success", bytesize=9) == (200, "success")
+
+        _, token = await cell.start()
+        assert await cell.put(token, "success", bytesize=9) == (202, "running")
+        await cell.clock.advance(300)
+        assert await cell.put(token, "success", bytesize=9) == (200, "success")
+
+    async def test_a_log_goes_on_when_the_end_was_not_stored(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"four")
+
+        async def full(*_: object) -> None:
+            raise StoreError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cell.store, "change_family", full)
+            with pytest.raises(StoreError):
+                await cell.put(token, "success")
+        assert not (await cell.dispatch.append_trace(job, 2, b"other")).taken
+        assert (await cell.dispatch.append_trace(job, 4, b" more")).size == 9
+        assert await cell.put(token, "success") == (200, "success")
+        assert (await cell.job(job.id)).trace_bytes == 9
+        assert not (await cell.dispatch.append_trace(job, 9, b"too late")).taken
+
+    async def test_the_end_has_the_traces_size_and_checksum(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"hello")
+        await cell.put(token, "success")
+        ended = await cell.job(job.id)
+        assert (ended.trace_bytes, ended.trace_checksum, ended.exit_code) == (5, "crc32:3610a686", 0)
+
+    async def test_keep_alives_are_not_all_stored(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.clock.advance(29)
+        await cell.put(token, "running")
+        assert (await cell.job(job.id)).updated_at == job.updated_at
+        await cell.clock.advance(1)
+        await cell.put(token, "running")
+        assert (await cell.job(job.id)).updated_at == cell.clock.now()
+
+
+class TestTracesAndResults:
+    async def test_bytes_that_follow_are_taken_others_not(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.start()
+        appends = [(0, b"hello"), (0, b"hello"), (3, b"lo world"), (20, b"gap"), (0, b"other")]
+        answers = [await cell.dispatch.append_trace(job, *append) for append in appends]
+        assert [(each.taken, each.size) for each in answers] == [
+            (True, 5), (True, 5), (True, 11), (False, 11), (False, 11),
+        ]  # fmt: skip
+
+    async def test_a_job_that_is_over_takes_only_what_it_has(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"hello")
+        await cell.put(token, "success")
+        over = await cell.dispatch.holder(token, ended=True)
+        assert (await cell.dispatch.append_trace(over, 0, b"hello")).taken
+        for start, data in ((5, b" more"), (0, b"other")):
+            with pytest.raises(ForbiddenError) as refusal:
+                await cell.dispatch.append_trace(over, start, data)
+            assert refusal.value.job_status == "success"
+
+    async def test_a_trace_beyond_the_limit_fails_the_job(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"x" * 1000)
+        assert not (await cell.dispatch.append_trace(job, 5000, b"far away")).taken
+        with pytest.raises(ForbiddenError) as refusal:
+            await cell.dispatch.append_trace(job, 1000, b"x")
+        assert refusal.value.job_status == "failed"
+        ended = await cell.job(job.id)
+        assert (ended.failure_reason, ended.trace_bytes) == ("trace_size_exceeded", 1000)
+
+    async def test_results_are_numbered(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.take()
+
+        def result(seq: int) -> StepResult:
+            return StepResult(job_id=job.id, seq=seq, body=Raw(b"{}"))
+
+        assert await cell.dispatch.add_results(job, [result(1), result(2)]) == 3
+        assert await cell.status(job.id) == "running"
+        assert await cell.dispatch.add_results(job, [result(2), result(3), result(5)]) == 4
+        await cell.put(token, "success")
+        with pytest.raises(ForbiddenError):
+            await cell.dispatch.add_results(await cell.dispatch.holder(token, ended=True), [result(4)])

@@ -1,0 +1,201 @@
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from remuda.cell.errors import StoreError
+from remuda.cell.values import Job
+from remuda.model.job import FINAL, HELD, OCCUPYING, JobState
+from remuda.model.progress import OVER
+from remuda.testing.builders import a_project, a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+class TestResourceGroups:
+    async def test_pipelines_take_turns_the_oldest_first(self, cell: MemoryCell) -> None:
+        families = [await cell.push(a_spec("deploy", resource_group="prod")) for _ in range(3)]
+        for _ in families:
+            states = [(await cell.statuses(family))["deploy"] for family in families]
+            assert Counter(states)["pending"] == 1
+            assert states == sorted(states, key=["success", "pending", "waiting_for_resource"].index)
+            await cell.run_next()
+        assert [(await cell.statuses(family))["pipeline"] for family in families] == ["success"] * 3
+
+    async def test_a_waiting_pipeline_says_so(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("deploy", resource_group="prod"))
+        family = await cell.push(a_spec("build"), a_spec("deploy", stage_index=2, resource_group="prod"))
+        job, token = await cell.take()
+        assert job.name == "deploy"
+        await cell.run_next()
+        assert await cell.statuses(family) == {
+            "build": "success",
+            "deploy": "waiting_for_resource",
+            "pipeline": "waiting_for_resource",
+        }
+        await cell.put(token, "failed", reason="script_failure")
+        assert (await cell.statuses(family))["deploy"] == "pending"
+
+    async def test_of_another_project_or_name_are_others(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("deploy", resource_group="prod"))
+        other = await cell.push(a_spec("deploy", resource_group="test"))
+        assert (await cell.statuses(other))["deploy"] == "pending"
+        cell.project = await cell.store.add_project(a_project(path="acme/other"))
+        elsewhere = await cell.push(a_spec("deploy", resource_group="prod"))
+        assert (await cell.statuses(elsewhere))["deploy"] == "pending"
+
+    async def test_a_lease_that_ends_keeps_the_group(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("deploy", resource_group="prod"))
+        second = await cell.push(a_spec("deploy", resource_group="prod"))
+        async with cell.watching():
+            await cell.take()
+            await cell.clock.advance(61)
+        assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
+
+    async def test_an_end_counts_even_if_the_group_cannot_be_passed_on(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await cell.push(a_spec("deploy", resource_group="prod"))
+        second = await cell.push(a_spec("deploy", resource_group="prod"))
+        _, token = await cell.start()
+
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "jobs_in", fail)
+            assert await cell.put(token, "success") == (200, "success")
+        assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
+        async with cell.watching():
+            assert (await cell.statuses(second))["deploy"] == "pending"
+
+
+SPECS = st.lists(
+    st.builds(
+        lambda when, group, stage, optional, tries: {
+            "when": when,
+            "resource_group": group,
+            "stage_index": stage,
+            "allow_failure": optional,
+            "retry_max": tries,
+            "start_in_seconds": 30,
+        },
+        st.sampled_from(["on_success", "on_success", "on_failure", "always", "manual", "delayed"]),
+        st.sampled_from(["", "prod", "prod", "test"]),
+        st.integers(1, 3),
+        st.booleans(),
+        st.integers(0, 1),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+class Pipelines(RuleBasedStateMachine):
+    """Several pipelines of a project side by side, with people, runners and time at work on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.cell = self.run(MemoryCell.open())
+        self.held: list[tuple[Job, str]] = []
+
+    def teardown(self) -> None:
+        with self.loop:
+            self.finish_everything()
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run(work)
+
+    def jobs(self, *states: JobState) -> list[Job]:
+        return [job for job in self.run(self.cell.store.jobs_in(states or list(JobState))) if not job.retried]
+
+    @rule(specs=SPECS)
+    def push(self, specs: list[dict[str, Any]]) -> None:
+        self.run(self.cell.push(*(a_spec(f"job{n}", **given) for n, given in enumerate(specs))))
+
+    @precondition(lambda self: self.cell.dispatch.waiting())
+    @rule(acknowledged=st.booleans())
+    def hand_out(self, acknowledged: bool) -> None:
+        self.held.append(self.run(self.cell.start() if acknowledged else self.cell.take()))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), state=st.sampled_from(["success", "failed"]))
+    def end(self, data: st.DataObject, state: str) -> None:
+        self._end(*self.held.pop(data.draw(st.integers(0, len(self.held) - 1))), state)
+
+    def _end(self, job: Job, token: str, state: str) -> None:
+        now = self.run(self.cell.job(job.id))
+        if now.state in HELD and now.epoch == job.epoch:
+            self.run(self.cell.put(token, state, reason="script_failure"))
+
+    @precondition(lambda self: self.jobs())
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.run(self.cell.dispatch.cancel_job(data.draw(st.sampled_from(self.jobs())).id))
+
+    @precondition(lambda self: self.jobs())
+    @rule(data=st.data())
+    def cancel_pipeline(self, data: st.DataObject) -> None:
+        self.run(self.cell.dispatch.cancel_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
+
+    @precondition(lambda self: self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED))
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        over = self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
+        self.run(self.cell.dispatch.retry_job(data.draw(st.sampled_from(over)).id))
+
+    @precondition(lambda self: self.jobs())
+    @rule(data=st.data())
+    def retry_pipeline(self, data: st.DataObject) -> None:
+        self.run(self.cell.dispatch.retry_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
+
+    @precondition(lambda self: self.jobs(JobState.MANUAL, JobState.SCHEDULED))
+    @rule(data=st.data())
+    def play(self, data: st.DataObject) -> None:
+        found = data.draw(st.sampled_from(self.jobs(JobState.MANUAL, JobState.SCHEDULED)))
+        self.run(self.cell.dispatch.play_job(found.id))
+
+    @rule(seconds=st.sampled_from([10, 31]))
+    def pass_time(self, seconds: int) -> None:
+        async def watch() -> None:
+            async with self.cell.watching():
+                await self.cell.clock.advance(seconds)
+
+        self.run(watch())
+
+    @invariant()
+    def a_group_has_one_job_at_most_and_nobody_waits_for_a_free_one(self) -> None:
+        occupied = Counter(job.resource_group for job in self.jobs(*OCCUPYING) if job.resource_group)
+        assert all(count == 1 for count in occupied.values())
+        assert {job.resource_group for job in self.jobs(JobState.WAITING_FOR_RESOURCE)} <= occupied.keys()
+
+    @invariant()
+    def a_pipeline_is_over_when_none_of_its_jobs_is_under_way(self) -> None:
+        for job in self.jobs():
+            pipeline = self.run(self.cell.store.pipeline(job.pipeline_id))
+            assert (pipeline.finished_at is not None) == (pipeline.status in OVER)
+            if pipeline.status in OVER:
+                assert job.state in FINAL or (job.state is JobState.MANUAL and job.allow_failure)
+
+    def finish_everything(self) -> None:
+        """Runners and time alone bring every pipeline to an end, or to where it waits for a person."""
+        for _ in range(500):
+            if self.held:
+                self._end(*self.held.pop(), "success")
+            elif self.cell.dispatch.waiting():
+                self.held.append(self.run(self.cell.start()))
+            elif self.jobs(JobState.SCHEDULED):
+                self.pass_time(31)
+            else:
+                break
+        left = {job.state for job in self.jobs()} - FINAL
+        assert left <= {JobState.MANUAL, JobState.CREATED}
+        assert JobState.CREATED not in left or JobState.MANUAL in left
+
+
+Pipelines.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestPipelines = Pipelines.TestCase

@@ -1,0 +1,177 @@
+import asyncio
+
+import pytest
+
+from remuda.cell.claims import Handout, NoJob
+from remuda.cell.core import lifecycle
+from remuda.cell.errors import StoreError
+from remuda.lib.clock import settle
+from remuda.model.job import JobState
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+class TestLeases:
+    async def test_a_runner_that_never_speaks_loses_its_job(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        async with cell.watching():
+            first, old_token = await cell.take()
+            await cell.clock.advance(59)
+            assert isinstance(await cell.poll(), NoJob)
+            await cell.clock.advance(2)
+            second, new_token = await cell.take()
+        assert (second.id, second.epoch) == (first.id, first.epoch + 1)
+        assert await cell.refusal(old_token) is None
+        assert await cell.put(new_token, "success") == (200, "success")
+
+    async def test_a_held_poll_gets_the_job_when_its_lease_ends(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        async with cell.watching(), asyncio.TaskGroup() as group:
+            await cell.take()
+            await cell.clock.advance(30)
+            held = group.create_task(cell.poll(hold=True))
+            await cell.clock.advance(31)
+            assert isinstance(held.result(), Handout)
+
+    async def test_a_runner_that_sends_only_traces_keeps_its_job(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        async with cell.watching():
+            job, token = await cell.take()
+            size = 0
+            for _ in range(60):
+                await cell.clock.advance(3)
+                job = await cell.dispatch.holder(token)
+                size = (await cell.dispatch.append_trace(job, size, b"line\n")).size
+            assert job.state is JobState.RUNNING
+            assert isinstance(await cell.poll(), NoJob)
+            assert await cell.put(token, "success") == (200, "success")
+
+    async def test_a_client_that_vanished_releases_its_job_at_once(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.take()
+        await cell.dispatch.release(job)
+        again, _ = await cell.take()
+        assert (again.id, again.epoch) == (job.id, 2)
+        assert await cell.refusal(token) is None
+
+    async def test_a_release_that_comes_too_late_changes_nothing(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.take()
+        await cell.put(token, "running")
+        await cell.dispatch.release(job)
+        assert await cell.status(job.id) == "running"
+        assert isinstance(await cell.poll(), NoJob)
+
+    async def test_a_silent_job_fails_and_its_log_is_kept(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        async with cell.watching():
+            job, token = await cell.start()
+            await cell.dispatch.append_trace(job, 0, b"half a li")
+            await cell.clock.advance(1800)
+            assert await cell.status(job.id) == "running"
+            await cell.clock.advance(60)
+        ended = await cell.job(job.id)
+        assert (ended.state, ended.failure_reason) == (JobState.FAILED, "no_updates_running")
+        assert (ended.trace_bytes, ended.trace_checksum) == (9, "crc32:08785934")
+        assert await cell.refusal(token) == "failed"
+        assert (await cell.statuses(family))["pipeline"] == "failed"
+
+    async def test_a_restart_forgives_silence_that_was_the_cells_own(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        running, _ = await cell.start()
+        leased, _ = await cell.take()
+        await cell.clock.advance(7200)
+        cell = await cell.reopen()
+        async with cell.watching():
+            await cell.clock.advance(59)
+            assert await cell.status(leased.id) == "running"
+            await cell.clock.advance(2)
+            assert await cell.status(leased.id) == "pending"
+            assert await cell.status(running.id) == "running"
+            await cell.clock.advance(1800)
+            assert await cell.status(running.id) == "failed"
+
+    async def test_a_restart_finds_what_waits(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        cursor = cell.dispatch.cursor
+        await cell.clock.advance(1)
+        cell = await cell.reopen()
+        assert cell.dispatch.waiting() == 1
+        assert cell.dispatch.cursor != cursor
+        assert isinstance(await cell.poll(), Handout)
+
+    async def test_a_sweep_finds_a_job_that_nobody_announced(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        cell.dispatch._waiting.discard(family.jobs[0].id)
+        async with cell.watching():
+            await cell.clock.advance(61)
+        assert isinstance(await cell.poll(), Handout)
+
+    async def test_sweeps_outlive_a_store_that_fails(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.take()
+
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        async with cell.watching():
+            with monkeypatch.context() as patch:
+                patch.setattr(cell.store, "jobs_in", fail)
+                await cell.clock.advance(120)
+            await cell.clock.advance(10)
+        assert await cell.status(job.id) == "pending"
+
+
+class TestDelayed:
+    spec = a_spec("later", when="delayed", start_in_seconds=600)
+
+    async def test_a_job_starts_at_its_very_second(self, cell: MemoryCell) -> None:
+        async with cell.watching():
+            await cell.clock.advance(17.5)
+            family = await cell.push(self.spec)
+            assert await cell.statuses(family) == {"later": "scheduled", "pipeline": "scheduled"}
+            await cell.clock.advance(599.9)
+            assert isinstance(await cell.poll(), NoJob)
+            await cell.clock.advance(0.1)
+            job, _ = await cell.take()
+        assert (job.pending_at, job.scheduled_at) == (cell.clock.now(), None)
+
+    async def test_a_job_that_is_due_sooner_does_not_wait_for_the_others(self, cell: MemoryCell) -> None:
+        async with cell.watching():
+            await cell.push(self.spec)
+            await settle()
+            family = await cell.push(a_spec("soon", when="delayed", start_in_seconds=1))
+            await cell.clock.advance(1)
+            assert (await cell.statuses(family))["soon"] == "pending"
+
+    async def test_a_job_whose_time_came_while_the_cell_was_away(self, cell: MemoryCell) -> None:
+        await cell.push(self.spec)
+        await cell.clock.advance(10_000)
+        cell = await cell.reopen()
+        async with cell.watching():
+            assert isinstance(await cell.poll(), Handout)
+
+    async def test_a_store_that_fails_does_not_lose_it(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def fail(*_: object) -> None:
+            raise StoreError("disk full")
+
+        async with cell.watching():
+            await cell.push(self.spec)
+            with monkeypatch.context() as patch:
+                patch.setattr(cell.store, "change_family", fail)
+                await cell.clock.advance(602)
+            await cell.clock.advance(5)
+            assert isinstance(await cell.poll(), Handout)
+
+
+async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell) -> None:
+    first = await cell.push(a_spec("a", resource_group="prod"))
+    second = await cell.push(a_spec("b", resource_group="prod"))
+    await cell.store.change_family(
+        first.pipeline.id, lambda family: lifecycle.cancel_all(family, cell.clock.now())
+    )  # as by a process that died right after
+    assert (await cell.statuses(second))["b"] == "waiting_for_resource"
+    cell = await cell.reopen()
+    async with cell.watching():
+        await settle()
+    assert (await cell.statuses(second))["b"] == "pending"
