@@ -22,7 +22,8 @@ USER_ID = 1
 class Value(msgspec.Struct, frozen=True, kw_only=True):
     """A stored value."""
 
-    version: int = 1
+    # Not a plain default, so that it is written even where defaults are not.
+    version: int = msgspec.field(default_factory=lambda: 1)
 
 
 class Project(Value, frozen=True, kw_only=True):
@@ -107,8 +108,11 @@ class Pipeline(Value, frozen=True, kw_only=True):
     schedule_id: int | None = None
 
 
-class Job(Value, frozen=True, kw_only=True):
-    """A job's changing part. Its unchanging part, the spec, is kept beside it and read only when it is handed out."""
+class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """A job's changing part. Its unchanging part, the spec, is kept beside it and read only when it is handed out.
+
+    What has its default is not written: a pipeline's jobs are read together, often. So a default never changes.
+    """
 
     id: JobId
     pipeline_id: PipelineId

@@ -69,6 +69,8 @@ _WARNED = "warned"
 _IGNORED = "ignored"
 _SUCCESS, _FAILED, _CANCELED, _SKIPPED = "success", "failed", "canceled", "skipped"
 
+_CREATED = JobState.CREATED
+
 _WORDS = {state: state.value for state in JobState} | {
     JobState.LEASED: JobState.RUNNING.value  # nobody but the runner and the cell knows the difference
 }
@@ -130,44 +132,51 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
     """All moves that follow now, those included that follow from one another (a skip may skip the next)."""
-    nodes = list(nodes)
-    if not any(node.state is JobState.CREATED for node in nodes):
-        return []
+    by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
-    for node in nodes:
+    for node in by_name.values():
         stages[node.stage_index].append(node)
-    words = {node.name: _word(node.state, allow_failure=node.allow_failure) for node in nodes}
     before: set[str] = set()
     moves: list[Move] = []
+    moved: dict[str, str] = {}
     for index in sorted(stages):
-        created = [node for node in stages[index] if node.state is JobState.CREATED]
-        moves += _moves_of_stage(created, words, before)
-        before.update(words[node.name] for node in stages[index])
+        stage = stages[index]
+        created = [node for node in stage if node.state is _CREATED]
+        ended = _sum(before, by_stage=True)
+        found = [] if ended is None else [Move(node.name, _turn(node, ended)) for node in created if node.by_stage]
+        for move in found:
+            moved[move.name] = _word_after(by_name[move.name], move)
+        found += _moves_by_needs([node for node in created if not node.by_stage], by_name, moved)
+        before |= {_word(node.state, allow_failure=node.allow_failure) for node in stage if node.name not in moved}
+        before |= {moved[move.name] for move in found}
+        moves += found
     return moves
 
 
-def _moves_of_stage(created: Sequence[Node], words: dict[str, str], before: Collection[str]) -> Iterable[Move]:
-    """The moves of a stage's created jobs; `words` follows them."""
-    by_stage = _sum(before, by_stage=True)
+def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
+    """The moves of a stage's created jobs that have needs; `moved` has the words of those that moved before."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     for node in created:
         for need in node.waits_for:
             behind[need].append(node)
-    # Those that wait by stage first: a need may be of the same stage. One that moves lets those behind it look again.
-    waiting = deque(sorted(created, key=lambda node: not node.by_stage))
-    moved: set[str] = set()
+    moves: list[Move] = []
+    waiting = deque(created)
     while waiting:
         node = waiting.popleft()
-        if node.name in moved:
-            continue
-        needs = {words[name] for name in node.waits_for if name in words}
-        ended = by_stage if node.by_stage else _sum(needs, by_stage=False)
+        needs = [by_name[name] for name in node.waits_for if name in by_name]
+        words = {moved.get(need.name) or _word(need.state, allow_failure=need.allow_failure) for need in needs}
+        ended = None if node.name in moved else _sum(words, by_stage=False)
         if ended is not None:
-            event = _turn(node, ended)
-            words[node.name] = _word(after(node.state, event), allow_failure=node.allow_failure)
-            moved.add(node.name)
+            move = Move(node.name, _turn(node, ended))
+            moved[node.name] = _word_after(node, move)
+            moves.append(move)
+            # A need may be of the same stage: those behind this one look again.
             waiting += behind[node.name]
-            yield Move(node.name, event)
+    return moves
+
+
+def _word_after(node: Node, move: Move) -> str:
+    return _word(after(node.state, move.event), allow_failure=node.allow_failure)
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:

@@ -21,6 +21,7 @@ from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobEvent, JobId, J
 from remuda.model.progress import OVER, next_moves, pipeline_state, retries_left
 
 NO_JOB = JobId(0)
+_WAITING = JobState.WAITING_FOR_RESOURCE
 
 RUNTIME = frozenset(
     {
@@ -201,7 +202,7 @@ class Plan:
 
     def changes(self) -> Changes:
         """What the decision comes to, with all that follows from it."""
-        waiting = [job for job in self._newest.values() if job.state is JobState.WAITING_FOR_RESOURCE]
+        waiting = [job for job in self._newest.values() if job.state is _WAITING]
         for job in sorted(waiting, key=_age):
             if not self._is_taken(job.resource_group):
                 self.move(job, JobEvent.ENQUEUE)
