@@ -116,8 +116,8 @@ class Store(Protocol):
 
         `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; what is kept of
         it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). When there is a pipeline of
-        this `upstream_job_id` already, that one comes back and nothing is stored. Ids and the pipeline's iid come from the
-        store. Jobs whose turn has come are enqueued in the same transaction (`remuda.cell.core.lifecycle.begin`).
+        this `upstream_job_id` already, that one comes back and nothing is stored. Ids and the pipeline's iid come from
+        the store. Jobs whose turn has come are enqueued in the same transaction (`lifecycle.begin`).
         """
         ...
 

@@ -30,7 +30,7 @@ from remuda.pipeline.regex_syntax import (
 __all__ = ["Pattern", "PatternError", "Patterns", "TooCostlyError", "compile_pattern"]
 
 MAX_PROGRAM = 2500
-MAX_STEPS = 1_500_000
+MAX_STEPS = 700_000
 
 _LITERAL = re.compile(r"/(.*)/([imsU]*)", re.DOTALL)
 
