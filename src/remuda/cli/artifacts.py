@@ -69,7 +69,9 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
     """Write a report; of one that consists of several files, the second is numbered."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = folder_name(Path(file.filename).name or file.type)
+    name = Path(file.filename).name
+    # Hidden files would be overlooked.
+    name = f"{file.type}{name}" if name.startswith(".") or not name else name
     if file.format != "gzip":
         with (folder / name).open("wb") as out:
             while piece := data.read(_PIECE_BYTES):

@@ -97,6 +97,8 @@ def run(
     if artifacts is not None:
         usable_folder(artifacts, "--artifacts")
     chosen = (*names, *job)
+    if not path.exists() and path.parent == Path("."):
+        raise BadInputError(f"{path}: there is no such folder; if it is a job, write: remuda run . {path}")
 
     def plan() -> "Plan | None":
         ready = prepare(path, options)

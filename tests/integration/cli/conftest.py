@@ -57,6 +57,20 @@ class World:
         self.started.append(process)
         return process
 
+    def start_on(self, terminal: int, *arguments: str | Path, **more: str) -> subprocess.Popen[bytes]:
+        """Start a command on a terminal."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "remuda", *map(str, arguments)],
+            cwd=self.folder,
+            env=self.environment(TERM="xterm", **more),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
     def remuda(self, *arguments: str | Path, cwd: Path | None = None, **more: str) -> Result:
         """Run a command to its end."""
         return ended(self.start(*arguments, cwd=cwd, **more))

@@ -177,7 +177,7 @@ def test_keep_says_where_it_is(world: Any, examples: Path) -> None:
 BAD = {
     "broken yaml": ("a: [\n", "2:1"),
     "unknown key": ("build:\n  scirpt: [make]\n", ':2:3: build:scirpt: unknown key "scirpt"; did you mean "script"?'),
-    "not supported": ("build:\n  image: ruby\n  script: [x]\n", ":2:3: build:image: "),
+    "several": ("build:\n  scirpt: [make]\ntest:\n  script: [x]\n  needs: [biuld]\n", ":5:11: test:needs"),
     "no jobs": ("variables: {A: b}\n", ".gitlab-ci.yml:1:1"),
 }
 
@@ -196,10 +196,11 @@ def test_a_bad_pipeline_file_is_bad_input(world: Any, pipeline: MakePipeline, na
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["nowhere"], "there is no such folder"),
+        (["nowhere"], "there is no such folder; if it is a job, write: remuda run . nowhere"),
         (["."], "there is no pipeline file"),
         (["empty"], "no commits yet"),
-        (["file"], "is a file"),
+        (["file"], "file:1:1: the file is empty"),
+        ([".", "a", "--file", "empty/.gitlab-ci.yml", "--stage", "tset"], 'did you mean "test"?'),
         (["empty", "--file", "nowhere.yml"], "nowhere.yml: there is no pipeline file"),
         (["empty", "--jobs", "0"], "--jobs 0"),
         (["empty", "--jobs", "many"], "--jobs"),

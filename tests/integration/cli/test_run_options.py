@@ -1,0 +1,289 @@
+"""The options of `remuda run`: what runs, with what, and what is left of it."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakePipeline = Callable[[str], Path]
+
+
+class Repo:
+    """A repository in a world of its own."""
+
+    def __init__(self, world: Any, folder: Path) -> None:
+        self.world = world
+        self.folder = folder
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str) -> str:
+        settings = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
+        command = ["git", *settings, *arguments]
+        return subprocess.check_output(command, cwd=self.folder, env=self.world.environment(), text=True).strip()
+
+    def commit(self, **files: str) -> "Repo":
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "Change")
+        return self
+
+
+@pytest.fixture
+def repo(world: Any) -> Callable[[str], Repo]:
+    def make(name: str) -> Repo:
+        folder = world.folder / name
+        folder.mkdir()
+        return Repo(world, folder)
+
+    return make
+
+
+def run_json(world: Any, *arguments: str | Path, code: int = 0, **more: Any) -> dict[str, Any]:
+    result = world.remuda("run", *arguments, "--output", "json", **more)
+    assert result.code == code, result.out + result.err
+    document: dict[str, Any] = json.loads(result.out)
+    return document
+
+
+def statuses(jobs: list[dict[str, Any]]) -> dict[str, str]:
+    return {job["name"]: job["status"] for job in jobs}
+
+
+CHOICES = """
+spec: {inputs: {level: {default: low}}}
+---
+stages: [build, test, deploy]
+compile:
+  stage: build
+  script: ['echo "$GREETING $NAME $[[ inputs.level ]] $CI_PIPELINE_SOURCE" > said']
+  artifacts: {paths: [said]}
+lint: {stage: build, script: [exit 1]}
+unit:
+  stage: test
+  needs: [compile]
+  parallel: {matrix: [{OS: [linux, mac]}]}
+  script: ['test "$(cat said)" = "$WANTED"']
+scheduled:
+  stage: test
+  script: [exit 1]
+  rules: [{if: $CI_PIPELINE_SOURCE == "schedule"}]
+ask: {stage: deploy, when: manual, allow_failure: false, script: [echo asked]}
+"""
+
+
+def test_the_list_starts_nothing(world: Any, pipeline: MakePipeline) -> None:
+    result = world.remuda("run", pipeline(CHOICES), "--list")
+    assert result.code == 0, result.err
+    assert "5 jobs in 3 stages, 1 left out by rules" in result.out
+    assert "scheduled  no rule matched" in result.out
+
+
+def test_chosen_jobs_run_with_the_given_variables_inputs_and_event(world: Any, pipeline: MakePipeline) -> None:
+    (world.folder / "some.env").write_text("GREETING=hello\nNAME=nobody\n")
+    given = ["--variables-file", "some.env", "--variable", "NAME=world", "--variable", "WANTED=hello world high web"]
+    options = [*given, "--input", "level=high", "--event", "web"]
+    folder = pipeline(CHOICES)
+    document = run_json(world, folder, "unit", *options)
+    assert statuses(document["jobs"]) == dict.fromkeys(["compile", "unit: [linux]", "unit: [mac]"], "success")
+    document = run_json(world, folder, "--stage", "deploy", "--no-needs", *options, code=1)
+    assert statuses(document["jobs"]) == {"ask": "manual"}
+
+
+def test_manual_jobs_are_started_when_asked_for(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline(
+        "stages: [a, b]\nfirst: {stage: a, when: manual, allow_failure: false, script: [echo]}\n"
+        "second: {stage: b, when: manual, script: [echo]}\nthird: {stage: b, script: [echo]}\n"
+    )
+    blocked = run_json(world, folder, code=1)
+    assert statuses(blocked["jobs"]) == {"first": "manual", "second": "created", "third": "created"}
+    one = run_json(world, folder, "--manual", "first")
+    assert statuses(one["jobs"]) == {"first": "success", "second": "manual", "third": "success"}
+    everything = run_json(world, folder, "--play-manual")
+    assert set(statuses(everything["jobs"]).values()) == {"success"}
+    named = run_json(world, folder, "--job", "second", "--no-needs")
+    assert statuses(named["jobs"]) == {"second": "success"}
+
+
+TESTED = """
+unit:
+  script:
+    - mkdir out && echo built > out/file && exit 1
+  artifacts:
+    when: always
+    paths: [out]
+    reports: {junit: "*.xml", dotenv: build.env}
+  before_script: [echo VERSION=1 > build.env]
+"""
+JUNIT = """<testsuite name="py"><testcase classname="test_a" name="test_one" file="test_a.py" line="3">
+<failure message="assert 1 == 2">E assert 1 == 2</failure></testcase><testcase name="test_two"/></testsuite>"""
+
+
+def test_reports_are_summed_up_and_everything_goes_into_a_folder(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline(TESTED)
+    (folder / "a.xml").write_text(JUNIT)
+    (folder / "b.xml").write_text('<testsuite><testcase name="test_three"/></testsuite>')
+    result = world.remuda("run", folder, "--artifacts", "out")
+    assert result.code == 1, result.out + result.err
+    assert "tests of unit: 2 passed, 1 failed" in result.out
+    assert "failed in unit: test_a: test_one (test_a.py:3)\n  E assert 1 == 2\n" in result.out
+    left = world.folder / "out" / "unit"
+    assert (left / "out" / "file").read_text() == "built\n"
+    assert (left / "reports" / "junit.xml").read_text() == JUNIT
+    assert (left / "reports" / "junit-2.xml").exists()
+    assert (left / "reports" / "dotenv.env").read_text() == "VERSION=1\n"
+
+
+def test_caches_are_kept_between_runs_unless_told_otherwise(world: Any, repo: Callable[[str], Repo]) -> None:
+    script = "build: {cache: {key: k, paths: [dep]}, script: [ls -a dep, mkdir -p dep, touch dep/x]}\n"
+    folder = repo("cached").commit(**{".gitlab-ci.yml": script, "dep/.keep": ""}).folder
+
+    def seen(*options: str) -> bool:
+        """Whether the job found what the one before left."""
+        result = world.remuda("run", folder, *options, "--output", "json", "--keep")
+        assert result.code == 0, result.err
+        kept = Path(result.err.rpartition("kept: ")[2].strip())
+        logs = b"".join(path.read_bytes() for path in kept.glob("cell/traces/**/*") if path.is_file())
+        return b" x\n" in logs
+
+    assert not seen()
+    assert seen()
+    assert not seen("--no-cache")
+    assert not seen("--cache-dir", "mine")
+    assert seen("--cache-dir", "mine")
+    assert (world.folder / "mine").is_dir()
+
+
+def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Callable[[str], Repo]) -> None:
+    shop = repo("shop").commit(
+        **{
+            ".gitlab-ci.yml": (
+                "include: [{project: acme/ci, file: jobs.yml}, {component: $CI_SERVER_FQDN/acme/ci/lint@~latest}]\n"
+                "child: {trigger: {include: child.yml, strategy: depend}}\n"
+                "elsewhere: {trigger: {project: acme/other, strategy: depend}, variables: {FROM: shop}}\n"
+                "loose: {trigger: {include: bad.yml}}\n"
+            ),
+            "child.yml": "inner: {tags: [rare], script: [echo]}\n",
+            "bad.yml": "broken: {script: [exit 1]}\n",
+        }
+    )
+    shop.git("remote", "add", "origin", "https://git.example.org/acme/shop.git")
+    ci = repo("ci").commit(
+        **{
+            "jobs.yml": "included: {script: [echo]}\n",
+            "templates/lint.yml": "linted: {script: [echo]}\n",
+        }
+    )
+    ci.git("tag", "1.2.3")
+    other = repo("other").commit(**{".gitlab-ci.yml": "there: {script: ['test \"$FROM\" = shop']}\n"})
+    projects = ["--project", f"acme/ci={ci.folder}", "--project", f"acme/other={other.folder}"]
+    document = run_json(world, shop.folder, *projects)
+    jobs = {job["name"]: job for job in document["jobs"]}
+    assert statuses(document["jobs"]) == dict.fromkeys(["included", "linted", "child", "elsewhere", "loose"], "success")
+    assert statuses(jobs["child"]["downstream"]["jobs"]) == {"inner": "success"}
+    assert jobs["elsewhere"]["downstream"]["project"] == "acme/other"
+    assert jobs["loose"]["downstream"]["status"] == "failed"
+    text = world.remuda("run", shop.folder, *projects)
+    assert "child > inner" in text.out
+    assert "1 pipeline that it started failed" in text.out
+
+
+def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callable[[str], Repo]) -> None:
+    origin = repo("origin").commit(
+        **{
+            ".gitlab-ci.yml": (
+                "a: {script: [echo], rules: [{changes: [a/*]}]}\n"
+                "b: {script: [echo], rules: [{changes: [b/*]}]}\n"
+                "c: {script: [git describe], rules: [{changes: {paths: [c/*], compare_to: old}}]}\n"
+            ),
+            "a/x": "1",
+            "b/x": "1",
+        }
+    )
+    origin.git("branch", "old")
+    origin.commit(**{"c/x": "1"})
+    origin.git("tag", "-a", "-m", "one", "v1")
+    clone = world.folder / "clone"
+    origin.git("clone", "--quiet", str(origin.folder), str(clone))
+    (clone / "b" / "new").write_text("uncommitted")
+    document = run_json(world, clone)
+    assert statuses(document["jobs"]) == {"b": "success", "c": "success"}
+
+
+def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline, until: Any) -> None:
+    folder = pipeline("job: {script: [cat note]}\n")
+    (folder / "note").write_text("first")
+    process = world.start("run", folder, "--watch")
+    said = world.folder / "said"
+
+    def read_until(text: str) -> str:
+        seen = ""
+        while text not in seen:
+            ready, _, _ = select.select([process.stdout, process.stderr], [], [], 30)
+            assert ready, seen
+            piece = os.read(ready[0].fileno(), 65536).decode()
+            assert piece, seen
+            seen += piece
+        return seen
+
+    read_until("waiting for changes")
+    (folder / ".gitlab-ci.yml").write_text("job: {scirpt: [echo]}\n")
+    assert 'did you mean "script"' in read_until("waiting for changes")
+    (folder / ".gitlab-ci.yml").write_text(f"job: {{script: [touch {said}]}}\n")
+    until(said.exists, "it runs again")
+    read_until("waiting for changes")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    until(world.is_empty, "nothing is left")
+
+
+FAILING = "job:\n  variables: {WHO: me}\n  script: [echo here > left, exit 3]\n"
+
+
+def test_the_folder_of_a_failed_job_can_be_kept(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline(FAILING)
+    result = world.remuda("run", folder, "--keep")
+    assert result.code == 1
+    script = result.err.partition("sh ")[2].split()[0]
+    command = ["/bin/sh", script]
+    shell = world.folder / "shell"
+    shell.write_text('#!/bin/sh\necho "$WHO $(cat left) $CI_JOB_STATUS"\n')
+    shell.chmod(0o755)
+    said = subprocess.check_output(command, env=world.environment(SHELL=str(shell)), text=True)
+    assert said == "me here failed\n"
+    told = world.remuda("run", folder, "--shell-on-failure").err
+    assert "there is no terminal; with --keep" in told
+    assert "kept:" not in told
+
+
+def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: MakePipeline, until: Any) -> None:
+    folder = pipeline(FAILING)
+    shell = world.folder / "shell"
+    shell.write_text(f'#!/bin/sh\necho "$WHO $(cat left)" > {world.folder}/said\n')
+    shell.chmod(0o755)
+    outer, inner = pty.openpty()
+    process = world.start_on(inner, "run", folder, "--shell-on-failure", SHELL=str(shell))
+    os.close(inner)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(outer, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(outer)
+    assert process.wait(30) == 1, shown
+    assert (world.folder / "said").read_text() == "me here\n"
+    assert b"a shell where job failed" in shown
+    until(world.is_empty, "nothing is left")

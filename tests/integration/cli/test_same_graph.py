@@ -1,0 +1,141 @@
+"""What `remuda run` makes of a clone is what a push of it would get."""
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.core.predefined import of_pipeline
+from remuda.cell.values import Page
+from remuda.model.job import PipelineId, ProjectId
+
+FILE = """
+include: [local: ci/*.yml]
+stages: [build, test, deploy]
+variables: {LEVEL: low, WHERE: $CI_PROJECT_PATH}
+workflow:
+  name: For $CI_COMMIT_BRANCH
+  rules:
+    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
+      variables: {LEVEL: high}
+    - if: $CI_COMMIT_BRANCH
+build:
+  stage: build
+  parallel:
+    matrix:
+      - {OS: [linux, mac], MODE: [fast, slow]}
+  script: [echo $OS]
+for-changes:
+  stage: test
+  needs: [{job: build, parallel: {matrix: [{OS: linux, MODE: fast}]}}]
+  script: [echo]
+  rules:
+    - changes: [app/**/*]
+      variables: {CHANGED: "yes"}
+      allow_failure: true
+for-other-changes:
+  stage: test
+  script: [echo]
+  rules: [{changes: [other/*]}]
+compared:
+  stage: test
+  script: [echo]
+  rules: [{changes: {paths: [base/*], compare_to: stable}}]
+only-on-main:
+  stage: test
+  script: [echo]
+  only: [main]
+deploy:
+  stage: deploy
+  script: [echo]
+  environment: {name: review/$CI_COMMIT_REF_SLUG}
+  rules:
+    - if: $CI_COMMIT_BRANCH != $CI_DEFAULT_BRANCH && $CI_PROJECT_PATH == "acme/shop" && $CI_COMMIT_MESSAGE =~ /second/
+      when: manual
+      exists: [app/x]
+"""
+INCLUDED = "included: {stage: test, needs: [], script: [echo $CI_JOB_NAME], retry: 1, tags: [any]}\n"
+
+
+async def graph(database: Path, pipeline: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The newest pipeline of a cell's store: its jobs as they were made, and what all of them were given."""
+    store = SqliteStore.open(database, 1)
+    try:
+        if pipeline is None:
+            newest, _ = await store.pipelines(ProjectId(1), Page())
+            pipeline = newest[0].id
+        family = await store.family(PipelineId(pipeline))
+        assert family is not None
+        project = await store.project(family.pipeline.project_id)
+        assert project is not None
+        jobs = []
+        for job in sorted(family.jobs, key=lambda job: job.name):
+            spec = await store.job_spec(job.id)
+            assert spec is not None
+            told = {name: getattr(spec, name) for name in spec.__struct_fields__}
+            jobs.append(told | {"waits_for": job.waits_for, "by_stage": job.by_stage, "environment": job.environment})
+        given = of_pipeline(family.pipeline, project, "http://cell")
+        return jobs, {name: value for name, value in given.items() if name not in UNLIKE}
+    finally:
+        await store.close()
+
+
+UNLIKE = {"CI_PIPELINE_CREATED_AT", "CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}
+OWN = ("GITLAB_USER_", "CI_SERVER_HOST", "CI_SERVER_FQDN")
+"""A local run has the user and the server of the clone."""
+
+
+def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any, until: Any) -> None:
+    up = world.start("up", "--data", "platform", "--listen", "127.0.0.1:0", REMUDA_ADMIN_TOKEN="glpat-for-this-test")
+    said = ""
+    while not (found := re.search(r"up at http://(\S+),", said)):
+        line = up.stdout.readline().decode()
+        assert line
+        said += line
+    clone = world.folder / "clone"
+    clone.mkdir()
+
+    def git(*arguments: str) -> None:
+        settings = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+        subprocess.check_call(["git", *settings, *arguments], cwd=clone, env=world.environment())
+
+    def commit(message: str, **files: str) -> None:
+        for name, text in files.items():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            (clone / name).write_text(text)
+        git("add", "-A")
+        git("commit", "--quiet", "--message", message)
+
+    git("init", "--quiet", "--initial-branch=main")
+    git("remote", "add", "origin", f"http://me:glpat-for-this-test@{found[1]}/acme/shop.git")
+    commit("first", **{".gitlab-ci.yml": FILE, "ci/more.yml": INCLUDED, "app/x": "1", "other/x": "1"})
+    git("push", "--quiet", "origin", "main:main", "main:stable")
+    git("checkout", "--quiet", "-b", "topic")
+    commit("topic", **{"base/x": "1", "other/x": "2"})
+    git("push", "--quiet", "--set-upstream", "origin", "topic")
+    git("fetch", "--quiet", "origin")
+    git("remote", "set-head", "origin", "main")
+    commit("second", **{"app/deep/y": "1"})
+
+    result = world.remuda("run", clone, "--data", "ran", "--manual", "deploy")
+    assert result.code == 0, result.out + result.err
+    git("push", "--quiet", "origin", "topic")
+    up.terminate()
+    assert up.wait(30) == 0
+
+    ours, given_here = asyncio.run(graph(world.folder / "ran" / "cell" / "cell.sqlite", 1))
+    pushed, given_there = asyncio.run(graph(world.folder / "platform" / "cell" / "cell.sqlite"))
+    assert [job["name"] for job in pushed] == [
+        *(f"build: [{os}, {mode}]" for os in ("linux", "mac") for mode in ("fast", "slow")),
+        "compared",
+        "deploy",
+        "for-changes",
+        "included",
+    ]
+    assert ours == pushed
+    same = {name for name in given_here if not name.startswith(OWN)}
+    assert {name: given_here[name] for name in same} == {
+        name: value for name, value in given_there.items() if not name.startswith(OWN)
+    }
