@@ -10,6 +10,12 @@ from remuda.stdsteps.speech import say
 NAMES = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 
 
+def load() -> None:
+    """Import every step, for a process that is going to run many."""
+    for name in NAMES:
+        importlib.import_module(f"remuda.stdsteps.{name}")
+
+
 def main(arguments: list[str]) -> int:
     """The step's exit code."""
     try:

@@ -5,6 +5,7 @@ directory is not trusted: an earlier job may have left anything in it. Its objec
 or attribute of it is ever seen by git, and of the repositories of its submodules nothing.
 """
 
+import json
 import re
 import tempfile
 from pathlib import Path
@@ -19,6 +20,8 @@ from remuda.stdsteps.speech import say
 STRATEGIES = ("fetch", "clone", "none", "empty")
 ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
 LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
+FETCHED = "remuda-fetched"
+"""Says what was fetched last."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
 """What can make git run programs or read its configuration from somewhere else."""
 
@@ -52,10 +55,20 @@ def run(inputs: Inputs) -> None:
         git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
         had_modules = (work_dir / ".git/modules").exists()
         prepare(git, work_dir, remote)
-        say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
-        fetch(git, [*fetch_flags, *shallow(depth)], refspecs)
-        if not git.has(sha):
-            fetch_commit(git, sha, depth)
+        # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
+        wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
+        mark = work_dir / ".git" / FETCHED
+        if is_fetched(git, mark, wanted, sha):
+            say("Not fetching: an earlier job of this pipeline did")
+        else:
+            say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
+            remove(mark)
+            # A repository that an earlier job has cut short stays so unless git is told otherwise.
+            whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
+            fetch(git, [*fetch_flags, *whole, *shallow(depth)], refspecs)
+            if not git.has(sha):
+                fetch_commit(git, sha, depth)
+            mark.write_text(wanted)
         if not checks_out:
             say("Skipping Git checkout: GIT_CHECKOUT is false")
             return
@@ -81,7 +94,16 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
     (inside / "config").write_text(
         f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = "{url}"\n'
     )
-    git.run("init", "--quiet", "--template=")
+    if not all((inside / name).is_dir() for name in ("objects", "refs")) or not (inside / "HEAD").is_file():
+        git.run("init", "--quiet", "--template=")
+
+
+def is_fetched(git: Git, mark: Path, wanted: str, sha: str) -> bool:
+    """Whether exactly this was fetched here before. The mark is a hint that a job may have made up."""
+    try:
+        return not mark.is_symlink() and mark.read_text() == wanted and git.has(sha)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def fetch(git: Git, options: list[str], refspecs: list[str]) -> None:

@@ -131,7 +131,8 @@ def split_credentials(repo_url: str) -> Remote:
 
 def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False) -> Path:
     """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones."""
-    lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper =", "[gc]", "\tauto = 0"]
+    lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
+    lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
     lines += ["[advice]", "\tdetachedHead = false", "[init]", "\tdefaultBranch = none"]
     lines += ["[core]", "\tfsmonitor = false", "\thooksPath = /dev/null"]
     lines += ["[submodule]", "\trecurse = false", "[fetch]", "\trecurseSubmodules = false"]

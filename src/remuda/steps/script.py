@@ -33,7 +33,7 @@ def prepare(files: StepFiles, step: Step, *, path: str, shell_variables: Mapping
         named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
         return [shell, *named, str(files.script)]
     write_whole(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
-    return [sys.executable, "-I", *_own_program(), step.builtin]
+    return [sys.executable, "-I", *own_program("step", "remuda.stdsteps"), step.builtin]
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool, variables: Mapping[str, str]) -> str:
@@ -55,7 +55,7 @@ def echo_of(command: str) -> str:
     return f"{_GREEN}$ {first}{more}{_PLAIN}"
 
 
-def _own_program() -> list[str]:
-    """The standard steps come out of the same file as the agent where it runs from one."""
+def own_program(command: str, module: str) -> list[str]:
+    """What Python runs for a part of ours: it comes out of the same file as the agent where that runs from one."""
     packed = Path(__file__).parents[2]
-    return [str(packed), "step"] if packed.is_file() else ["-m", "remuda.stdsteps"]
+    return [str(packed), command] if packed.is_file() else ["-m", module]

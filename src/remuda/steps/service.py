@@ -11,7 +11,7 @@ import signal
 import socket as sockets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +32,8 @@ from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.kernel import Changes, Pulse
 from remuda.steps.runner import Job
+from remuda.steps.script import own_program
+from remuda.steps.standby import Standby
 from remuda.steps.watching import CHUNK_BYTES, Watcher
 from remuda.wire.proto import agent_pb2, step_runner_pb2
 from remuda.wire.proto.agent_grpc import AgentBase
@@ -166,7 +168,12 @@ async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: fl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with occupied(data), socket_path(data, socket) as path, _listening(path) as listener:
+    with (
+        occupied(data),
+        socket_path(data, socket) as path,
+        _listening(path) as listener,
+        closing(Standby(data.absolute(), own_program("standby", "remuda.steps.standby"))) as standby,
+    ):
         pulse = Pulse()
         around = Surroundings(
             clock=SystemClock(),
@@ -174,6 +181,7 @@ async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: fl
             changes=Changes(pulse),
             base_env=clean_base(os.environ),
             open_files=_raise_open_files(),
+            standby=standby,
         )
         async with asyncio.TaskGroup() as tasks:
             jobs = Jobs(data.absolute() / "jobs", around, tasks)

@@ -36,13 +36,13 @@ exec </dev/null >/dev/null 2>&1
 (exec >>"$_remuda_base.raw" 2>&1; cd "$_remuda_work" && exec "$@")
 echo "$?" >"$_remuda_base.exit"
 """
-_RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 
 
 def spawn(files: StepFiles, command: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int) -> int:
     """Start a shim for a prepared step; its process number."""
     arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files), *command]
-    return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=_RESET)
+    return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
 
 
 def claimed(files: StepFiles) -> tuple[int, int] | None:
@@ -68,7 +68,13 @@ def forbid(files: StepFiles) -> bool:
 def exit_code(files: StepFiles) -> int | None:
     """How the command ended; None when the shim did not come to write it."""
     text = _complete(files.exit)
-    return None if text is None else int(text)
+    return None if text is None else int(text.split()[0])
+
+
+def told_usage(files: StepFiles) -> tuple[float, float, int] | None:
+    """Seconds of user and system time and KiB of memory, where whoever ran the step could tell."""
+    words = (_complete(files.exit) or "").split()[1:]
+    return (float(words[0]), float(words[1]), int(words[2])) if words else None
 
 
 def exited_at(files: StepFiles) -> float | None:

@@ -47,6 +47,29 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
         assert not (path.is_file() and any(secret in path.read_bytes() for secret in secrets)), path
 
 
+async def test_what_one_job_of_a_pipeline_has_fetched_serves_the_next(
+    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    await run_step("checkout", checkout_inputs(server, commits[2]))
+    (work / "file").write_text("changed by a job")
+    again = await run_step("checkout", checkout_inputs(server, commits[2], repo_url=server.repo_url), "2")
+    assert again.check().status == "success", again.log
+    assert b"Not fetching: an earlier job of this pipeline did" in again.lines
+    assert (work / "file").read_text() == "version 2\n"
+
+    # Whatever differs is fetched: more history, another commit, a repository that a job has emptied.
+    deeper = await run_step("checkout", checkout_inputs(server, commits[2], depth=0), "3")
+    assert b"Fetching changes..." in deeper.lines
+    assert git(work, "rev-list", "--count", "HEAD") == "3"
+    for pack in (work / ".git/objects").glob("??/*"):
+        pack.unlink()
+    for pack in (work / ".git/objects/pack").glob("*"):
+        pack.unlink()
+    emptied = await run_step("checkout", checkout_inputs(server, commits[2], depth=0), "4")
+    assert b"Fetching changes..." in emptied.lines
+
+
 async def test_checkout_strategies(run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     (work / "old/folder").mkdir(parents=True)

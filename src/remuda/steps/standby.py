@@ -1,0 +1,187 @@
+"""A process that stands by with the standard steps loaded, and forks one child for each that is to run.
+
+To start Python and import a step costs more than most steps do; a fork costs a millisecond. What it makes of a step is
+what `shim` makes of it: a leader of its own session that claims the step by its pid file, a child under it that runs
+the step, an exit file. So a step may be started by either, adopted by any agent, and outlives this process, too.
+
+The standby process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
+Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
+was perhaps started is not started twice.
+
+`Standby` is the agent's side, `main` the process: `python -m remuda.steps.standby DESCRIPTOR FOLDER`. The folder, the
+agent's, only stands in its command line, where whoever looks for the processes of a folder looks.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from remuda.steps import shim
+from remuda.steps.files import StepFiles
+
+ANSWER_SECONDS = 5.0
+"""A process that takes longer for a fork is not worth waiting for."""
+_PROGRAM = "remuda.stdsteps.__main__"
+_SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Standby:
+    """The process, seen from its agent. It is started at once and answers when its imports are done."""
+
+    def __init__(self, folder: Path, program: list[str] | None = None) -> None:
+        command = [sys.executable, "-I", *(program or ["-m", __name__])]
+        self._connection, theirs = socket.socketpair()
+        self._connection.settimeout(ANSWER_SECONDS)
+        with theirs:
+            theirs.set_inheritable(True)
+            self._pid: int | None = os.posix_spawn(
+                sys.executable,
+                [*command, str(theirs.fileno()), str(folder)],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_CLOSE, self._connection.fileno())],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=shim.RESET,
+            )
+
+    def spawn(
+        self, files: StepFiles, name: str, *, work_dir: Path, env: Mapping[str, str], open_files: int
+    ) -> tuple[int, int] | None:
+        """Start a prepared standard step: process number and start time of its leader. None: use the shim."""
+        if self._pid is None:
+            return None
+        request = {
+            "base": str(files.base),
+            "name": name,
+            "work_dir": str(work_dir),
+            "env": dict(env),
+            "open_files": open_files,
+        }
+        data = json.dumps(request).encode()
+        try:
+            self._connection.sendall(_SIZE.pack(len(data)) + data)
+            answer = _received(self._connection, _STARTED.size)
+        except OSError:
+            answer = b""
+        if not answer:
+            self.close()
+            return None
+        pid, start = _STARTED.unpack(answer)
+        return pid, start
+
+    def close(self) -> None:
+        """End the process; steps that it started go on."""
+        self._connection.close()
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = None
+
+
+def main(arguments: list[str]) -> int:
+    """Fork as told until the agent is gone."""
+    connection = socket.socket(fileno=int(arguments[0]))
+    connection.set_inheritable(False)
+    program = importlib.import_module(_PROGRAM)
+    program.load()
+    # The kernel reaps the children: nobody here asks how they ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        while head := _received(connection, _SIZE.size):
+            request = json.loads(_received(connection, *_SIZE.unpack(head)))
+            pid = os.fork()
+            if pid == 0:
+                connection.close()
+                _lead(request, program.main)
+            connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
+    return 0
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """So many bytes, or none when the other side is gone."""
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def _lead(request: dict[str, Any], program: Any) -> NoReturn:
+    """What the shim does: claim the step, start it, write down how it ended."""
+    code = 1
+    try:
+        os.setsid()
+        # Caught, not ignored: what is ignored would be ignored in the step as well.
+        for number in _ENDING:
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
+        code = _lead_step(request, program)
+    finally:
+        os._exit(code)
+
+
+def _lead_step(request: dict[str, Any], program: Any) -> int:
+    base = request["base"]
+    try:
+        claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except OSError:
+        return shim.LOST_CLAIM
+    os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
+    os.close(claim)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    os.close(null)
+    step = os.fork()
+    if step == 0:
+        _follow(request, program)
+    _, status, usage = os.wait4(step, 0)
+    ended = os.waitstatus_to_exitcode(status)
+    # As a shell tells it, and with what a shell cannot tell.
+    told = f"{ended if ended >= 0 else 128 - ended} {usage.ru_utime:.6f} {usage.ru_stime:.6f} {usage.ru_maxrss}\n"
+    with open(f"{base}.exit", "w") as file:
+        file.write(told)
+    return 0
+
+
+def _follow(request: dict[str, Any], program: Any) -> NoReturn:
+    """The step itself, in a process as a new Python would have it."""
+    code = 1
+    try:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+        raw = os.open(f"{request['base']}.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(raw, 1)
+        os.dup2(raw, 2)
+        os.close(raw)
+        os.environ.clear()
+        os.environ.update(request["env"])
+        os.chdir(request["work_dir"])
+        code = program([request["name"]])
+    except BaseException:  # noqa: BLE001 - whatever it is ends this child, which must not go on as its parent
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

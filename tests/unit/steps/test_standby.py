@@ -1,0 +1,122 @@
+"""A step started from the standby process leaves what one under the shim leaves."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.steps import shim
+from remuda.steps.files import StepFiles
+from remuda.steps.standby import Standby
+
+ENV = {"PATH": "/usr/bin:/bin", "MARK": "given"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> StepFiles:
+    return StepFiles(tmp_path, 0)
+
+
+@pytest.fixture
+def standby(tmp_path: Path) -> Iterator[Standby]:
+    made = Standby(tmp_path)
+    yield made
+    made.close()
+
+
+def spawn(standby: Standby, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
+    """A checkout that does nothing, or one that finds its inputs wrong."""
+    files.raw.touch()
+    files.inputs.write_text(json.dumps(inputs or {"strategy": "none"}))
+    work_dir = files.base.parent / "work"
+    work_dir.mkdir(exist_ok=True)
+    env = ENV | {"REMUDA_INPUTS": str(files.inputs)}
+    return standby.spawn(files, "checkout", work_dir=work_dir, env=env, open_files=512)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def ended(files: StepFiles) -> int:
+    until(lambda: shim.exit_code(files) is not None)
+    code = shim.exit_code(files)
+    assert code is not None
+    return code
+
+
+def test_files_of_a_step(standby: Standby, files: StepFiles) -> None:
+    started = spawn(standby, files)
+    assert started is not None
+    assert ended(files) == 0
+    assert shim.claimed(files) == started
+    assert files.raw.read_text() == "Skipping Git repository setup\n"
+    usage = shim.told_usage(files)
+    assert usage is not None
+    assert usage[2] > 1000
+
+
+def test_steps_have_an_environment_and_a_directory_of_their_own(standby: Standby, tmp_path: Path) -> None:
+    for number in (0, 1):
+        files = StepFiles(tmp_path, number)
+        assert spawn(standby, files, {"strategy": "empty"}) is not None
+        assert ended(files) == 0
+    assert os.getcwd() != str(tmp_path / "work")
+    assert "MARK" not in os.environ
+
+
+def test_a_step_that_fails_says_so(standby: Standby, files: StepFiles) -> None:
+    spawn(standby, files, {"strategy": "fetch", "sha": "no"})
+    assert ended(files) != 0
+    assert "ERROR: input sha" in files.raw.read_text()
+
+
+def test_a_step_that_somebody_claimed_is_not_started(standby: Standby, files: StepFiles) -> None:
+    assert shim.forbid(files)
+    started = spawn(standby, files)
+    assert started is not None
+    until(lambda: shim.start_time(started[0]) is None)
+    assert shim.exit_code(files) is None
+    assert files.raw.read_text() == ""
+
+
+def test_a_signal_to_the_group_ends_the_step_and_its_end_is_written(standby: Standby, files: StepFiles) -> None:
+    # A server that accepts and says nothing holds the step.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x.git"
+        started = spawn(standby, files, {"repo_url": url, "sha": "0" * 40})
+        assert started is not None
+        connection = server.accept()[0]
+        connection.recv(1)
+        os.killpg(started[0], signal.SIGTERM)
+        assert ended(files) == 128 + signal.SIGTERM
+        connection.close()
+
+
+def test_a_step_outlives_the_standby_process(standby: Standby, files: StepFiles) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x.git"
+        started = spawn(standby, files, {"repo_url": url, "sha": "0" * 40})
+        assert started is not None
+        connection = server.accept()[0]
+        connection.recv(1)
+        standby.close()
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        connection.close()
+        assert ended(files) != 0
+    assert "git fetch failed" in files.raw.read_text()
+
+
+def test_where_it_is_gone_the_shim_is_to_be_used(standby: Standby, files: StepFiles) -> None:
+    assert standby._pid is not None
+    os.kill(standby._pid, signal.SIGKILL)
+    assert spawn(standby, files) is None
+    assert spawn(standby, files) is None
