@@ -108,7 +108,9 @@ class Motion:
     async def _let_others_follow(self, pipeline_id: PipelineId, applied: Applied) -> None:
         """What a change means for other pipelines. If it is not stored, sweeps make up for it where a job waits."""
         ended = [job for job in applied.jobs if job.state in FINAL]
-        for project_id, group in dict.fromkeys((job.project_id, job.resource_group) for job in ended):
+        had = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
+        has = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
+        for project_id, group in had - has:
             if group:
                 await self._pass_on(project_id, group)
         if any(job.state is JobState.FAILED and not (job.allow_failure or job.retried) for job in ended):
@@ -117,12 +119,14 @@ class Motion:
                 await self.cancel_children(pipeline_id)
 
     async def _pass_on(self, project_id: ProjectId, group: str) -> None:
-        """Give a resource group that may be free to the job that waits for it longest."""
-        for job in await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE]):
-            if (job.project_id, job.resource_group) == (project_id, group):
-                applied = await self.resume(job.pipeline_id)
-                if any(each.resource_group == group and each.state in OCCUPYING for each in applied.jobs):
-                    return
+        """Give a resource group that may be free to the job that waits for it longest.
+
+        If it does not take it, somebody else has it, or the job does not wait any more, which is passed on in its turn.
+        """
+        waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
+        oldest = next((job for job in waiting if (job.project_id, job.resource_group) == (project_id, group)), None)
+        if oldest is not None:
+            await self.resume(oldest.pipeline_id)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
         """Let the pipeline's jobs have the resource groups that are free."""

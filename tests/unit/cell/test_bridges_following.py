@@ -3,11 +3,13 @@
 import pytest
 
 from remuda.cell.errors import StoreError
+from remuda.cell.requests import PipelineRequest
+from remuda.cell.values import Pipeline
 from remuda.lib.clock import settle
 from remuda.model.job import JobState, PipelineId
 from remuda.pipeline import Trigger
 from remuda.testing.builders import a_pipeline, a_spec, new_jobs
-from remuda.testing.memory_cell import MemoryCell
+from remuda.testing.memory_cell import MemoryCell, MemoryStarter
 
 CHILD = "child-job: {script: make}"
 DEPEND = "go: {trigger: {include: child.yml, strategy: depend}}\nafter: {stage: deploy, script: x}"
@@ -173,6 +175,20 @@ class TestCancel:
         assert (await cell.statuses(family))["go"] == "canceled"
         assert await cell.store.downstream((await cell.newest(family, "go")).id) is None
 
+    async def test_while_the_pipeline_is_being_started(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        family = await cell.push_file(DEPEND)
+        start = MemoryStarter.start
+
+        async def start_slowly(starter: MemoryStarter, request: PipelineRequest) -> Pipeline:
+            await cell.dispatch.cancel_pipeline(family.pipeline.id)
+            return await start(starter, request)
+
+        monkeypatch.setattr(MemoryStarter, "start", start_slowly)
+        async with cell.watching():
+            await settle()
+        assert await cell.statuses(family) == {"go": "canceled", "after": "canceled", "pipeline": "canceled"}
+        assert (await cell.child(family)).pipeline.status == "canceled"
+
 
 class TestDeaths:
     """A process may die between any two changes; whoever comes after goes on from what is stored."""
@@ -256,7 +272,7 @@ class TestDeaths:
         async def fail(*_: object) -> None:
             raise RuntimeError("a mistake of ours")
 
-        monkeypatch.setattr("remuda.testing.memory_cell.MemoryStarter.start", fail)
+        monkeypatch.setattr(MemoryStarter, "start", fail)
         family = await cell.store.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
         await cell.dispatch.announce(family.jobs)
         async with cell.watching():
