@@ -203,6 +203,42 @@ loose:
     assert 'ci/main.yml:8:3: build:scirpt: unknown key "scirpt"; did you mean "script"?' in str(caught.value)
 
 
+def test_five_different_mistakes_are_five_errors_with_their_lines() -> None:
+    text = """\
+include: ci/none.yml
+build:
+  stage: build
+  scripts: [make]
+  script: [make]
+circle:
+  needs: [around]
+  script: [x]
+around:
+  needs: [circle]
+  script: [x]
+test:
+  needs: [biuld]
+  script: [x]
+deploy:
+  script: [x]
+  rules:
+    - if: $CI_COMMIT_BRANCH = "main"
+"""
+    with pytest.raises(PipelineError) as caught:
+        compile_pipeline(text, file="f")
+    found = {(mistake.line, mistake.key): mistake.suggestion for mistake in caught.value.errors}
+    assert found.keys() == {
+        (1, "include"),
+        (4, "build:scripts"),
+        (10, "around:needs"),
+        (13, "test:needs"),
+        (18, "deploy:rules:if"),
+    }, found
+    assert found[4, "build:scripts"] == 'did you mean "script"?'
+    assert found[13, "test:needs"] == 'did you mean "build"?'
+    assert all(found.values())
+
+
 def test_a_mistake_in_an_anchor_is_one_mistake(mistakes: Mistakes) -> None:
     text = ".t: &t {script: x, imgae: ruby}\n" + "".join(f"j{i}: *t\n" for i in range(5))
     assert len(mistakes(text)) == 1
