@@ -5,6 +5,7 @@ the command line's business.
 """
 
 import math
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -78,10 +79,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise CellError(f"public URL {self.public_url!r}: it starts with http:// or https://")
-        for field in msgspec.structs.fields(type(self)):
-            wanted = wanted_number(field.name)
-            if wanted and not is_fit(field.name, getattr(self, field.name)):
-                raise CellError(f"{field.name} {getattr(self, field.name)}: {wanted}")
+        for name in self.__struct_fields__:
+            wanted = wanted_number(name)
+            if wanted and not is_fit(name, getattr(self, name)):
+                raise CellError(f"{name} {getattr(self, name)}: {wanted}")
         for address in self.remote_includes:
             parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
@@ -114,12 +115,18 @@ def is_fit(name: str, value: float) -> bool:
 
 def wanted_number(name: str) -> str | None:
     """What a duration or a limit may be, in words; None for any other setting."""
-    field = next(field for field in msgspec.structs.fields(CellSettings) if field.name == name)
     if not name.endswith(("_seconds", "_bytes", "_variables")):
         return None
+    field = _fields()[name]
     kind = "a whole number" if field.type is int else "a number"
     least = "of at least 0" if name in _MAY_BE_NOTHING else "above 0"
     return f"{kind} {least} is wanted, for example {field.default}"
+
+
+@cache
+def _fields() -> dict[str, msgspec.structs.FieldInfo]:
+    """Looked up once: that takes longer than all checks."""
+    return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 
 def _url_host(host: str) -> str:

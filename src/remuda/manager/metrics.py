@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -182,6 +181,7 @@ class _JobsCollector(Collector):
 @asynccontextmanager
 async def serve_metrics(address: str, registry: CollectorRegistry) -> AsyncIterator[None]:
     """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does."""
+    from aiohttp import web  # not at the top: most managers serve none, and all would pay for it
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=render(registry), headers={"Content-Type": CONTENT_TYPE})
