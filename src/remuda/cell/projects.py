@@ -228,7 +228,9 @@ class Projects:
             started += await self._act_on(project, ref, sha, before_sha=before_sha, wishes=wishes.get(ref, Wishes()))
             del left[ref]
         if left:
-            _log.warning("a push moves too many refs for each to have a pipeline", project=project.path, left=len(left))
+            if self._pipelines_per_push:
+                said = "a push moves too many refs for each to have a pipeline"
+                _log.warning(said, project=project.path, left=len(left))
             await self._store.see_refs(project.id, left)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:

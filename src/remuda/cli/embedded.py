@@ -10,8 +10,7 @@ administrator's token.
 
 import asyncio
 import base64
-import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ from pathlib import Path
 from remuda.cell.service import CellService, new_admin_token
 from remuda.cell.settings import CellSettings
 from remuda.cli.access import Access, store, stored
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.config import ManagerConfig
 from remuda.manager.service import ManagerService
 from remuda.wire.user_client import UserClient
@@ -29,7 +30,6 @@ STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
 KEEP_ALIVE_SECONDS = 2.0
 """A silent job learns within this time that it was canceled; the cell is next door, so asking costs little."""
-NO_PROXY = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +73,28 @@ async def serving_cell(settings: CellSettings) -> AsyncIterator[Cell]:
 
 @asynccontextmanager
 async def managing(
-    config: ManagerConfig, data: Path, *, agent_idle_seconds: float, keep_builds: bool = False
+    config: ManagerConfig,
+    data: Path,
+    *,
+    agent_idle_seconds: float,
+    agent_pid: int | None = None,
+    keep_builds: bool = False,
+    on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on."""
+    """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on.
+
+    `agent_pid` is an agent that this process has started already.
+    """
+    environment = LocalEnvironment(data, clock=SystemClock(), idle_exit_seconds=agent_idle_seconds, agent_pid=agent_pid)
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
             config,
             data,
-            agent_idle_exit_seconds=agent_idle_seconds,
+            environment=environment,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
             keep_builds=keep_builds,
+            on_job_over=on_job_over,
         )
         task = group.create_task(service.run(stop, ready=ready.set), name="manager")
         try:
@@ -99,10 +110,3 @@ async def _stopped(task: asyncio.Task[None], stop: asyncio.Event) -> None:
     _, late = await asyncio.wait([task], timeout=STOP_SECONDS)
     for one in late:
         one.cancel()
-
-
-def keep_off_proxies(names: Sequence[str] = NO_PROXY) -> None:
-    """Jobs reach the cell on loopback; no proxy of the user's environment can do that for them."""
-    for variable in ("no_proxy", "NO_PROXY"):
-        known = [name for name in os.environ.get(variable, "").split(",") if name]
-        os.environ[variable] = ",".join(dict.fromkeys([*known, *names]))

@@ -15,12 +15,12 @@ from pathlib import Path
 from remuda.cli.view import RunView
 
 
-def offer(view: RunView, folder: Path, *, opens: bool, is_kept: bool) -> None:
+def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
     """Open a shell for the first failed job if wanted and possible, else say how to get one."""
     from remuda.manager.kept import kept_job
 
     for name, _, job in view.all_jobs():
-        kept = kept_job(folder / "manager", job.id) if job.has_failed() else None
+        kept = kept_job(manager_data, job.id) if job.has_failed() else None
         if kept is None:
             continue
         script = folder / f"shell-{job.id}.sh"

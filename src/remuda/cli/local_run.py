@@ -8,6 +8,7 @@ Invariant: however a run ends, short of kill -9, no process of it is left.
 
 import asyncio
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,14 @@ from remuda.cli.exits import CommandError
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
     from remuda.cli.compiling import Ready
-    from remuda.cli.embedded import Cell
+    from remuda.cli.follow import Follower
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.junit import TestReport
     from remuda.cli.report import Outcome
     from remuda.cli.screen import Screen
     from remuda.cli.view import JobView, RunView
     from remuda.pipeline import Pipeline
-    from remuda.wire.user_client import NewRunner, UserClient
+    from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
 AGENT_IDLE_SECONDS = 5.0
@@ -60,8 +61,16 @@ class Plan:
         return self.play_manual or job.name in self.manual
 
 
-async def run(plan: Plan, folder: Path, own: Path) -> "Outcome":
-    """From a folder's files to a pipeline that is over. `folder` is the platform's, `own` for the snapshot."""
+def manager_data(folder: Path) -> Path:
+    """Where the runner manager of a platform keeps its things."""
+    return folder / "manager"
+
+
+async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
+    """From a folder's files to a pipeline that is over.
+
+    `folder` is the platform's, `own` for the snapshot; the agent is the one that starts there.
+    """
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.screen import GuardedScreen, screen_for
     from remuda.cli.signals import STOPPING, handled
@@ -80,8 +89,8 @@ async def run(plan: Plan, folder: Path, own: Path) -> "Outcome":
 
             _check_room(folder)
             with (folder / "remuda.log").open("a") as log:
-                logs.configure(stream=service_log(log, screen.say))
-                return await _through_platform(plan, folder, packing, screen, interrupts)
+                logs.configure(stream=service_log(log, screen.say), level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
+                return await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
 
 
 def _check_room(folder: Path) -> None:
@@ -99,21 +108,23 @@ def _check_room(folder: Path) -> None:
 async def _through_platform(
     plan: Plan,
     folder: Path,
+    agent_pid: int,
     packing: asyncio.Task[tuple[Package, list[Package]]],
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
     """Start the platform, run the pipeline in it, stop it."""
     from remuda.cli import local_agent
-    from remuda.cli.embedded import keep_off_proxies, managing, serving_cell
+    from remuda.cli.embedded import managing, serving_cell
+    from remuda.cli.follow import Follower
+    from remuda.lib.clock import SystemClock
     from remuda.manager.config import ManagerConfig, RunnerConfig
 
-    keep_off_proxies()
     own, others = await packing
     if own.snapshot.remark:
         screen.say(own.snapshot.remark)
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
-    manager_data = folder / "manager"
+    data, news = manager_data(folder), asyncio.Event()
     async with serving_cell(_settings(plan, folder, [own, *others])) as cell, asyncio.TaskGroup() as group:
         delivering = group.create_task(deliver(cell, own, others, plan.ready, plan.choice), name="delivery")
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
@@ -128,13 +139,27 @@ async def _through_platform(
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:
             async with managing(
-                config, manager_data, agent_idle_seconds=AGENT_IDLE_SECONDS, keep_builds=plan.keeps_builds
+                config,
+                data,
+                agent_idle_seconds=AGENT_IDLE_SECONDS,
+                agent_pid=agent_pid,
+                keep_builds=plan.keeps_builds,
+                on_job_over=news.set,
             ):
                 pipeline = await delivering
                 interrupts.hold()
-                return await _followed(plan, pipeline.id, cell, runner, tags, screen, interrupts)
+                follower = Follower(
+                    cell.client,
+                    pipeline.id,
+                    SystemClock(),
+                    runner=runner,
+                    tags=tags,
+                    plays=plan.plays,
+                    news=news,
+                )
+                return await _followed(plan, follower, cell.client, screen, interrupts)
         finally:
-            await local_agent.close(local_agent.data_of(manager_data))
+            await local_agent.close(local_agent.data_of(data))
 
 
 def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSettings":
@@ -158,32 +183,23 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
 
 
 async def _followed(
-    plan: Plan,
-    pipeline_id: int,
-    cell: "Cell",
-    runner: "NewRunner",
-    tags: list[str],
-    screen: "Screen",
-    interrupts: "Interrupts",
+    plan: Plan, follower: "Follower", client: "UserClient", screen: "Screen", interrupts: "Interrupts"
 ) -> "Outcome":
     """Follow the pipeline to its end, and sum it up."""
     from remuda.cli import report
     from remuda.cli.artifacts import collect
-    from remuda.cli.follow import Follower
-    from remuda.lib.clock import SystemClock
 
     count = report.counted(len(plan.pipeline.jobs), "job")
     screen.say(f"{plan.ready.folder}: {count}, up to {plan.at_once} at once")
-    follower = Follower(cell.client, pipeline_id, SystemClock(), runner=runner, tags=tags, plays=plan.plays)
     view = await follower.follow(screen, interrupts)
     outcome = report.Outcome(
         view=view,
-        tails=await _tails(cell.client, view),
-        tests=await _tests(cell.client, view),
+        tails=await _tails(client, view),
+        tests=await _tests(client, view),
         interrupted=interrupts.asked.is_set(),
     )
     if plan.artifacts is not None:
-        await collect(cell.client, view, plan.artifacts)
+        await collect(client, view, plan.artifacts)
     screen.finish(outcome)
     if plan.output == "json":
         print(json.dumps(report.document(outcome), indent=2), flush=True)

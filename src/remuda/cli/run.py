@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from remuda.cli.beginning import begin_imports
 from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Output, platform_folder, usable_folder
@@ -120,6 +121,8 @@ def run(
     # Inside a git hook these would turn the git of every job to the repository of the hook.
     for name in REPOSITORY_VARIABLES:
         os.environ.pop(name, None)
+    if not list_:
+        begin_imports(with_certificates=bool(options.allow_remote))
     if not watch or list_:
         planned = plan()
         return Exit.SUCCESS if planned is None else _run_once(planned, data, keep=keep, opens_shell=shell_on_failure)
@@ -213,16 +216,25 @@ def _cache_folder(ready: Ready, given: Path | None) -> Path:
 
 def _run_once(plan: "Plan", data: Path | None, *, keep: bool, opens_shell: bool) -> int:
     from remuda.cli import failure_shell, local_run
+    from remuda.cli.beginning import early_agent, keep_off_proxies
 
     _listen_to_signals()
+    keep_off_proxies()
     with (
         _data_folder(data, keep=keep) as folder,
+        early_agent(local_run.manager_data(folder), idle_exit_seconds=local_run.AGENT_IDLE_SECONDS) as agent_pid,
         # Outside the loop, whose end waits for its threads: none of them writes there any more when this is removed.
         tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as own,
     ):
-        outcome = asyncio.run(local_run.run(plan, folder, Path(own)))
+        outcome = asyncio.run(local_run.run(plan, folder, Path(own), agent_pid))
         if plan.keeps_builds and not outcome.interrupted:
-            failure_shell.offer(outcome.view, folder, opens=opens_shell, is_kept=keep or data is not None)
+            failure_shell.offer(
+                outcome.view,
+                folder,
+                local_run.manager_data(folder),
+                opens=opens_shell,
+                is_kept=keep or data is not None,
+            )
     return outcome.exit
 
 

@@ -54,8 +54,9 @@ def up(
 async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
     from remuda.cli import local_agent
     from remuda.cli.access import Access, store, stored
+    from remuda.cli.beginning import keep_off_proxies
     from remuda.cli.cell import print_token, print_warnings, settings_from
-    from remuda.cli.embedded import ensure_token, keep_off_proxies, managing, serving_cell
+    from remuda.cli.embedded import ensure_token, managing, serving_cell
     from remuda.cli.signals import STOPPING, handled
     from remuda.telemetry import logs
 

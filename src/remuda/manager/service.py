@@ -60,6 +60,7 @@ class ManagerService:
         agent_idle_exit_seconds: float = 300.0,
         keep_alive_seconds: float = 30.0,
         keep_builds: bool = False,
+        on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
         """A silent job learns of its cancellation with the answer to its next keep-alive.
 
@@ -69,6 +70,7 @@ class ManagerService:
         self._limits = Limits(keep_alive=keep_alive_seconds)
         self._data = data
         self._keep_builds = keep_builds
+        self._on_job_over = on_job_over
         self._clock = clock or SystemClock()
         self._environment = environment or LocalEnvironment(
             data, clock=self._clock, idle_exit_seconds=agent_idle_exit_seconds
@@ -94,6 +96,7 @@ class ManagerService:
                 own_id=system_id(self._data, beside_config=beside),
                 limits=self._limits,
                 keeps_in=self._data if self._keep_builds else None,
+                on_job_over=self._on_job_over,
             )
             if config.listen_address:
                 await stack.enter_async_context(serve_metrics(config.listen_address, manager.metrics.registry))
@@ -122,7 +125,9 @@ class Manager:
         own_id: str,
         limits: Limits,
         keeps_in: Path | None = None,
+        on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_job_over = on_job_over
         self._config = config
         self._session = session
         self._clock = clock
@@ -293,6 +298,7 @@ class Manager:
         seconds = self._clock.now() - job.received_at
         self.metrics.finished(job.labels, seconds=seconds, failure_reason=reason)
         self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3))
+        self._on_job_over()
 
     def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """A task that is started again when it fails in a way nobody foresaw."""
@@ -315,7 +321,11 @@ class Manager:
     def _client(self, runner: RunnerConfig) -> RunnerClient:
         labels = self._labels(runner)
         try:
-            tls = tls_context(ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file)
+            tls = None
+            if not runner.url.startswith("http://"):
+                tls = tls_context(
+                    ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file
+                )
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"runner {runner.name or runner.short_token}: the tls files cannot be used: {error}"

@@ -1,22 +1,79 @@
 """How the services log: for people on a terminal, one JSON object a line otherwise.
 
-Every line that concerns a job carries `job`, every line of a service `part`. Secrets never reach a logger.
+Every line that concerns a job carries `job`, every line of a service `part`. Secrets never reach a logger. The library
+that writes the lines is imported with the first line that is to be seen: it takes as long as a whole local job may.
 """
 
 import logging
 import sys
 from typing import Any, TextIO
 
-import structlog
-
 LEVELS = ("debug", "info", "warning", "error")
+
+
+class _Settings:
+    """What `configure` said last."""
+
+    level = logging.INFO
+    as_text: bool | None = None
+    out: TextIO | None = None
+    is_applied = False
 
 
 def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO | None = None) -> None:
     """Set logging up for the whole process; `log_format` is text, json or auto (text on a terminal)."""
     out = stream or sys.stderr
-    as_text = log_format == "text" or (log_format == "auto" and out.isatty())
-    number = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
+    _Settings.level = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
+    _Settings.as_text = log_format == "text" or (log_format == "auto" and out.isatty())
+    _Settings.out = out
+    _Settings.is_applied = False
+
+
+def logger(part: str) -> "Logger":
+    """The logger of a part: cell, manager, run ... It follows `configure`, whichever of the two comes first."""
+    return Logger({"part": part})
+
+
+class Logger:
+    """Events of a part, with values that go with each of them."""
+
+    __slots__ = ("_bound",)
+
+    def __init__(self, bound: dict[str, Any]) -> None:
+        self._bound = bound
+
+    def bind(self, **values: Any) -> "Logger":
+        """The same with more values."""
+        return Logger(self._bound | values)
+
+    def debug(self, event: str, **values: Any) -> None:
+        self._log(logging.DEBUG, event, values)
+
+    def info(self, event: str, **values: Any) -> None:
+        self._log(logging.INFO, event, values)
+
+    def warning(self, event: str, **values: Any) -> None:
+        self._log(logging.WARNING, event, values)
+
+    def error(self, event: str, **values: Any) -> None:
+        self._log(logging.ERROR, event, values)
+
+    def _log(self, level: int, event: str, values: dict[str, Any]) -> None:
+        if level < _Settings.level:
+            return
+        import structlog
+
+        if not _Settings.is_applied:
+            _apply()
+        structlog.get_logger(**self._bound).log(level, event, **values)
+
+
+def _apply() -> None:
+    import structlog
+
+    _Settings.is_applied = True
+    if _Settings.out is None:
+        return
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -24,16 +81,13 @@ def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO |
         structlog.processors.format_exc_info,
     ]
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=out.isatty()) if as_text else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=_Settings.out.isatty())
+        if _Settings.as_text
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        wrapper_class=structlog.make_filtering_bound_logger(_Settings.level),
+        logger_factory=structlog.PrintLoggerFactory(_Settings.out),
         cache_logger_on_first_use=False,
     )
-
-
-def logger(part: str) -> Any:
-    """The logger of a part: cell, manager, run ... It follows `configure`, whichever of the two comes first."""
-    return structlog.get_logger(part=part)

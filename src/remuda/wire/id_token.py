@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -63,6 +62,8 @@ def load_id_key(kid: str, pem: bytes) -> IdKey:
 
 def sign_id_token(claims: Mapping[str, Any], key: IdKey) -> str:
     """The token."""
+    import jwt  # late: it takes long, and few jobs have such tokens
+
     return jwt.encode(dict(claims), key.private, algorithm=ALGORITHM, headers={"kid": key.kid})
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from remuda.cell.archives import find_entry, read_entry
 from remuda.cell.core.dotenv import read_dotenv
@@ -25,6 +25,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_of_caller, text_in_path
 from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
+from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.trace import job_headers
 from remuda.cell.values import Artifact, Job
 from remuda.lib.killpoints import reach
@@ -220,7 +221,7 @@ def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Re
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(content, 200, headers, media)
+    return Streamed(content, 200, headers, media)
 
 
 _ROOT = "/api/v4/projects/{id}/jobs"

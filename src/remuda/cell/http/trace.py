@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.http.auth import job_token_in
@@ -18,6 +18,7 @@ from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, bad_request, forbidden
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
+from remuda.cell.http.streaming import Streamed
 from remuda.cell.values import Job
 from remuda.model.job import JobId
 from remuda.wire.runner_api import parse_content_range
@@ -95,8 +96,8 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
 
 def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
     """Exactly the bytes from start to end, though the log may be growing."""
-    return StreamingResponse(
-        _until(edge.traces.read(job.id, start), end - start) if end > start else iter(()),
+    return Streamed(
+        _until(edge.traces.read(job.id, start), end - start) if end > start else None,
         status,
         {**headers, "Content-Length": str(end - start)},
         "text/plain; charset=utf-8",

@@ -8,13 +8,10 @@ is never a second one. Which job runs where is the manager's decision; this only
 import asyncio
 import os
 import shutil
-import signal
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from remuda.lib.clock import Clock
-from remuda.lib.descriptors import as_inherited
+from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
@@ -26,19 +23,21 @@ START_SECONDS = 20.0
 HELLO_SECONDS = 5.0
 """How long an agent that listens may take to say who it is; one that hangs must not hold up its manager for ever."""
 _LOOK_SECONDS = 0.02
-_LOG_LIMIT_BYTES = 1 << 20
 
 
 class LocalEnvironment:
     """This machine. `data` is the manager's data folder."""
 
-    def __init__(self, data: Path, *, clock: Clock, idle_exit_seconds: float = 300.0) -> None:
+    def __init__(
+        self, data: Path, *, clock: Clock, idle_exit_seconds: float = 300.0, agent_pid: int | None = None
+    ) -> None:
+        """`agent_pid` is an agent that this process has started here already."""
         self._data = data.absolute()
-        self._agent = self._data / "agent"
-        self._log = self._data / "agent.log"
+        self._agent = agent_data(data)
+        self._log = agent_log(data)
         self._clock = clock
         self._idle_exit_seconds = idle_exit_seconds
-        self._pid: int | None = None
+        self._pid = agent_pid
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
         builds, work = self._folders(place)
@@ -111,28 +110,8 @@ class LocalEnvironment:
         return client
 
     def _spawn(self) -> None:
-        """Start an agent that owes nothing to this process: own session, own log, no inherited descriptors."""
         try:
-            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT_BYTES:
-                self._log.replace(self._log.with_suffix(".log.1"))
-            # -P: the current folder may be a repository, whose modules must not come before ours.
-            arguments = [sys.executable, "-P", "-m", "remuda.steps", "serve"]
-            arguments += ["--data", str(self._agent), "--idle-exit", str(self._idle_exit_seconds)]
-            self._pid = os.posix_spawn(
-                sys.executable,
-                arguments,
-                agent_environment(os.environ),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, str(self._log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                ],
-                setsid=True,
-                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT],
-                setsigmask=[],
-            )
-            as_inherited(self._pid)
+            self._pid = spawn_agent(self._data, idle_exit_seconds=self._idle_exit_seconds)
         except OSError as error:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 
@@ -159,9 +138,3 @@ class LocalEnvironment:
 def _own(job_id: int) -> str:
     """The folder of one job; slots are plain numbers."""
     return f"job-{job_id}"
-
-
-def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The manager's environment without Remuda's own settings: some of them are secrets. Kill points stay."""
-    kept = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK")
-    return {key: value for key, value in environ.items() if not key.startswith("REMUDA_") or key in kept}
