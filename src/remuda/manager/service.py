@@ -42,6 +42,8 @@ from remuda.wire.runner_client import JobOffer, RunnerClient, new_session, tls_c
 
 LOOK_SECONDS = 1.0
 """How often is looked whether the data folder is still there."""
+GATHERING_SECONDS = 0.2
+"""Nobody sees that log and results come so much later, and a job that is over by then costs half the calls."""
 GIVE_UP_SECONDS = 20.0
 """How long a manager that lost its data folder tries to tell the servers about its jobs."""
 _AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
@@ -67,7 +69,7 @@ class ManagerService:
         With `keep_builds` every job has a working directory of its own, and that of a failed one stays: see `kept`.
         """
         self._config = config
-        self._limits = Limits(keep_alive=keep_alive_seconds)
+        self._limits = Limits(keep_alive=keep_alive_seconds, gathering=GATHERING_SECONDS)
         self._data = data
         self._keep_builds = keep_builds
         self._on_job_over = on_job_over

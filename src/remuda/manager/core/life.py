@@ -38,6 +38,8 @@ from remuda.model.job import FailureReason
 from remuda.wire.runner_client import JobReply
 
 DEFAULT_INTERVAL_SECONDS = 3.0
+RESULTS_SECONDS = 0.2
+"""Between two calls with step results."""
 _FRUITLESS_READINGS = 3
 _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
 
@@ -54,6 +56,8 @@ class Limits:
     """The final state is offered for so long."""
     agent: float = 900.0
     """An agent that cannot be reached for so long has lost its jobs."""
+    gathering: float = 0.0
+    """The first bytes of a log, and results of steps, wait so long for more: a short job is told in one go."""
 
 
 class Life:
@@ -84,6 +88,7 @@ class Life:
         self._since = now  # when this process took the job up, or when it ended
         self._interval = DEFAULT_INTERVAL_SECONDS
         self._trace_sent_at: float | None = None
+        self._results_sent_at: float | None = None
         self._contact_at = now
         self._corrections = 0  # times in a row that the server stood elsewhere
         self._server_failures = 0
@@ -152,7 +157,10 @@ class Life:
         if now < self._server_at:
             return Wait(min([*deadlines, self._server_at]))
         if self._sends_results and (results := self.results.head()):
-            return SendResults(self.results.confirmed, tuple(results))
+            due = self._results_due(now)
+            if now >= due:
+                return SendResults(self.results.confirmed, tuple(results))
+            deadlines.append(due)
         if self.trace.waiting:
             due = self._trace_due(now)
             if now >= due:
@@ -166,10 +174,20 @@ class Life:
         return Wait(min([*deadlines, alive]))
 
     def _trace_due(self, now: float) -> float:
-        """The first bytes, full chunks and the last bytes go at once, others at the server's interval."""
-        if self._trace_sent_at is None or self.phase is Phase.ENDED or self.trace.waiting >= CHUNK_BYTES:
+        """Full chunks and the last bytes go at once, the first ones soon, others at the server's interval."""
+        if self.phase is Phase.ENDED or self.trace.waiting >= CHUNK_BYTES:
             return now
+        if self._trace_sent_at is None:
+            return self._since + self._limits.gathering
         return self._trace_sent_at + self._interval
+
+    def _results_due(self, now: float) -> float:
+        """The same for results, whose readers want them sooner; steps of a millisecond must not cost a call each."""
+        if self.phase is Phase.ENDED or self.results.bytes_waiting >= CHUNK_BYTES:
+            return now
+        if self._results_sent_at is None:
+            return self._since + self._limits.gathering
+        return self._results_sent_at + RESULTS_SECONDS
 
     def _wants_more(self) -> bool:
         """Whether the agent still has something that we need."""
@@ -343,6 +361,8 @@ class Life:
                     wanted = call.first_seq + len(call.results)
                 before = self.results.received
                 self.results.server_wants(wanted)
+                # What it did not take of these goes again at once.
+                self._results_sent_at = None if reply.status == 409 else now
                 if self.results.received < before:
                     self._subscribed_at = None
                 return wanted != call.first_seq

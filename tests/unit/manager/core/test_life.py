@@ -22,7 +22,7 @@ from remuda.manager.core.actions import (
     Subscribe,
     Wait,
 )
-from remuda.manager.core.life import Life, Limits
+from remuda.manager.core.life import RESULTS_SECONDS, Life, Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES, HIGH_BYTES
 from remuda.model.job import FailureReason
@@ -158,6 +158,22 @@ def test_the_first_bytes_go_at_once_the_next_ones_at_the_servers_interval() -> N
     book.waits(5)
     book.passes(5)
     book.does(SendTrace(3, b"two"))
+
+
+def test_what_comes_first_is_gathered_unless_the_job_is_over() -> None:
+    book = started(limits=Limits(gathering=5))
+    book.life.log(0, LOG)
+    book.life.result(1, b"{}")
+    book.does(Wait(book.now + 5))
+    book.passes(5)
+    book.does(SendResults(1, (b"{}",)))
+    book.hears(200, next_seq=2)
+    book.does(SendTrace(0, LOG))
+    book.hears(202)
+    book.life.result(2, b"{}")
+    assert isinstance(book.life.next(book.now), Wait)
+    book.life.ended(success(results=2), book.now)
+    book.does(SendResults(2, (b"{}",)))
 
 
 def test_a_full_chunk_and_the_last_bytes_do_not_wait() -> None:
@@ -407,6 +423,24 @@ def test_results_follow_the_servers_next_number() -> None:
     book.hears(409, next_seq=2)
     book.does(Subscribe())
     assert book.life.position == (0, 2)
+
+
+def test_results_of_short_steps_go_together() -> None:
+    book = started()
+    book.life.result(1, b"1")
+    book.does(SendResults(1, (b"1",)))
+    book.hears(200)
+    book.life.result(2, b"2")
+    book.waits(RESULTS_SECONDS)
+    book.passes(RESULTS_SECONDS / 2)
+    book.life.result(3, b"3")
+    book.waits(RESULTS_SECONDS / 2)
+    book.passes(RESULTS_SECONDS / 2)
+    book.does(SendResults(2, (b"2", b"3")))
+    book.hears(200)
+    book.life.result(4, b"4")
+    book.life.ended(success(log_bytes=0, results=4), book.now)
+    book.does(SendResults(4, (b"4",)))
 
 
 def test_an_end_that_came_with_bytes_missing_is_read_again_and_then_believed() -> None:
