@@ -324,7 +324,8 @@ class Manager:
         labels = self._labels(runner)
         try:
             tls = None
-            if not runner.url.startswith("http://"):
+            # Reading all authorities of the machine takes a while, and a plain address needs none.
+            if not runner.url.startswith("http://") or runner.tls_ca_file or runner.tls_cert_file:
                 tls = tls_context(
                     ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file
                 )
