@@ -12,7 +12,7 @@ class Clone:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, *args: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, ok: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """git with these arguments, which must succeed or must not."""
         environment = {
             "PATH": os.environ["PATH"],
@@ -25,7 +25,14 @@ class Clone:
             "GIT_COMMITTER_EMAIL": "person@example.com",
         }
         done = subprocess.run(
-            ["git", *args], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+            ["git", *args],
+            cwd=self.folder,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert (done.returncode == 0) is ok, done.stderr
         return done

@@ -24,6 +24,8 @@ from remuda.cell.adapters.push_notes import HOOK
 from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
 
 DEADLINE_SECONDS = 60
+LIST_LIMIT_BYTES = 64 * 1024 * 1024
+"""The names of half a million files or more. A few objects can stand for a tree of billions."""
 KEPT_COMMITS = 4096
 """How many commits are remembered: they never change, and lists of jobs name the same few again and again."""
 
@@ -184,31 +186,38 @@ class GitRepos:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
         if "\0" in path:
             return None
-        process = await self._start("cat-file", "blob", f"{sha}:{path}", repo=repo)
-        assert process.stdout is not None
-        content = bytearray()
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                while piece := await process.stdout.read(65536):
-                    content += piece
-                    if len(content) > limit_bytes:
-                        raise TooLargeError(f"{path} is larger than {limit_bytes} bytes")
-                code = await process.wait()
-        except TimeoutError:
-            raise GitError(f"git cat-file took longer than {DEADLINE_SECONDS} s") from None
-        finally:
-            await end_git(process)
-        return bytes(content) if code == 0 else None
+        code, content = await self._read("cat-file", "blob", f"{sha}:{path}", repo=repo, what=path, limit=limit_bytes)
+        return content if code == 0 else None
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
-        """All files of a commit."""
-        out = await self._git("ls-tree", "-r", "-z", "--full-tree", sha, repo=repo)
+        """All files of a commit; TooLargeError when they are too many."""
+        command = ("ls-tree", "-r", "-z", "--full-tree", sha)
+        code, out = await self._read(*command, repo=repo, what="the list of all files", limit=LIST_LIMIT_BYTES)
+        if code != 0:
+            raise GitError(f"git ls-tree: {sha} cannot be read")
         files = {}
         for line in out.split(b"\0")[:-1]:
             head, _, path = line.partition(b"\t")
             mode, _, name = head.decode().split(" ")
             files[path.decode(errors="surrogateescape")] = Entry(mode, name)
         return files
+
+    async def _read(self, *args: str, repo: str, what: str, limit: int) -> tuple[int, bytes]:
+        """What git writes, as far as a limit in bytes."""
+        process = await self._start(*args, repo=repo)
+        assert process.stdout is not None
+        content = bytearray()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while piece := await process.stdout.read(65536):
+                    content += piece
+                    if len(content) > limit:
+                        raise TooLargeError(f"{what} is larger than {limit} bytes")
+                return await process.wait(), bytes(content)
+        except TimeoutError:
+            raise GitError(f"git {args[0]} took longer than {DEADLINE_SECONDS} s") from None
+        finally:
+            await end_git(process)
 
     async def commit(self, repo: str, sha: str) -> Commit | None:
         """A commit's head."""

@@ -5,7 +5,8 @@ so each repository has one `git cat-file --batch` for as long as the reading las
 `remuda.cell.sources`; the other half of the work with git, which is done on the event loop, is `adapters.git`.
 
 Invariants: one thread uses a `GitReading`, and when it is closed no process is left; a name from a user is checked
-before git sees it, and a path with a line break in it, which would be a second question, is no path.
+before git sees it, and a path with a line break in it, which would be a second question, is no path; a few objects can
+stand for a tree of billions of files, so no list that git writes is read beyond a limit.
 """
 
 import os
@@ -16,13 +17,14 @@ import threading
 from contextlib import suppress
 from types import TracebackType
 
-from remuda.cell.adapters.git import DEADLINE_SECONDS, GitError, GitRepos
+from remuda.cell.adapters.git import DEADLINE_SECONDS, LIST_LIMIT_BYTES, GitError, GitRepos
 from remuda.cell.adapters.git_changes import is_branch_name
-from remuda.cell.errors import StoreError, TooLargeError
+from remuda.cell.errors import InvalidError, StoreError, TooLargeError
 
 _HEX = re.compile(r"[0-9a-f]{7,64}")
 _HEAD_LIMIT_BYTES = 1 << 20
 """What is read of a commit or tag that was only asked for its name."""
+_SAID_LIMIT_BYTES = 4096
 
 
 class GitReading:
@@ -67,7 +69,7 @@ class GitReading:
         """All files of a commit with the names of their contents."""
         if (repo, sha) not in self._trees:
             out = self._git(repo, "ls-tree", "-r", "-z", "--full-tree", sha)
-            lines = (os.fsdecode(line).partition("\t") for line in out.split(b"\0")[:-1])
+            lines = (line.decode(errors="replace").partition("\t") for line in out.split(b"\0")[:-1])
             self._trees[repo, sha] = {path: head.split(" ")[2] for head, _, path in lines if " blob " in head}
         return self._trees[repo, sha]
 
@@ -76,12 +78,11 @@ class GitReading:
         if self._peeled(repo, before) is None:
             return None
         out = self._git(repo, "diff-tree", "-r", "-z", "--name-only", "--no-renames", before, sha)
-        return frozenset(os.fsdecode(name) for name in out.split(b"\0")[:-1])
+        return frozenset(name.decode(errors="replace") for name in out.split(b"\0")[:-1])
 
     def merge_base(self, repo: str, one: str, other: str) -> str | None:
         """Where the histories of two commits part."""
-        found = self._run(repo, "merge-base", one, other)
-        return found.stdout.decode().strip() or None if found.returncode == 0 else None
+        return self._git(repo, "merge-base", one, other, fine=(0, 1)).decode().strip() or None
 
     def tags(self, repo: str) -> list[str]:
         """The names of all tags."""
@@ -108,27 +109,25 @@ class GitReading:
             self._batches[repo] = _Batch(self._repos, repo)
         return self._batches[repo]
 
-    def _git(self, repo: str, *arguments: str) -> bytes:
-        found = self._run(repo, *arguments)
-        if found.returncode != 0:
-            text = found.stderr.decode(errors="replace").strip()[-500:]
-            raise GitError(f"git {arguments[0]}: {text or 'no message'}")
-        return found.stdout
-
-    def _run(self, repo: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        try:
-            return subprocess.run(
-                ["git", "--git-dir", str(self._repos.path(repo)), *arguments],
-                env=self._repos.environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=DEADLINE_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            raise GitError(f"git {arguments[0]} took longer than {DEADLINE_SECONDS} s") from None
-        except OSError as error:
-            raise StoreError(f"cannot start git: {error}") from error
+    def _git(self, repo: str, *arguments: str, fine: tuple[int, ...] = (0,)) -> bytes:
+        process = _started(self._repos, repo, *arguments)
+        watchdog = _watched(process)
+        with process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            out = process.stdout.read(LIST_LIMIT_BYTES + 1)
+            if is_too_long := len(out) > LIST_LIMIT_BYTES:
+                process.kill()
+            said = process.stderr.read(_SAID_LIMIT_BYTES).decode(errors="replace").strip()[-500:]
+        watchdog.cancel()
+        if is_too_long:
+            what = f"git {arguments[0]} lists more than {LIST_LIMIT_BYTES} bytes"
+            raise InvalidError(f"{what}: the repository has too many files, or names that are too long")
+        if process.returncode == -signal.SIGKILL:
+            raise GitError(f"git {arguments[0]} took longer than {DEADLINE_SECONDS} s")
+        if process.returncode not in fine:
+            raise GitError(f"git {arguments[0]}: {said or 'no message'}")
+        return out
 
 
 class _Batch:
@@ -183,27 +182,35 @@ class _Batch:
         self._process = self._watchdog = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = ["git", "--git-dir", str(self._repos.path(self._repo)), "cat-file", "--batch"]
-        try:
-            process = subprocess.Popen(
-                command,
-                env=self._repos.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise StoreError(f"cannot start git: {error}") from error
-        self._process = process
-        self._watchdog = threading.Timer(DEADLINE_SECONDS, process.kill)
-        self._watchdog.daemon = True
-        self._watchdog.start()
+        self._process = process = _started(self._repos, self._repo, "cat-file", "--batch", stdin=subprocess.PIPE)
+        self._watchdog = _watched(process)
         return process
 
     def _failure(self) -> GitError:
         self.end()
         return GitError(f"git cat-file ended before it answered, or took longer than {DEADLINE_SECONDS} s")
+
+
+def _started(repos: GitRepos, repo: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            ["git", "--git-dir", str(repos.path(repo)), *arguments],
+            env=repos.environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if stdin == subprocess.PIPE else subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StoreError(f"cannot start git: {error}") from error
+
+
+def _watched(process: subprocess.Popen[bytes]) -> threading.Timer:
+    """Ends the process when its time is up."""
+    watchdog = threading.Timer(DEADLINE_SECONDS, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    return watchdog
 
 
 def _candidates(name: str | None) -> list[str]:
