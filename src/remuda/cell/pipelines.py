@@ -11,6 +11,7 @@ repeated because its answer was lost gets the pipeline it made.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
 from remuda.cell.core.predefined import of_commit
-from remuda.cell.errors import CellError, InvalidError, MistakesError
+from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.linting import Linted
 from remuda.cell.ports import Applied, Changes, Store
 from remuda.cell.requests import PipelineRequest
@@ -42,6 +43,8 @@ REMEMBERED_PIPELINES = 10_000
 """Pipelines whose commits are known to be kept; of others that is looked up again."""
 OUTSIDE_SECONDS = 30.0
 """How long a compilation waits for an answer of the store or of another machine."""
+COMPILATIONS = 8
+"""So many at a time, in threads of their own: a slow one must not hold up those that write logs and artifacts."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -74,6 +77,7 @@ class Pipelines:
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
         self._kept: set[PipelineId] = set()
+        self._threads = ThreadPoolExecutor(COMPILATIONS, thread_name_prefix="compilation")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
@@ -99,9 +103,16 @@ class Pipelines:
         """
         try:
             planned = await self._plan(request)
-        except InvalidError as error:
-            failed = replace(await self._described(request), status="failed", yaml_errors=str(error))
-            return await self._add(request, failed, ())
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a commit holds, the project's other refs must go on
+            described, reason = await self._described(request), str(error)
+            if is_skipped:
+                return await self._add(request, replace(described, status="skipped"), ())
+            if not isinstance(error, CellError):
+                _log.error("a pipeline file cannot be compiled", project=request.project.path, exc_info=error)
+                reason = "the cell failed to compile it; its log says how"
+            return await self._add(request, replace(described, status="failed", yaml_errors=reason), ())
         if planned is not None and is_skipped:
             return await self._add(request, replace(planned.pipeline, status="skipped"), ())
         if planned is None or planned.compiled.skipped is not None:
@@ -120,25 +131,23 @@ class Pipelines:
     async def _plan(self, request: PipelineRequest) -> _Planned | None:
         """What would be stored; None without a pipeline file, MistakesError or InvalidError when it cannot be."""
         known = await self._known(request)
+
+        def plan(*given: Any) -> _Planned | None:
+            found = compiled(*given)
+            if found is None:
+                return None
+            pipeline = with_outcome(*found)
+            jobs = new_jobs(found[1].jobs, pipeline, request.project, known.variables, self._settings.url)
+            return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
+
         try:
-            found = await self._in_thread(compiled, request, known)
+            return await self._in_thread(plan, request, known)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
-        if found is None:
-            return None
-        pipeline = with_outcome(*found)
-        jobs = new_jobs(found[1].jobs, pipeline, request.project, known.variables, self._settings.url)
-        return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
 
     async def _described(self, request: PipelineRequest) -> Pipeline:
         """The pipeline without its file."""
-        known = await self._known(request)
-
-        def describe() -> Pipeline:
-            with GitReading(self._repos) as reading:
-                return described(request, known, reading)
-
-        return await asyncio.to_thread(describe)
+        return await self._in_thread(lambda *given: described(*given[:3]), request, await self._known(request))
 
     async def _known(self, request: PipelineRequest) -> Known:
         project = request.project
@@ -193,7 +202,7 @@ class Pipelines:
             with GitReading(self._repos) as reading:
                 return work(request, known, reading, outside)
 
-        return await asyncio.to_thread(run)
+        return await loop.run_in_executor(self._threads, run)
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
         family = await self._store.add_pipeline(

@@ -1,11 +1,15 @@
 """Pipelines that pushes start: which refs, which options, which files, and what they replace."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.cell.errors import InvalidError
+from remuda.cell.pipelines import COMPILATIONS
 from remuda.testing.clone import Clone
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
@@ -344,3 +348,71 @@ def test_what_is_in_the_way_of_a_pipeline_file(shop: Shop) -> None:
     assert "not UTF-8 (byte 0)" in pushed(lambda file: file.write_bytes(b"\xff\xfe"))["yaml_errors"]
     assert "larger than 1048576 bytes" in pushed(lambda file: file.write_text("#" * 1_100_000))["yaml_errors"]
     assert ".gitlab-ci.yml:1:" in pushed(lambda file: file.write_text("a: {scripts: [x]}\n"))["yaml_errors"]
+
+
+def test_a_few_objects_that_stand_for_billions_of_files(shop: Shop) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": "a: {script: [x], rules: [{exists: ['none/*.x']}]}\n", "small": "x"})
+    blob = shop.clone.run("rev-parse", "HEAD:small").stdout.strip()
+    file = shop.clone.run("rev-parse", "HEAD:.gitlab-ci.yml").stdout.strip()
+    tree = shop.clone.run("mktree", stdin="".join(f"100644 blob {blob}\tf{n}\n" for n in range(10))).stdout.strip()
+    for _ in range(9):
+        tree = shop.clone.run("mktree", stdin="".join(f"40000 tree {tree}\td{n}\n" for n in range(10))).stdout.strip()
+    entries = f"100644 blob {file}\t.gitlab-ci.yml\n40000 tree {tree}\tbomb\n"
+    root = shop.clone.run("mktree", stdin=entries).stdout.strip()
+    shop.clone.run("update-ref", "HEAD", shop.clone.run("commit-tree", root, "-m", "Bomb").stdout.strip())
+    shop.clone.push("main", "HEAD~0:refs/heads/other")
+    assert "ls-tree lists more than" in shop.pipeline()["yaml_errors"]
+    assert shop.pipeline("other")["status"] == "failed"
+    added = {"branch": "main", "commit_message": "x", "actions": [{"action": "create", "file_path": "y"}]}
+    assert shop.cell.api("POST", f"/projects/{shop.id}/repository/commits", added).status == 413
+
+
+def test_a_file_that_the_cell_itself_fails_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("odd")
+
+    shop.clone.commit(**{".gitlab-ci.yml": ONE})
+    with monkeypatch.context() as patched:
+        patched.setattr("remuda.cell.compilation.compile_pipeline", fail)
+        shop.clone.push("main")
+    assert "its log says how" in shop.pipeline()["yaml_errors"]
+    shop.clone.push("HEAD:refs/heads/other")
+    assert shop.pipeline("other")["yaml_errors"] is None
+
+
+def test_a_skip_counts_more_than_the_mistakes_of_the_file(shop: Shop) -> None:
+    shop.clone.commit("Half done [skip ci]", **{".gitlab-ci.yml": "a: {scripts: [x]}\n"})
+    shop.clone.push("main")
+    assert (shop.pipeline()["status"], shop.pipeline()["yaml_errors"]) == ("skipped", None)
+
+
+def test_a_file_whose_name_is_not_utf_8(shop: Shop) -> None:
+    shop.clone.commit(
+        **{".gitlab-ci.yml": "include: {local: 'ci/*.yml'}\na: {script: [x]}\n", "ci/\udcff.yml": "b: 1\n"}
+    )
+    shop.clone.push("main")
+    assert "ci/\ufffd.yml" in shop.pipeline()["yaml_errors"]
+    assert shop.cell.api("GET", f"/projects/{shop.id}/ci/lint").json()["valid"] is False
+
+
+def test_slow_files_hold_up_no_jobs(shop: Shop, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": ONE})
+    shop.clone.push("main")
+    job = runner.take()
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def compile_slowly(*_: object, **__: object) -> None:
+        begun.release()
+        assert go_on.wait(60)
+        raise InvalidError("no more")
+
+    monkeypatch.setattr("remuda.cell.compilation.compile_pipeline", compile_slowly)
+    with ThreadPoolExecutor(40) as callers:
+        calls = [callers.submit(shop.cell.api, "POST", f"/projects/{shop.id}/pipeline?ref=main") for _ in range(40)]
+        try:
+            for _ in range(COMPILATIONS):
+                assert begun.acquire(timeout=30)
+            assert runner.put(job, "success").status == 200, "its log was written by a thread"
+        finally:
+            go_on.set()
+        assert {call.result().status for call in calls} == {400}
