@@ -9,7 +9,7 @@ import msgspec
 
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import When
-from remuda.model.runner import CapabilityKey, Fingerprint, RunnerType
+from remuda.model.runner import CapabilityKey, Fingerprint, Pool, RunnerType
 from remuda.pipeline import JobSpec
 
 ORGANIZATION_ID = 1
@@ -215,11 +215,13 @@ class Runner(Value, frozen=True, kw_only=True):
 
     def fingerprint(self) -> Fingerprint:
         """What it offers."""
+        whole = frozenset({("organization", ORGANIZATION_ID)})
+        projects: frozenset[Pool] = frozenset(("project", project_id) for project_id in self.project_ids)
         return Fingerprint(
             tags=frozenset(self.tags),
             run_untagged=self.run_untagged,
             protected_only=self.protected_only,
-            project_ids=frozenset(self.project_ids) if self.type is RunnerType.PROJECT else None,
+            pools=projects if self.type is RunnerType.PROJECT else whole,
         )
 
 
