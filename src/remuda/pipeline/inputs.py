@@ -2,8 +2,8 @@
 
 Decided here: which types and limits an input may have, whether a given value fits, and what a block becomes. A value
 that is nothing but one block takes the input's type (a list stays a list); inside a longer text it becomes text. Who
-starts a pipeline cannot always say types (a form has only texts): a text given there for a number, a boolean or a list is
-read as that.
+starts a pipeline cannot always say types (a form has only texts): a text given there for a number, a boolean or a list
+is read as that.
 Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes` for every file with a header.
 
 Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
