@@ -102,6 +102,11 @@ class Claims(Motion):
             with contextlib.suppress(StoreError):
                 await self.release(job)
             raise
+        except Exception as error:  # noqa: BLE001 - it would be handed out again for ever, and no runner would get it
+            self._log.error("a job's payload cannot be made", job=job.id, exc_info=error)
+            message = "the cell failed to make what a runner needs for it; its log says how"
+            await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, message)
+            return NoJob(cursor=self.cursor)
         if gone.is_set():
             await self.release(job)
             return NoJob(cursor=self.cursor)

@@ -68,15 +68,16 @@ async def gather_payload(
     artifacts of another job are not there that it must have."""
     of = await circumstances(store, job, runner, public_url=public_url)
     found = await find_dependencies(store, of)
-    if found.outside != job.gets:
-        await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
     of = replace(of, inherited=found.variables)
-    return build_payload(
+    payload = build_payload(
         of,
         dependencies=found.sources,
         token=tokens.issue(job, timeout_seconds=of.timeout, now=now),
         id_tokens=await _id_tokens(store, of, now),
     )
+    if found.outside != job.gets:
+        await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
+    return payload
 
 
 async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:

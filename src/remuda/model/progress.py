@@ -156,22 +156,30 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
     """The moves of a stage's created jobs that have needs; `moved` has the words of those that moved before."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
+    names = {node.name for node in created}
+    held_up = {}
     for node in created:
-        for need in node.waits_for:
+        # A need may be of the same stage: it moves first, or this one does not move at all.
+        here = names.intersection(node.waits_for)
+        held_up[node.name] = len(here)
+        for need in here:
             behind[need].append(node)
     moves: list[Move] = []
-    waiting = deque(created)
-    while waiting:
-        node = waiting.popleft()
+    ready = deque(node for node in created if not held_up[node.name])
+    while ready:
+        node = ready.popleft()
         needs = [by_name[name] for name in node.waits_for if name in by_name]
         words = {moved.get(need.name) or _word(need.state, allow_failure=need.allow_failure) for need in needs}
-        ended = None if node.name in moved else _sum(words, by_stage=False)
-        if ended is not None:
-            move = Move(node.name, _turn(node, ended))
-            moved[node.name] = _word_after(node, move)
-            moves.append(move)
-            # A need may be of the same stage: those behind this one look again.
-            waiting += behind[node.name]
+        ended = _sum(words, by_stage=False)
+        if ended is None:
+            continue
+        move = Move(node.name, _turn(node, ended))
+        moved[node.name] = _word_after(node, move)
+        moves.append(move)
+        for other in behind[node.name]:
+            held_up[other.name] -= 1
+            if not held_up[other.name]:
+                ready.append(other)
     return moves
 
 

@@ -74,7 +74,7 @@ class Loader:
         self._nodes += document.nodes
         if self._nodes > MAX_ALL_NODES:
             report.stop(at, path, f"all files together have more than {MAX_ALL_NODES} values", "include less")
-        body = self._interpolated(document.header, document.body, given, at=at, path=path)
+        body = self._interpolated(document.header, document.body, given, at=at, path=path, is_first=not chain)
         if not isinstance(body, Table):
             mistyped(report, body, "", "a map of keywords and jobs at the top level")
             return None
@@ -85,11 +85,11 @@ class Loader:
         return self._merger.merged(*trees, msgspec.structs.replace(body, entries=own))
 
     def _interpolated(
-        self, header: Table | None, body: Node, given: Mapping[str, Entry], *, at: Placed, path: str
+        self, header: Table | None, body: Node, given: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
-        values = take_inputs(self._report, declared, given, at=at, path=path, patterns=patterns)
+        values = take_inputs(self._report, declared, given, at=at, path=path, patterns=patterns, is_first=is_first)
         if header is None:
             return body
         return Interpolation(self._report, values, self._judge.known(Variables())).tree(body)

@@ -1,7 +1,9 @@
 """`spec:inputs`: what a file asks for, what it is given, and `$[[ inputs.name ]]` in its tree.
 
 Decided here: which types and limits an input may have, whether a given value fits, and what a block becomes. A value
-that is nothing but one block takes the input's type (a list stays a list); inside a longer text it becomes text.
+that is nothing but one block takes the input's type (a list stays a list); inside a longer text it becomes text. Who
+starts a pipeline cannot always say types (a form has only texts): a text given there for a number, a boolean or a list
+is read as that.
 Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes` for every file with a header.
 
 Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
@@ -20,7 +22,7 @@ from remuda.pipeline.expansion import ExpansionError, expand
 from remuda.pipeline.keywords import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
 from remuda.pipeline.patterns import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.reading import inside, is_null, mistyped, read_choice, read_table, read_text
-from remuda.pipeline.tree import Entry, Items, Node, Opaque, Scalar, Table, plain
+from remuda.pipeline.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
 
 MAX_ADDED = 1_000_000
 MAX_FUNCTIONS = 3
@@ -112,8 +114,12 @@ def take_inputs(
     at: Placed,
     path: str,
     patterns: Patterns,
+    is_first: bool,
 ) -> dict[str, Node]:
-    """A value for every declared input. What is missing is a mistake of whoever includes the file, at `at`."""
+    """A value for every declared input. What is missing is a mistake of whoever includes the file, at `at`.
+
+    The first file's are given by whoever starts the pipeline, those of others stand in files.
+    """
     values: dict[str, Node] = {}
     for name, entry in given.items():
         if name not in declared:
@@ -121,7 +127,7 @@ def take_inputs(
             report.add(entry.key, inside(path, name), f"the file has no input {quoted(name)}", suggestion)
     for name, wanted in declared.items():
         if name in given:
-            node = given[name].value
+            node = _read_as(wanted.type, given[name].value) if is_first else given[name].value
             fits = check_value(report, wanted, node, inside(path, name), patterns)
             values[name] = node if fits else Opaque(line=node.line, column=node.column, file=node.file)
         elif wanted.default is not None:
@@ -130,6 +136,16 @@ def take_inputs(
             report.add(at, path, f"the input {quoted(name)} has no default and must be given", "give it a value")
             values[name] = Opaque(line=at.line, column=at.column, file=at.file)
     return values
+
+
+def _read_as(kind: str, node: Node) -> Node:
+    """A text as the number, boolean or list that it is written as, where one is wanted; else the node itself."""
+    if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
+        return node
+    try:
+        return node_of(msgspec.json.decode(node.text), node)
+    except (msgspec.DecodeError, RecursionError):
+        return node
 
 
 class Interpolation:

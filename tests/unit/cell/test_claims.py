@@ -109,6 +109,12 @@ class TestHandingOut:
         assert isinstance(handout, Handout)
         assert handout.job.epoch == 2
 
+    async def test_a_job_whose_payload_can_never_be_made_fails_and_holds_up_no_other(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec("odd", cache=({"paths": ["no key"]},)), a_spec("plain"))
+        assert isinstance(await cell.poll(), NoJob)
+        assert (await cell.newest(family, "odd")).failure_reason == "data_integrity_failure"
+        assert (await cell.take())[0].name == "plain"
+
 
 class TestLongPolls:
     async def test_without_a_cursor_the_answer_comes_at_once(self, cell: MemoryCell) -> None:

@@ -83,7 +83,12 @@ def test_any_bytes_are_a_value_or_a_400(raw: bytes, content_type: str, query: by
     assert status in (200, 400)
 
 
-@given(st.lists(st.tuples(st.text(alphabet="ab[]", max_size=8), st.text(max_size=3))))
+def test_numbered_entries_of_a_list() -> None:
+    pairs = [("a[0][key]", "A"), ("a[1][key]", "B"), ("a[1][value]", "2"), ("a[0][value]", "1"), ("b[1]", "x")]
+    assert unfold(pairs) == {"a": [{"key": "A", "value": "1"}, {"key": "B", "value": "2"}], "b": {"1": "x"}}
+
+
+@given(st.lists(st.tuples(st.text(alphabet="ab0[]", max_size=8), st.text(max_size=3))))
 def test_any_names_unfold(pairs: list[tuple[str, str]]) -> None:
     assert isinstance(unfold(pairs), dict)
 

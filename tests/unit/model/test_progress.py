@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -137,6 +138,32 @@ class TestNeeds:
         chain = [job(f"job{number}", "created", f"job{number - 1}") for number in range(1, 2000)]
         found = moves(*reversed(chain), job("job0", "failed"))
         assert found == dict.fromkeys((each.name for each in chain), "skip")
+
+    def test_the_work_grows_with_the_number_of_needs(self) -> None:
+        def lookups(size: int) -> int:
+            names = [Counted(f"job{number}") for number in range(size)]
+            Counted.lookups = 0
+            next_moves(
+                [
+                    job("first", "failed"),
+                    *(Job(name=name, waits_for=("first",)) for name in names),
+                    Job(name="last", waits_for=tuple(names)),
+                ]
+            )
+            return Counted.lookups
+
+        assert lookups(400) < 3 * lookups(200)
+
+
+class Counted(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    lookups: ClassVar[int] = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return super().__hash__()
 
 
 class TestPipelineState:

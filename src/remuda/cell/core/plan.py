@@ -9,6 +9,7 @@ with the family, read in the same transaction.
 """
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Collection
 
 import msgspec
@@ -186,19 +187,22 @@ class Plan:
 
     def revive_behind(self, job: Job) -> None:
         """Revive what was skipped behind a job, directly or through others."""
+        jobs = self.jobs()
+        needed_by: defaultdict[str, list[Job]] = defaultdict(list)
+        for other in jobs:
+            for need in () if other.by_stage else other.waits_for:
+                needed_by[need].append(other)
+        waiting = deque(other for other in jobs if other.by_stage and other.stage_index > job.stage_index)
+        waiting += needed_by[job.name]
         behind = {job.name}
-        later = sorted(self._newest.values(), key=lambda other: other.stage_index)
-        grown = True
-        while grown:
-            grown = False
-            for other in later:
-                if other.name in behind:
-                    continue
-                if other.stage_index > job.stage_index if other.by_stage else not behind.isdisjoint(other.waits_for):
-                    behind.add(other.name)
-                    grown = True
-                    if other.state is JobState.SKIPPED:
-                        self.move(other, JobEvent.REVIVE)
+        while waiting:
+            other = waiting.popleft()
+            if other.name in behind:
+                continue
+            behind.add(other.name)
+            waiting += needed_by[other.name]
+            if other.state is JobState.SKIPPED:
+                self.move(other, JobEvent.REVIVE)
 
     def changes(self) -> Changes:
         """What the decision comes to, with all that follows from it."""

@@ -129,8 +129,12 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`a`, `a[]`, `a[b]`, `a[][b]` as the structures they stand for; a repeated field of `a[][b]` begins the next."""
+    """`a`, `a[]`, `a[b]`, `a[][b]` as the structures they stand for; a repeated field of `a[][b]` begins the next.
+
+    `a[0][b]`, which some clients write, is a list too: each number is one entry of it.
+    """
     found: dict[str, Any] = {}
+    numbered: dict[tuple[str, str], dict[str, str]] = {}
     for name, value in pairs:
         key, *rest = name.partition("[")[0], *_KEY_PART.findall(name)
         match rest:
@@ -143,6 +147,11 @@ def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
                 if not entries or not isinstance(entries[-1], dict) or field in entries[-1]:
                     entries.append({})
                 entries[-1][field] = value
+            case [number, field] if number.isdecimal():
+                if (key, number) not in numbered:
+                    numbered[key, number] = {}
+                    _list(found, key).append(numbered[key, number])
+                numbered[key, number][field] = value
             case [field]:
                 inner = found.setdefault(key, {})
                 if isinstance(inner, dict):

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -206,6 +207,53 @@ class TestAFailureThatStopsTheOthers:
         allowed = a_new_family(a_job("a", allow_failure=True), a_job("b"), cancel_on_job_failure="all")
         assert states(ended(allowed, "a", FAILED)) == {"a": "failed", "b": "pending"}
         assert states(ended(a_new_family(a_job("a"), a_job("b")), "a", FAILED)) == {"a": "failed", "b": "pending"}
+
+
+class TestReviving:
+    def test_what_was_skipped_behind_a_job_waits_again_whatever_the_order(self) -> None:
+        first = a_job("first", id=1, state=JobState.FAILED)
+        chain = [
+            a_job(
+                f"c{n}",
+                id=n + 2,
+                state=JobState.SKIPPED,
+                by_stage=False,
+                waits_for=(f"c{n + 1}" if n < 9 else "first",),
+            )
+            for n in range(10)
+        ]
+        late = a_job("late", id=20, state=JobState.SKIPPED, by_stage=True, stage_index=2)
+        beside = a_job("beside", id=21, state=JobState.SKIPPED, by_stage=True)
+        family = a_family([first, *chain, late, beside])
+        after = applied(family, lifecycle.retry(family, first.id, NOW))
+        waiting = {job.name for job in after.jobs if job.state is JobState.CREATED}
+        assert waiting == {"late", *(job.name for job in chain)}
+
+    def test_the_work_grows_with_the_number_of_jobs(self) -> None:
+        def lookups(size: int) -> int:
+            names = [Counted(f"job{number}") for number in range(size)]
+            first = a_job("first", id=1, state=JobState.FAILED)
+            chain = [
+                a_job(name, id=n + 2, state=JobState.SKIPPED, by_stage=False, waits_for=(names[n + 1],))
+                for n, name in enumerate(names[:-1])
+            ]
+            last = a_job(names[-1], id=size + 2, state=JobState.SKIPPED, by_stage=False, waits_for=("first",))
+            Counted.lookups = 0
+            lifecycle.retry(a_family([first, *chain, last]), first.id, NOW)
+            return Counted.lookups
+
+        assert lookups(400) < 3 * lookups(200)
+
+
+class Counted(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    lookups: ClassVar[int] = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return super().__hash__()
 
 
 class TestDelayed:
