@@ -7,6 +7,7 @@ time, never a job. `claims`, `holders`, `wishes` and `sweeps` build on this; `di
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from remuda.cell.ports import Applied, Changes, Store, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.lib.clock import Clock
-from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
+from remuda.model.job import FINAL, HELD, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
 from remuda.model.progress import OVER
 from remuda.queue import WaitingJobs
 from remuda.telemetry.logs import logger
@@ -40,6 +41,8 @@ class Motion:
         self._tokens = tokens
         self._waiting = WaitingJobs()
         self._polls = HeldPolls(self._waiting, clock)
+        self._with_runners: dict[JobId, ProjectId] = {}
+        self._busy: Counter[ProjectId] = Counter()
         self._since = clock.now()
         self._enqueued = 0
         self._scheduled = asyncio.Event()
@@ -51,6 +54,7 @@ class Motion:
     async def start(self) -> None:
         """Put into the queue what waits in the store."""
         self._since = self._clock.now()
+        self._count_with_runners(await self._store.jobs_in(HELD))
         await self.announce(await self._store.jobs_in([JobState.PENDING]))
 
     def waiting(self) -> int:
@@ -80,13 +84,37 @@ class Motion:
             elif job.state is not JobState.PENDING:
                 self._waiting.discard(job.id)
             elif job.id not in self._waiting:
-                self._waiting.add(job.id, job.key())
+                self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
                 arrived += 1
+            self._note(job)
             if job.state is JobState.SCHEDULED:
                 self._scheduled.set()
         self._enqueued += arrived
         for _ in range(min(arrived, len(self._polls))):
             self._polls.wake()
+
+    def _note(self, job: Job) -> None:
+        """Keep count of what each project has with runners: the one that has less comes first."""
+        is_there = job.state in HELD and not job.is_trigger
+        if is_there is (job.id in self._with_runners):
+            return
+        if is_there:
+            self._with_runners[job.id] = job.project_id
+            self._busy[job.project_id] += 1
+        else:
+            del self._with_runners[job.id]
+            self._busy[job.project_id] -= 1
+        self._waiting.occupy(job.project_id, self._busy[job.project_id])
+        if not self._busy[job.project_id]:
+            del self._busy[job.project_id]
+
+    def _count_with_runners(self, held: Sequence[Job]) -> None:
+        """Count anew, from the store: another process may have handed jobs out or taken their ends in."""
+        before = set(self._busy)
+        self._with_runners = {job.id: job.project_id for job in held if not job.is_trigger}
+        self._busy = Counter(self._with_runners.values())
+        for project_id in before | set(self._busy):
+            self._waiting.occupy(project_id, self._busy[project_id])
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Store a decision, then let everything else follow."""

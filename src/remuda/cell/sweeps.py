@@ -49,6 +49,7 @@ class Sweeps(Motion):
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         held = await self._store.jobs_in(HELD)
+        self._count_with_runners(held)
         for job in held:
             gone_at = leases.deadline(
                 job,

@@ -179,6 +179,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the environment it deploys to, expanded."""
     environment_action: str = ""
     coverage: float | None = None
+    priority: int = 0
+    """Jobs with a higher one go first."""
     play_variables: dict[str, str] = {}
     """Given by the person who started a manual job."""
     gets: tuple[JobId, ...] = ()
@@ -210,6 +212,8 @@ class Runner(Value, frozen=True, kw_only=True):
     maximum_timeout: int | None = None
     project_ids: tuple[ProjectId, ...] = ()
     """For a project runner: the projects it serves."""
+    priority: int = 0
+    """Of the runners that wait for a job, those with a higher one get it first."""
     registered: bool = False
     """It came through a registration token."""
 

@@ -31,13 +31,20 @@ _Rank = tuple[int, int, JobId]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class Waiting:
+    """How a job waits."""
+
     key: CapabilityKey
+    priority: int
+    since: float
     level: int
-    """Its priority now."""
+    """Its priority now, with what it gained by waiting."""
     rises_at: float
-    rises: int
-    """How many steps it has risen."""
+
+    @property
+    def may_rise(self) -> bool:
+        """Whether waiting can still gain it something."""
+        return self.level - self.priority < AGE_STEPS
 
 
 class _Line:
@@ -91,7 +98,7 @@ class WaitingJobs:
 
     def __init__(self, *, is_fair: bool = True) -> None:
         self._is_fair = is_fair
-        self._jobs: dict[JobId, _Waiting] = {}
+        self._jobs: dict[JobId, Waiting] = {}
         self._lanes: dict[_Lane, _LaneOfJobs] = {}
         self._lanes_of: dict[int, set[_Lane]] = {}
         """Where a project has jobs."""
@@ -111,7 +118,7 @@ class WaitingJobs:
         if job_id in self._jobs:
             return
         rises_at = since + AGE_STEP_SECONDS
-        self._jobs[job_id] = _Waiting(key, priority, rises_at, 0)
+        self._jobs[job_id] = Waiting(key, priority, since, priority, rises_at)
         heapq.heappush(self._rising, (rises_at, job_id))
         at = _lane_of(key)
         if at not in self._lanes:
@@ -126,8 +133,16 @@ class WaitingJobs:
         heapq.heappush(line.jobs, (-priority, job_id))
         self._rank(lane, key.project_id)
 
-    def discard(self, job_id: JobId) -> CapabilityKey | None:
-        """The job waits no longer; what it needed, None when it did not wait."""
+    def put_back(self, job_id: JobId, waiting: Waiting) -> None:
+        """The job that was taken waits again, as if nothing had been."""
+        self.add(job_id, waiting.key, priority=waiting.priority, since=waiting.since)
+
+    def discard(self, job_id: JobId) -> bool:
+        """The job waits no longer; whether it did."""
+        return self.take(job_id) is not None
+
+    def take(self, job_id: JobId) -> Waiting | None:
+        """The job waits no longer; how it waited, None when it did not."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -138,7 +153,7 @@ class WaitingJobs:
         line.count -= 1
         if line.count:
             self._rank(lane, key.project_id)
-            return key
+            return waiting
         del lane.lines[key.project_id]
         self._lanes_of[key.project_id].discard(at)
         if not self._lanes_of[key.project_id]:
@@ -146,7 +161,7 @@ class WaitingJobs:
         if not lane.lines:
             del self._lanes[at]
             self._fitting.clear()
-        return key
+        return waiting
 
     def occupy(self, project_id: int, jobs: int) -> None:
         """How many jobs of the project are with runners now."""
@@ -204,12 +219,11 @@ class WaitingJobs:
         while self._rising and self._rising[0][0] <= now:
             due, job_id = heapq.heappop(self._rising)
             waiting = self._jobs.get(job_id)
-            if waiting is None or waiting.rises_at != due or waiting.rises >= AGE_STEPS:
+            if waiting is None or waiting.rises_at != due or not waiting.may_rise:
                 continue
-            waiting.rises += 1
             waiting.level += 1
             waiting.rises_at = due + AGE_STEP_SECONDS
-            if waiting.rises < AGE_STEPS:
+            if waiting.may_rise:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
             lane = self._lanes[_lane_of(waiting.key)]
             heapq.heappush(lane.lines[waiting.key.project_id].jobs, (-waiting.level, job_id))

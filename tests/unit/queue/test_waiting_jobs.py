@@ -25,7 +25,7 @@ def test_a_job_that_comes_back_is_as_old_as_before() -> None:
     waiting = WaitingJobs()
     for number in (1, 2, 3):
         waiting.add(JobId(number), LINUX)
-    assert waiting.discard(JobId(1)) == LINUX
+    assert waiting.discard(JobId(1))
     assert waiting.choose(ANY) == 2
     waiting.add(JobId(1), LINUX)
     assert waiting.choose(ANY) == 1
@@ -66,11 +66,11 @@ def test_projects_take_turns_by_what_they_have_running() -> None:
     busy = {1: 0, 2: 0}
     order = []
     while (job := waiting.choose(Fingerprint())) is not None:
-        key = waiting.discard(job)
-        assert key
+        taken = waiting.take(job)
+        assert taken
         order.append(job)
-        busy[key.project_id] += 1
-        waiting.occupy(key.project_id, busy[key.project_id])
+        busy[taken.key.project_id] += 1
+        waiting.occupy(taken.key.project_id, busy[taken.key.project_id])
     assert order == [1, 7, 2, 8, 3, 9, 4, 5, 6]
 
 
@@ -135,8 +135,13 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
     @rule(job=IDS)
     def discard(self, job: JobId) -> None:
-        known = self.plain.pop(job, None)
-        assert self.waiting.discard(job) == (known[0] if known else None)
+        assert self.waiting.discard(job) is (self.plain.pop(job, None) is not None)
+
+    @rule(job=IDS)
+    def put_back(self, job: JobId) -> None:
+        taken = self.waiting.take(job)
+        if taken:
+            self.waiting.put_back(job, taken)
 
     @rule(project=PROJECTS, jobs=st.integers(0, 3))
     def occupy(self, project: int, jobs: int) -> None:
