@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
+from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.sqlite_access import store_error
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
@@ -77,7 +78,7 @@ class SqliteStore(SqliteStarts):
             "INSERT INTO user_tokens (token_hash, body) VALUES (?, ?)"
             " ON CONFLICT (token_hash) DO UPDATE SET body = excluded.body"
         )
-        await self._write(lambda db: rows.changed(db, sql, token.token_hash, rows.encode(token)))
+        await self._write(lambda db: rows.changed(db, sql, token.token_hash, encode(token)))
 
     # projects
 
@@ -89,9 +90,7 @@ class SqliteStore(SqliteStarts):
             if rows.found(db, "SELECT 1 FROM projects WHERE path_key = ?", path_key):
                 raise ConflictError(f"there is a project {project.path} already")
             added = replaced(project, id=ProjectId(self._draw(db, "projects")))
-            rows.changed(
-                db, "INSERT INTO projects VALUES (?, ?, ?, ?)", added.id, path_key, search_text, rows.encode(added)
-            )
+            rows.changed(db, "INSERT INTO projects VALUES (?, ?, ?, ?)", added.id, path_key, search_text, encode(added))
             return added
 
         return await self._write(add)
@@ -116,7 +115,7 @@ class SqliteStore(SqliteStarts):
             else "INSERT INTO variables VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
         )
         return await self._write(
-            lambda db: bool(rows.changed(db, sql, variable.project_id, variable.key, rows.encode(variable)))
+            lambda db: bool(rows.changed(db, sql, variable.project_id, variable.key, encode(variable)))
         )
 
     async def remove_variable(self, project_id: ProjectId, key: str) -> bool:
@@ -152,7 +151,7 @@ class SqliteStore(SqliteStarts):
             if not rows.found(db, "SELECT 1 FROM projects WHERE id = ?", owner):
                 raise NotFoundError(f"there is no project {owner}")
             if there := db.execute(_DOWNSTREAM, (pipeline.upstream_job_id,)).fetchone():
-                return rows.read_family(db, rows.decode(Pipeline, there[0]))
+                return rows.read_family(db, decode(Pipeline, there[0]))
             iid = db.execute(
                 "SELECT coalesce(max(iid), 0) + 1 FROM pipelines WHERE project_id = ?", (owner,)
             ).fetchone()
@@ -160,7 +159,7 @@ class SqliteStore(SqliteStarts):
             rows.put_pipeline(db, added)
             for new in jobs:
                 job = lifecycle.new_job(new, added, JobId(self._draw(db, "jobs")), now)
-                rows.changed(db, "INSERT INTO specs VALUES (?, ?)", job.id, rows.encode(new.spec))
+                rows.changed(db, "INSERT INTO specs VALUES (?, ?)", job.id, encode(new.spec))
                 rows.add_job(db, job, job.id)
             self._apply(db, lifecycle.begin(rows.read_family(db, added), now))
             if sees:
@@ -185,7 +184,7 @@ class SqliteStore(SqliteStarts):
             "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
             " AND status NOT IN (SELECT value FROM json_each(?)) ORDER BY id"
         )
-        return self._all(Pipeline, sql, project_id, ref, rows.encode(sorted(OVER)).decode())
+        return self._all(Pipeline, sql, project_id, ref, encode(sorted(OVER)).decode())
 
     async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
@@ -227,7 +226,7 @@ class SqliteStore(SqliteStarts):
         if pipeline_id is not None:
             where["pipeline_id = ?"] = pipeline_id
         if states:
-            where["state IN (SELECT value FROM json_each(?))"] = rows.encode(list(states)).decode()
+            where["state IN (SELECT value FROM json_each(?))"] = encode(list(states)).decode()
         if not with_retried:
             where["retried = 0"] = None
         if is_trigger is not None:
@@ -237,7 +236,7 @@ class SqliteStore(SqliteStarts):
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
         def change(db: sqlite3.Connection) -> Job | None:
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            changed = decide(rows.decode(Job, row[0])) if row else None
+            changed = decide(decode(Job, row[0])) if row else None
             if changed is not None:
                 rows.update_job(db, changed)
             return changed
@@ -271,7 +270,7 @@ class SqliteStore(SqliteStarts):
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
-        return self._all(Job, sql, rows.encode(list(states)).decode())
+        return self._all(Job, sql, encode(list(states)).decode())
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
@@ -290,7 +289,7 @@ class SqliteStore(SqliteStarts):
             if rows.found(db, "SELECT 1 FROM runners WHERE token_hash = ?", runner.token_hash):
                 raise ConflictError("there is a runner with this token already")
             added = replaced(runner, id=RunnerId(self._draw(db, "runners")))
-            rows.changed(db, "INSERT INTO runners VALUES (?, ?, ?)", added.id, added.token_hash, rows.encode(added))
+            rows.changed(db, "INSERT INTO runners VALUES (?, ?, ?)", added.id, added.token_hash, encode(added))
             return added
 
         return await self._write(add)
@@ -307,7 +306,7 @@ class SqliteStore(SqliteStarts):
     async def put_runner(self, runner: Runner) -> None:
         def put(db: sqlite3.Connection) -> None:
             sql = "UPDATE runners SET token_hash = ?, body = ? WHERE id = ?"
-            if not rows.changed(db, sql, runner.token_hash, rows.encode(runner), runner.id):
+            if not rows.changed(db, sql, runner.token_hash, encode(runner), runner.id):
                 raise NotFoundError(f"there is no runner {runner.id}")
 
         await self._write(put)
@@ -320,7 +319,7 @@ class SqliteStore(SqliteStarts):
             if not rows.found(db, "SELECT 1 FROM runners WHERE id = ?", manager.runner_id):
                 raise NotFoundError(f"there is no runner {manager.runner_id}")
             sql = "INSERT OR REPLACE INTO managers VALUES (?, ?, ?)"
-            rows.changed(db, sql, manager.runner_id, manager.system_id, rows.encode(manager))
+            rows.changed(db, sql, manager.runner_id, manager.system_id, encode(manager))
 
         await self._write(put)
 
@@ -344,7 +343,7 @@ class SqliteStore(SqliteStarts):
             following = int(last[0]) + 1
             for result in sorted(results, key=lambda result: result.seq):
                 if result.seq == following:
-                    rows.changed(db, "INSERT INTO results VALUES (?, ?, ?)", job_id, result.seq, rows.encode(result))
+                    rows.changed(db, "INSERT INTO results VALUES (?, ?, ?)", job_id, result.seq, encode(result))
                     following += 1
             return following
 
@@ -359,8 +358,8 @@ class SqliteStore(SqliteStarts):
             at = (artifact.job_id, artifact.type)
             row = db.execute("SELECT body FROM artifacts WHERE job_id = ? AND type = ?", at).fetchone()
             if row:
-                return rows.decode(Artifact, row[0])
-            rows.changed(db, "INSERT INTO artifacts VALUES (?, ?, ?)", *at, rows.encode(artifact))
+                return decode(Artifact, row[0])
+            rows.changed(db, "INSERT INTO artifacts VALUES (?, ?, ?)", *at, encode(artifact))
             return artifact
 
         return await self._write(put)

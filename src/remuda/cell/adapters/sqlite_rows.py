@@ -2,35 +2,12 @@
 
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
+from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
 from remuda.cell.values import Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
-
-T = TypeVar("T")
-
-encode = msgspec.json.Encoder().encode
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-
-_REMEMBERED_JOBS = 8192
-"""A family is read whole for each change of one job: of a wide pipeline nearly all are as they were the last time."""
-
-
-def decode(kind: type[T], body: bytes) -> T:
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    value: T = decoder.decode(body)
-    return value
-
-
-@lru_cache(maxsize=_REMEMBERED_JOBS)
-def _job(body: bytes) -> Job:
-    return decode(Job, body)
 
 
 def changed(db: sqlite3.Connection, sql: str, *values: Any) -> int:
@@ -98,7 +75,7 @@ def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
 
 def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
     rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
-    jobs = tuple(_job(row[0]) for row in rows)
+    jobs = tuple(decode_job(row[0]) for row in rows)
     return Family(pipeline=pipeline, jobs=jobs, taken=_taken(db, pipeline, jobs))
 
 
