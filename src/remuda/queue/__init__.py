@@ -47,16 +47,44 @@ class Waiting:
         return self.level - self.priority < AGE_STEPS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a job stands among those that the same runners could take."""
+
+    ahead: int
+    """So many would be taken before it, if none came and none ended meanwhile."""
+    competing: int
+    """How many there are, itself included."""
+    level: int
+    """Its priority now, with what it gained by waiting."""
+    running: int
+    """How many jobs of its project are with runners."""
+
+
 class _Line:
     """The waiting jobs of one project in one lane."""
 
-    __slots__ = ("count", "jobs", "pools", "rank")
+    __slots__ = ("ids", "jobs", "key", "pools", "rank")
 
-    def __init__(self, pools: Iterable[Pool]) -> None:
-        self.pools = tuple(pools)
+    def __init__(self, key: CapabilityKey) -> None:
+        self.key = key
+        self.pools = key.pools()
         self.jobs: list[tuple[int, JobId]] = []
-        self.count = 0
+        self.ids: set[JobId] = set()
         self.rank: _Rank | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Of one project: how many jobs have a higher level than the one asked about, the same, and are older besides."""
+
+    higher: int = 0
+    equal: int = 0
+    older: int = 0
+
+    def before(self, turns: int) -> int:
+        """How many of the same level go before a job that has as many turns of this project before its own."""
+        return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
 class _LaneOfJobs:
@@ -127,15 +155,22 @@ class WaitingJobs:
         lane = self._lanes[at]
         line = lane.lines.get(key.project_id)
         if line is None:
-            line = lane.lines[key.project_id] = _Line(key.pools())
+            line = lane.lines[key.project_id] = _Line(key)
             self._lanes_of.setdefault(key.project_id, set()).add(at)
-        line.count += 1
+        line.ids.add(job_id)
         heapq.heappush(line.jobs, (-priority, job_id))
         self._rank(lane, key.project_id)
 
     def put_back(self, job_id: JobId, waiting: Waiting) -> None:
         """The job that was taken waits again, as if nothing had been."""
         self.add(job_id, waiting.key, priority=waiting.priority, since=waiting.since)
+
+    def prioritize(self, job_id: JobId, priority: int) -> None:
+        """The job, if it waits, has this priority; it goes on waiting since when it did."""
+        waiting = self._jobs.get(job_id)
+        if waiting is not None and waiting.priority != priority:
+            self.take(job_id)
+            self.add(job_id, waiting.key, priority=priority, since=waiting.since)
 
     def discard(self, job_id: JobId) -> bool:
         """The job waits no longer; whether it did."""
@@ -150,8 +185,8 @@ class WaitingJobs:
         at = _lane_of(key)
         lane = self._lanes[at]
         line = lane.lines[key.project_id]
-        line.count -= 1
-        if line.count:
+        line.ids.discard(job_id)
+        if line.ids:
             self._rank(lane, key.project_id)
             return waiting
         del lane.lines[key.project_id]
@@ -183,10 +218,51 @@ class WaitingJobs:
 
     def waiting(self) -> dict[CapabilityKey, int]:
         """How many jobs wait per key."""
-        counts: dict[CapabilityKey, int] = {}
-        for waiting in self._jobs.values():
-            counts[waiting.key] = counts.get(waiting.key, 0) + 1
-        return counts
+        return {line.key: len(line.ids) for lane in self._lanes.values() for line in lane.lines.values()}
+
+    def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
+        """Where a job stands among all that these runners could take, or among its own kind where there are none.
+
+        Looks at each of those jobs once. Of a project the n-th job to go finds n jobs more with runners than now.
+        """
+        self._rise(now)
+        own = self._jobs.get(job_id)
+        if own is None:
+            return None
+        tallies: dict[int, _Tally] = {}
+        competing = 0
+        for line in self._competing(own.key, fingerprints):
+            tally = tallies.setdefault(line.key.project_id, _Tally())
+            competing += len(line.ids)
+            for other_id in line.ids:
+                level = self._jobs[other_id].level
+                tally.higher += level > own.level
+                if level == own.level:
+                    tally.equal += 1
+                    tally.older += other_id < job_id
+        mine = tallies.pop(own.key.project_id)
+        running = self._busy.get(own.key.project_id, 0)
+        turn = running + mine.higher + mine.older
+        ahead = mine.higher + mine.older
+        for project_id, tally in tallies.items():
+            first = self._busy.get(project_id, 0) + tally.higher
+            ahead += tally.higher + (tally.before(turn - first) if self._is_fair else tally.older)
+        return Place(ahead=ahead, competing=competing, level=own.level, running=running)
+
+    def _competing(self, key: CapabilityKey, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
+        """The lines of all jobs that one of the runners could take, and the job's own."""
+        own = self._lanes[_lane_of(key)]
+        served: dict[int, set[Pool]] = {id(own): set()}
+        for fingerprint in set(fingerprints):
+            for lane in self._lanes_for(fingerprint):
+                served.setdefault(id(lane), set()).update(fingerprint.pools)
+        served[id(own)] = served[id(own)] or set(key.pools())
+        for lane in self._lanes.values():
+            pools = served.get(id(lane), ())
+            for project_id, line in lane.lines.items():
+                is_own = lane is own and project_id == key.project_id
+                if is_own or (pools and not pools.isdisjoint(line.pools)):
+                    yield line
 
     def _lanes_for(self, fingerprint: Fingerprint) -> list[_LaneOfJobs]:
         fitting = self._fitting.get(fingerprint)

@@ -3,7 +3,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
-from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, WaitingJobs
+from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, WaitingJobs
 
 ANY = Fingerprint(tags=frozenset({"linux", "gpu"}))
 LINUX = CapabilityKey(tags=frozenset({"linux"}))
@@ -92,6 +92,39 @@ def test_what_is_out_of_date_does_not_pile_up() -> None:
     assert max(map(len, lane.firsts.values())) < 100
 
 
+def test_a_priority_that_changes_counts_at_once() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), LINUX, since=0)
+    waiting.add(JobId(2), LINUX, since=0)
+    waiting.prioritize(JobId(2), 5)
+    waiting.prioritize(JobId(9), 5)
+    assert waiting.choose(ANY) == 2
+    waiting.prioritize(JobId(2), -1)
+    assert waiting.choose(ANY) == 1
+    assert len(waiting) == 2
+    late = AGE_STEPS * AGE_STEP_SECONDS
+    waiting.prioritize(JobId(1), -AGE_STEPS)
+    assert waiting.choose(ANY, late) == 2, "both have waited since the same time, whatever happened to their priority"
+
+
+def test_a_place_counts_only_jobs_that_the_same_runners_could_take() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), GPU)
+    waiting.add(JobId(2), LINUX)
+    waiting.add(JobId(3), LINUX)
+    waiting.occupy(0, 4)
+    only_linux = Fingerprint(tags=frozenset({"linux"}))
+    place = waiting.place(JobId(3), [only_linux])
+    assert place == Place(ahead=1, competing=2, level=0, running=4)
+    both = waiting.place(JobId(3), [only_linux, ANY])
+    assert both is not None
+    assert (both.ahead, both.competing) == (2, 3)
+    alone = waiting.place(JobId(3), [])
+    assert alone is not None
+    assert (alone.ahead, alone.competing) == (1, 2), "without a runner it stands among its own kind"
+    assert waiting.place(JobId(9), [ANY]) is None
+
+
 PROJECTS = st.integers(1, 3)
 KEYS = st.builds(
     lambda tags, protected, project: CapabilityKey(
@@ -151,6 +184,33 @@ class AgainstAPlainList(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 1000))
     def wait(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule(job=IDS, priority=st.integers(-2, 2))
+    def prioritize(self, job: JobId, priority: int) -> None:
+        self.waiting.prioritize(job, priority)
+        if job in self.plain:
+            key, _, since = self.plain[job]
+            self.plain[job] = (key, priority, since)
+
+    @rule(offer=OFFERS)
+    def places(self, offer: Fingerprint) -> None:
+        """A job's place is the number of jobs that are taken before it when nothing else happens."""
+        foretold = {job: self.waiting.place(job, [offer], self.now) for job in self.plain}
+        taken = []
+        while (job := self.waiting.choose(offer, self.now)) is not None:
+            waiting = self.waiting.take(job)
+            assert waiting
+            taken.append((job, waiting))
+            project = waiting.key.project_id
+            self.waiting.occupy(project, self.busy.get(project, 0) + sum(t[1].key.project_id == project for t in taken))
+        for number, (job, waiting) in enumerate(taken):
+            place = foretold[job]
+            assert place
+            assert (place.ahead, place.competing, place.level) == (number, len(taken), waiting.level)
+        for job, waiting in taken:
+            self.waiting.put_back(job, waiting)
+        for project in {waiting.key.project_id for _, waiting in taken}:
+            self.waiting.occupy(project, self.busy.get(project, 0))
 
     @rule(offer=OFFERS)
     def choose(self, offer: Fingerprint) -> None:
