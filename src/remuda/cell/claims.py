@@ -75,6 +75,7 @@ class Claims(Motion):
                     graceful_cancel=bool(features.get("cancel_gracefully")),
                 )
                 if (job := await self._lease(job_id, terms, now)) is not None:
+                    self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
                     return job
             return None
         finally:

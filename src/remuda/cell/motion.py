@@ -25,6 +25,7 @@ from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, HELD, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
 from remuda.model.progress import OVER
 from remuda.queue import WaitingJobs
+from remuda.queue.pickups import PickUps
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import to_base36
 
@@ -41,7 +42,9 @@ class Motion:
         self._tokens = tokens
         self._waiting = WaitingJobs()
         self._polls = HeldPolls(self._waiting, clock)
-        self._with_runners: dict[JobId, ProjectId] = {}
+        self._pick_ups = PickUps()
+        self._with_runners: dict[JobId, Job] = {}
+        """As each was when it was handed out."""
         self._busy: Counter[ProjectId] = Counter()
         self._since = clock.now()
         self._enqueued = 0
@@ -86,6 +89,8 @@ class Motion:
             elif job.id not in self._waiting:
                 self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
                 arrived += 1
+            else:
+                self._waiting.prioritize(job.id, job.priority)
             self._note(job)
             if job.state is JobState.SCHEDULED:
                 self._scheduled.set()
@@ -99,7 +104,7 @@ class Motion:
         if is_there is (job.id in self._with_runners):
             return
         if is_there:
-            self._with_runners[job.id] = job.project_id
+            self._with_runners[job.id] = job
             self._busy[job.project_id] += 1
         else:
             del self._with_runners[job.id]
@@ -111,8 +116,8 @@ class Motion:
     def _count_with_runners(self, held: Sequence[Job]) -> None:
         """Count anew, from the store: another process may have handed jobs out or taken their ends in."""
         before = set(self._busy)
-        self._with_runners = {job.id: job.project_id for job in held if not job.is_trigger}
-        self._busy = Counter(self._with_runners.values())
+        self._with_runners = {job.id: job for job in held if not job.is_trigger}
+        self._busy = Counter(job.project_id for job in self._with_runners.values())
         for project_id in before | set(self._busy):
             self._waiting.occupy(project_id, self._busy[project_id])
 

@@ -19,6 +19,10 @@ USER_ID = 1
 """The administrator, who is the one user a cell has until users are managed."""
 
 
+MAX_PRIORITY = 100
+"""Priorities of jobs and runners go from minus this to this."""
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True):
     """A stored value."""
 
@@ -38,6 +42,8 @@ class Project(Value, frozen=True, kw_only=True):
     default_branch: str = "main"
     repo_path: str = ""
     timeout_seconds: int = 3600
+    priority: int = 0
+    """What its jobs are created with, from -MAX_PRIORITY to MAX_PRIORITY."""
 
 
 class ProjectVariable(Value, frozen=True, kw_only=True):
@@ -243,6 +249,8 @@ class RunnerManager(Value, frozen=True, kw_only=True):
     executor: str = ""
     features: tuple[str, ...] = ()
     ip_address: str = ""
+    capacity: int | None = None
+    """How many jobs it says that it can run at a time."""
 
 
 class Artifact(Value, frozen=True, kw_only=True):
@@ -334,6 +342,8 @@ class NewJob(Value, frozen=True, kw_only=True):
     """The spec's, expanded."""
     environment: str = ""
     """The name of the spec's environment, expanded."""
+    priority: int = 0
+    """The project's."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

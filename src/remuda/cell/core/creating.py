@@ -135,6 +135,7 @@ def new_jobs(
                 artifacts_from=tuple(sources[spec.name]),
                 resource_group=resource_group,
                 environment=environment,
+                priority=project.priority,
             )
         )
     return found

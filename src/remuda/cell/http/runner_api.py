@@ -18,7 +18,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.trace import job_headers
-from remuda.cell.values import Runner
+from remuda.cell.values import MAX_PRIORITY, Runner
 from remuda.model.job import JobState, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.wire.routable import token_hash
@@ -51,6 +51,8 @@ def checked_runner(runner: Runner) -> Runner:
         raise bad_field("tags_list", "can not be empty when runner is not allowed to pick untagged jobs")
     if len(runner.description) > MAX_DESCRIPTION or len(runner.maintenance_note or "") > MAX_DESCRIPTION:
         raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
+    if abs(runner.priority) > MAX_PRIORITY:
+        raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if runner.maximum_timeout is not None and runner.maximum_timeout < MIN_TIMEOUT_SECONDS:
         raise bad_field("maximum_timeout", f"needs to be at least 10 minutes ({MIN_TIMEOUT_SECONDS} s)")
     return runner

@@ -28,6 +28,8 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     tag_list: str | list[str] | None = None
     access_level: str | None = None
     maximum_timeout: int | None = None
+    priority: int | None = None
+    """Remuda's own: of the runners that wait for a job, those with a higher one get it first."""
 
 
 def changed(runner: Runner, change: RunnerChange) -> Runner:
@@ -46,6 +48,7 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
                 runner.protected_only if change.access_level is None else is_protected(change.access_level)
             ),
             maximum_timeout=runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout,
+            priority=runner.priority if change.priority is None else change.priority,
         )
     )
 

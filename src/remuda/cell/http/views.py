@@ -292,6 +292,7 @@ def runner_view(runner: Runner, managers: Sequence[RunnerManager], now: float) -
         "access_level": "ref_protected" if runner.protected_only else "not_protected",
         "maximum_timeout": runner.maximum_timeout,
         "maintenance_note": runner.maintenance_note,
+        "priority": runner.priority,
         "version": newest.runner_version if newest else None,
         "revision": newest.revision if newest else None,
         "platform": newest.platform if newest else None,
