@@ -92,6 +92,15 @@ class MemoryStore:
     async def put_setting(self, name: str, value: str) -> None:
         self._settings[name] = value
 
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        return {name: self._settings[name] for name in names if name in self._settings}
+
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        changed = decide(self._settings.get(name))
+        if changed is not None:
+            self._settings[name] = changed
+        return changed
+
     async def user_token(self, token_hash: str) -> UserToken | None:
         return self._user_tokens.get(token_hash)
 
@@ -284,6 +293,11 @@ class MemoryStore:
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]
 
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        wanted = (project_id, group)
+        found = (job for job in self._jobs.values() if (job.project_id, job.resource_group) == wanted)
+        return next((job for job in found if job.state in OCCUPYING), None)
+
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         for job in self._jobs.values():
             if job.state is JobState.LEASED and (job.runner_id, job.request_id) == (runner_id, request_id):
@@ -349,8 +363,11 @@ class MemoryStore:
                 stored.append(result)
         return len(stored) + 1
 
-    async def results(self, job_id: JobId) -> Sequence[StepResult]:
-        return list(self._results.get(job_id, ()))
+    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        return self._results.get(job_id, [])[after : None if limit is None else after + limit]
+
+    async def all_managers(self) -> Sequence[RunnerManager]:
+        return [self._managers[at] for at in sorted(self._managers)]
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         if artifact.job_id not in self._jobs:

@@ -38,7 +38,7 @@ from remuda.cell.values import (
     StepResult,
     UserToken,
 )
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -65,7 +65,21 @@ class SqliteStore(SqliteStarts):
         return str(found[0][0]) if found else None
 
     async def put_setting(self, name: str, value: str) -> None:
-        await self._write(lambda db: rows.changed(db, "INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value))
+        await self._write(lambda db: rows.put_setting(db, name, value))
+
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        sql = "SELECT name, value FROM settings WHERE name IN (SELECT value FROM json_each(?))"
+        return dict(self._rows(sql, encode(list(names)).decode()))
+
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        def change(db: sqlite3.Connection) -> str | None:
+            row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+            changed = decide(row[0] if row else None)
+            if changed is not None:
+                rows.put_setting(db, name, changed)
+            return changed
+
+        return await self._write(change)
 
     async def user_token(self, token_hash: str) -> UserToken | None:
         return self._one(UserToken, "SELECT body FROM user_tokens WHERE token_hash = ?", token_hash)
@@ -272,6 +286,13 @@ class SqliteStore(SqliteStarts):
         sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
         return self._all(Job, sql, encode(list(states)).decode())
 
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
+            " AND state IN (SELECT value FROM json_each(?)) LIMIT 1"
+        )
+        return self._one(Job, sql, project_id, group, encode(sorted(OCCUPYING)).decode())
+
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
         return self._one(Job, sql, runner_id, request_id)
@@ -330,6 +351,9 @@ class SqliteStore(SqliteStarts):
     async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         return self._all(RunnerManager, "SELECT body FROM managers WHERE runner_id = ? ORDER BY system_id", runner_id)
 
+    async def all_managers(self) -> Sequence[RunnerManager]:
+        return self._all(RunnerManager, "SELECT body FROM managers ORDER BY runner_id, system_id")
+
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
         sql = "DELETE FROM managers WHERE runner_id = ? AND system_id = ?"
         return await self._write(lambda db: bool(rows.changed(db, sql, runner_id, system_id)))
@@ -349,8 +373,9 @@ class SqliteStore(SqliteStarts):
 
         return await self._write(add)
 
-    async def results(self, job_id: JobId) -> Sequence[StepResult]:
-        return self._all(StepResult, "SELECT body FROM results WHERE job_id = ? ORDER BY seq", job_id)
+    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        sql = "SELECT body FROM results WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return self._all(StepResult, sql, job_id, after, -1 if limit is None else limit)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         def put(db: sqlite3.Connection) -> Artifact:

@@ -24,6 +24,10 @@ def check_job(db: sqlite3.Connection, job_id: JobId) -> None:
         raise NotFoundError(f"there is no job {job_id}")
 
 
+def put_setting(db: sqlite3.Connection, name: str, value: str) -> None:
+    changed(db, "INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+
+
 def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -> None:
     changed(db, "INSERT OR REPLACE INTO seen_refs VALUES (?, ?, ?)", project_id, ref, sha)
 
