@@ -13,10 +13,13 @@ from remuda.model.runner import CapabilityKey, Fingerprint, Pool, RunnerType
 from remuda.pipeline import JobSpec
 
 ORGANIZATION_ID = 1
-"""The one organization a cell has until organizations are managed."""
+"""The organization that every cell begins with."""
 
 USER_ID = 1
-"""The administrator, who is the one user a cell has until users are managed."""
+"""The first administrator, whom every cell begins with."""
+
+NAMESPACE_ID = 1
+"""The first administrator's own namespace."""
 
 
 MAX_PRIORITY = 100
@@ -44,12 +47,24 @@ class Project(Value, frozen=True, kw_only=True):
     timeout_seconds: int = 3600
     priority: int = 0
     """What its jobs are created with, from -MAX_PRIORITY to MAX_PRIORITY."""
+    organization_id: int = ORGANIZATION_ID
+    namespace_id: int = NAMESPACE_ID
+    group_ids: tuple[int, ...] = ()
+    """The groups it is in, the nearest first; none for a project in a user's own namespace."""
+    visibility: str = "private"
+    """private, internal or public."""
+    removed_at: float | None = None
+    """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
 
 
 class ProjectVariable(Value, frozen=True, kw_only=True):
-    """A variable that every job of the project gets."""
+    """A variable that jobs get: of a project, of a group (then `project_id` is 0), or of all of the cell (both are 0).
 
-    project_id: ProjectId
+    What it belongs to, its key and its environment scope together name it.
+    """
+
+    project_id: ProjectId = ProjectId(0)
+    group_id: int = 0
     key: str
     value: str
     masked: bool = False
@@ -57,6 +72,10 @@ class ProjectVariable(Value, frozen=True, kw_only=True):
     file: bool = False
     raw: bool = False
     description: str | None = None
+    environment_scope: str = "*"
+    """Jobs of which environments get it: a name, or a pattern with `*`."""
+    hidden: bool = False
+    """Its value is never shown again."""
 
 
 class UserToken(Value, frozen=True, kw_only=True):
@@ -66,6 +85,12 @@ class UserToken(Value, frozen=True, kw_only=True):
     name: str
     user_id: int = USER_ID
     created_at: float = 0
+    id: int = 0
+    description: str = ""
+    scopes: tuple[str, ...] = ("api",)
+    expires_at: float | None = None
+    revoked: bool = False
+    last_used_at: float | None = None
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
@@ -112,6 +137,9 @@ class Pipeline(Value, frozen=True, kw_only=True):
     depth: int = 0
     """How many trigger jobs led to it."""
     schedule_id: int | None = None
+    organization_id: int = ORGANIZATION_ID
+    group_ids: tuple[int, ...] = ()
+    """Those of its project when it was created."""
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,6 +197,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Set when the trace is archived."""
     trace_checksum: str | None = None
     erased: bool = False
+    """Its trace and artifacts were removed by a person, and no more will come."""
     is_trigger: bool = False
     """It starts another pipeline; no runner ever gets it."""
     downstream_id: PipelineId | None = None
@@ -191,10 +220,21 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Given by the person who started a manual job."""
     gets: tuple[JobId, ...] = ()
     """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
+    erased_at: float | None = None
+    artifacts_gone: bool = False
+    """It left an archive or variables for later jobs, and these have expired or were deleted."""
+    organization_id: int = ORGANIZATION_ID
+    group_ids: tuple[int, ...] = ()
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
-        return CapabilityKey(tags=frozenset(self.tags), protected=self.protected, project_id=self.project_id)
+        return CapabilityKey(
+            tags=frozenset(self.tags),
+            protected=self.protected,
+            project_id=self.project_id,
+            group_ids=self.group_ids,
+            organization_id=self.organization_id,
+        )
 
     def status(self) -> str:
         """The state in GitLab's words, for its API and the Job-Status header: a leased job counts as running."""
@@ -222,16 +262,31 @@ class Runner(Value, frozen=True, kw_only=True):
     """Of the runners that wait for a job, those with a higher one get it first."""
     registered: bool = False
     """It came through a registration token."""
+    organization_id: int = ORGANIZATION_ID
+    """The only one whose jobs it ever gets."""
+    group_id: int | None = None
+    """For a group runner: the group it serves, with all groups in it."""
+    token_expires_at: float | None = None
+    user_id: int = USER_ID
+    """Who made it."""
+
+    def pools(self) -> frozenset[Pool]:
+        """Whose jobs it serves."""
+        match self.type:
+            case RunnerType.INSTANCE:
+                return frozenset({("organization", self.organization_id)})
+            case RunnerType.GROUP:
+                return frozenset({("group", self.group_id or 0)})
+            case RunnerType.PROJECT:
+                return frozenset(("project", project_id) for project_id in self.project_ids)
 
     def fingerprint(self) -> Fingerprint:
         """What it offers."""
-        whole = frozenset({("organization", ORGANIZATION_ID)})
-        projects: frozenset[Pool] = frozenset(("project", project_id) for project_id in self.project_ids)
         return Fingerprint(
             tags=frozenset(self.tags),
             run_untagged=self.run_untagged,
             protected_only=self.protected_only,
-            pools=projects if self.type is RunnerType.PROJECT else whole,
+            pools=self.pools(),
         )
 
 
@@ -267,6 +322,10 @@ class Artifact(Value, frozen=True, kw_only=True):
     expire_in: str | None = None
     variables: dict[str, str] = {}
     """What a dotenv report holds."""
+    expires_at: float | None = None
+    """None: never, or it was stored before this was worked out."""
+    look_at: float | None = None
+    """When to look whether it is to be removed: that is later than `expires_at` while something else keeps it."""
 
 
 class StepResult(Value, frozen=True, kw_only=True):

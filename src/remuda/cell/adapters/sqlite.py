@@ -16,11 +16,12 @@ from msgspec.structs import replace as replaced
 from remuda.cell.adapters import sqlite_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.sqlite_access import store_error
+from remuda.cell.adapters.sqlite_people import SqlitePeople
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.ports import Applied, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -30,13 +31,10 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Runner,
     RunnerManager,
     Schedule,
     StepResult,
-    UserToken,
 )
 from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
@@ -45,7 +43,7 @@ from remuda.pipeline import JobSpec
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 
 
-class SqliteStore(SqliteStarts):
+class SqliteStore(SqliteStarts, SqlitePeople):
     """A store in one file."""
 
     # keys and people
@@ -80,61 +78,6 @@ class SqliteStore(SqliteStarts):
             return changed
 
         return await self._write(change)
-
-    async def user_token(self, token_hash: str) -> UserToken | None:
-        return self._one(UserToken, "SELECT body FROM user_tokens WHERE token_hash = ?", token_hash)
-
-    async def user_tokens(self) -> Sequence[UserToken]:
-        return self._all(UserToken, "SELECT body FROM user_tokens ORDER BY number")
-
-    async def put_user_token(self, token: UserToken) -> None:
-        sql = (
-            "INSERT INTO user_tokens (token_hash, body) VALUES (?, ?)"
-            " ON CONFLICT (token_hash) DO UPDATE SET body = excluded.body"
-        )
-        await self._write(lambda db: rows.changed(db, sql, token.token_hash, encode(token)))
-
-    # projects
-
-    async def add_project(self, project: Project) -> Project:
-        path_key = project.path.casefold()
-        search_text = f"{project.path}\n{project.name}".casefold()
-
-        def add(db: sqlite3.Connection) -> Project:
-            if rows.found(db, "SELECT 1 FROM projects WHERE path_key = ?", path_key):
-                raise ConflictError(f"there is a project {project.path} already")
-            added = replaced(project, id=ProjectId(self._draw(db, "projects")))
-            rows.changed(db, "INSERT INTO projects VALUES (?, ?, ?, ?)", added.id, path_key, search_text, encode(added))
-            return added
-
-        return await self._write(add)
-
-    async def project(self, project_id: ProjectId) -> Project | None:
-        return self._one(Project, "SELECT body FROM projects WHERE id = ?", project_id)
-
-    async def project_by_path(self, path: str) -> Project | None:
-        return self._one(Project, "SELECT body FROM projects WHERE path_key = ?", path.casefold())
-
-    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
-        where = {"instr(search_text, ?) > 0": search.casefold()} if search else {}
-        return self._page(Project, "projects", where, page)
-
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
-        return self._all(ProjectVariable, "SELECT body FROM variables WHERE project_id = ? ORDER BY key", project_id)
-
-    async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        sql = (
-            "UPDATE variables SET body = ?3 WHERE project_id = ?1 AND key = ?2"
-            if replace
-            else "INSERT INTO variables VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
-        )
-        return await self._write(
-            lambda db: bool(rows.changed(db, sql, variable.project_id, variable.key, encode(variable)))
-        )
-
-    async def remove_variable(self, project_id: ProjectId, key: str) -> bool:
-        sql = "DELETE FROM variables WHERE project_id = ? AND key = ?"
-        return await self._write(lambda db: bool(rows.changed(db, sql, project_id, key)))
 
     # pipelines
 
@@ -233,6 +176,7 @@ class SqliteStore(SqliteStarts):
         states: Sequence[str] = (),
         with_retried: bool = False,
         is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
@@ -245,6 +189,8 @@ class SqliteStore(SqliteStarts):
             where["retried = 0"] = None
         if is_trigger is not None:
             where["is_trigger = ?"] = is_trigger
+        if runner_id is not None:
+            where["runner_id = ?"] = runner_id
         return self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
@@ -321,9 +267,6 @@ class SqliteStore(SqliteStarts):
     async def runner_by_token(self, token_hash: str) -> Runner | None:
         return self._one(Runner, "SELECT body FROM runners WHERE token_hash = ?", token_hash)
 
-    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]:
-        return self._page(Runner, "runners", {}, page)
-
     async def put_runner(self, runner: Runner) -> None:
         def put(db: sqlite3.Connection) -> None:
             sql = "UPDATE runners SET token_hash = ?, body = ? WHERE id = ?"
@@ -390,4 +333,22 @@ class SqliteStore(SqliteStarts):
         return await self._write(put)
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
-        return self._all(Artifact, "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type", job_id)
+        return self._all(Artifact, rows.ARTIFACTS, job_id)
+
+    async def change_artifacts(
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+    ) -> Sequence[Artifact]:
+        def change(db: sqlite3.Connection) -> Sequence[Artifact]:
+            row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            had = [decode(Artifact, body) for (body,) in db.execute(rows.ARTIFACTS, (job_id,))]
+            leaves = decide(decode(Job, row[0]), had) if row else None
+            if leaves is None:
+                return ()
+            rows.update_job(db, leaves.job)
+            return rows.leave_artifacts(db, had, leaves.artifacts)
+
+        return await self._write(change)
+
+    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+        sql = "SELECT body FROM artifacts WHERE look_at <= ? ORDER BY look_at, job_id, type LIMIT ?"
+        return self._all(Artifact, sql, now, limit)

@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
 
 
@@ -119,3 +119,18 @@ def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
 def update_job(db: sqlite3.Connection, job: Job) -> None:
     sql = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
     changed(db, sql, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
+
+
+ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"
+
+
+def leave_artifacts(db: sqlite3.Connection, had: Sequence[Artifact], left: Sequence[Artifact]) -> Sequence[Artifact]:
+    """Store those that are left of what a job had; the ones that are gone."""
+    kept = {artifact.type: artifact for artifact in left}
+    for artifact in had:
+        if artifact.type not in kept:
+            changed(db, "DELETE FROM artifacts WHERE job_id = ? AND type = ?", artifact.job_id, artifact.type)
+        elif kept[artifact.type] != artifact:
+            sql = "UPDATE artifacts SET body = ? WHERE job_id = ? AND type = ?"
+            changed(db, sql, encode(kept[artifact.type]), artifact.job_id, artifact.type)
+    return [artifact for artifact in had if artifact.type not in kept]

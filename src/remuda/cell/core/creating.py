@@ -91,6 +91,9 @@ def new_pipeline(
         is_child=request.source == PARENT,
         depth=upstream.pipeline.depth + 1 if upstream else 0,
         schedule_id=request.schedule.id if request.schedule else None,
+        user_id=request.user_id,
+        organization_id=request.project.organization_id,
+        group_ids=request.project.group_ids,
     )
 
 

@@ -67,6 +67,8 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         environment=new.environment,
         priority=new.priority,
         environment_action=spec.environment.action if spec.environment and new.environment else "",
+        organization_id=pipeline.organization_id,
+        group_ids=pipeline.group_ids,
     )
 
 

@@ -14,13 +14,24 @@ from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
 
-NAMES = ("0001", "0002", "0003", "0004")
+NAMES = ("0001", "0002", "0003", "0004", "0005")
 HEAD = NAMES[-1]
 VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
-ID_TABLES = ("projects", "pipelines", "jobs", "runners", "schedules", "triggers")
+ID_TABLES = (
+    "projects",
+    "pipelines",
+    "jobs",
+    "runners",
+    "schedules",
+    "triggers",
+    "organizations",
+    "namespaces",
+    "users",
+    "user_tokens",
+)
 """Whose rows get their ids from the cell's range."""
 
 _FOLDER = Path(__file__).parent

@@ -194,3 +194,65 @@ CREATE TABLE cell (
 INSERT INTO cell (id) SELECT cell_id FROM schema_version;
 DROP TABLE schema_version;
 UPDATE alembic_version SET version_num='0003' WHERE alembic_version.version_num = '0002';
+-- Running upgrade 0003 -> 0004
+
+ALTER TABLE artifacts ADD COLUMN look_at AS (json_extract(CAST(body AS TEXT), '$.look_at')) VIRTUAL;
+UPDATE artifacts SET body = CAST(json_set(CAST(body AS TEXT), '$.look_at', json_extract(CAST(body AS TEXT), '$.created_at')) AS BLOB);
+CREATE INDEX artifacts_by_time ON artifacts (look_at, job_id, type) WHERE look_at IS NOT NULL;
+UPDATE alembic_version SET version_num='0004' WHERE alembic_version.version_num = '0003';
+-- Running upgrade 0004 -> 0005
+
+CREATE TABLE organizations (
+    id INTEGER NOT NULL,
+    path_key TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (path_key)
+);
+CREATE TABLE namespaces (
+    id INTEGER NOT NULL,
+    path_key TEXT NOT NULL,
+    parent_id INTEGER,
+    organization_id INTEGER NOT NULL,
+    search_text TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (path_key)
+);
+CREATE INDEX namespaces_inside ON namespaces (parent_id);
+CREATE TABLE users (
+    id INTEGER NOT NULL,
+    name_key TEXT NOT NULL,
+    organization_id INTEGER NOT NULL,
+    search_text TEXT NOT NULL,
+    email_key TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (name_key)
+);
+CREATE TABLE members (
+    kind TEXT NOT NULL,
+    owner_id INTEGER NOT NULL,
+    user_id INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (kind, owner_id, user_id)
+)
+ WITHOUT ROWID;
+CREATE INDEX members_by_user ON members (user_id);
+INSERT INTO organizations VALUES (1, 'default', CAST('{"version":1,"id":1,"path":"default","name":"Default","created_at":0}' AS BLOB));
+INSERT INTO namespaces VALUES (1, 'root', NULL, 1, 'root' || char(10) || 'administrator', CAST('{"version":1,"id":1,"path":"root","name":"Administrator","created_at":0,"owner_id":1}' AS BLOB));
+INSERT INTO users VALUES (1, 'root', 1, 'root' || char(10) || 'administrator', 'admin@example.com', CAST('{"version":1,"id":1,"username":"root","name":"Administrator","email":"admin@example.com","created_at":0,"namespace_id":1,"is_admin":true}' AS BLOB));
+ALTER TABLE variables RENAME TO project_variables;
+CREATE TABLE variables (
+    project_id INTEGER NOT NULL,
+    group_id INTEGER NOT NULL,
+    "key" TEXT NOT NULL,
+    environment_scope TEXT NOT NULL,
+    body BLOB NOT NULL,
+    CONSTRAINT variables_named PRIMARY KEY (project_id, group_id, "key", environment_scope)
+)
+ WITHOUT ROWID;
+INSERT INTO variables SELECT project_id, 0, key, '*', body FROM project_variables;
+DROP TABLE project_variables;
+UPDATE user_tokens SET body = CAST(json_set(CAST(body AS TEXT), '$.id', number) AS BLOB);
+UPDATE alembic_version SET version_num='0005' WHERE alembic_version.version_num = '0004';
