@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import uvicorn
@@ -22,6 +23,7 @@ import uvicorn
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
@@ -35,12 +37,13 @@ from remuda.cell.http.managers import Managers
 from remuda.cell.http.runner_api import REGISTRATION_TOKEN
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
-from remuda.cell.ports import Store
+from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
 from remuda.cell.refs import named_ref
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
+from remuda.cell.upkeep import Upkeep
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock, SystemClock
@@ -118,6 +121,7 @@ class CellService:
             group.create_task(self._bridges(edge).watch(stop), name="cell trigger jobs")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
+            group.create_task(self._upkeep(edge).watch(stop), name="cell upkeep")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
             edge.dispatch.stop_polls()
@@ -132,14 +136,14 @@ class CellService:
         settings, clock = self.settings, self._clock
         repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects)
         repos.prepare()
-        traces = FileTraces(folder.traces)
+        blobs = await self._blobs(folder)
+        traces = ArchivedTraces(FileTraces(folder.traces), blobs)
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
         dispatch = Dispatch(store, traces, clock, settings, tokens)
         pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
         projects = Projects(
             store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push
         )
-        blobs = FolderBlobs(folder.blobs)
         return Edge(
             settings=settings,
             store=store,
@@ -153,6 +157,28 @@ class CellService:
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             clock=clock,
+        )
+
+    async def _blobs(self, folder: DataFolder) -> Blobs:
+        where = self.settings.blobs
+        if "://" in where:
+            # Large and native: only those who use it pay for it.
+            from remuda.cell.adapters.object_blobs import open_bucket
+
+            return await open_bucket(where, endpoint=self.settings.blobs_endpoint)
+        try:
+            return FolderBlobs(Path(where) if where else folder.blobs)
+        except OSError as error:
+            raise CellError(f"the blobs cannot be kept in {where}: {error.strerror}; give another folder") from None
+
+    def _upkeep(self, edge: Edge) -> Upkeep:
+        return Upkeep(
+            store=edge.store,
+            traces=edge.traces,
+            blobs=edge.blobs,
+            find_ref=partial(named_ref, edge.projects.repos),
+            clock=self._clock,
+            settings=self.settings,
         )
 
     def _bridges(self, edge: Edge) -> Bridges:

@@ -1,6 +1,9 @@
 """Every adapter of every port of the cell; the suites run over all of them."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,11 @@ from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
 from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.ports import Blobs, Store, Traces
+from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
+from remuda.testing.s3_server import S3Server
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -22,9 +28,28 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=["memory", "files"])
 def traces(request: pytest.FixtureRequest, tmp_path: Path) -> Traces:
-    return MemoryTraces() if request.param == "memory" else FileTraces(tmp_path / "traces")
+    if request.param == "memory":
+        return MemoryTraces()
+    return ArchivedTraces(FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs"))
 
 
-@pytest.fixture(params=["memory", "folder"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    return MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path / "blobs")
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
+        server.new_bucket("blobs")
+        yield server
+
+
+@pytest.fixture(params=["memory", "folder", *(["s3"] if S3_PROGRAM.exists() else [])])
+async def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
+    """All kinds; that in a bucket where `make interop` has built a server for it."""
+    if request.param == "memory":
+        return MemoryBlobs()
+    if request.param == "folder":
+        return FolderBlobs(tmp_path / "blobs")
+    from remuda.cell.adapters.object_blobs import open_bucket
+
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return await open_bucket(f"s3://blobs/{uuid.uuid4().hex}", endpoint=server.endpoint)

@@ -1,11 +1,13 @@
 """Traces and blobs as files: what is on the disk, and what a new process finds."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.trace_archive import ArchivedTraces, trace_key
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.errors import InvalidError
 from remuda.model.job import JobId
@@ -57,6 +59,30 @@ async def test_a_key_is_not_any_path(tmp_path: Path, key: str) -> None:
 
 def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
     FolderBlobs(tmp_path)
-    (tmp_path / "incoming" / "half").write_bytes(b"x")
+    for name in ("half", "growing"):
+        (tmp_path / "incoming" / name).write_bytes(b"x")
+    os.utime(tmp_path / "incoming" / "half", (1_700_000_000, 1_700_000_000))
     FolderBlobs(tmp_path)
-    assert list((tmp_path / "incoming").iterdir()) == []
+    assert [path.name for path in (tmp_path / "incoming").iterdir()] == ["growing"]
+
+
+async def test_a_removed_blob_leaves_no_empty_folder(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    for name in ("a", "b"):
+        await blobs.put(f"artifacts/7/{name}", pieces(), limit_bytes=10)
+    await blobs.remove("artifacts/7/a")
+    assert (tmp_path / "kept" / "artifacts" / "7").exists()
+    await blobs.remove("artifacts/7/b")
+    assert not (tmp_path / "kept" / "artifacts" / "7").exists()
+
+
+async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tmp_path: Path) -> None:
+    files, blobs = FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs")
+    traces = ArchivedTraces(files, blobs)
+    await traces.append(JobId(1), 0, b"hello")
+    await traces.seal(JobId(1))
+    await blobs.put(trace_key(JobId(1)), pieces(), limit_bytes=10)
+    assert await traces.size(JobId(1)) == 5
+    await traces.archive(JobId(1))
+    assert await traces.unarchived() == []
+    assert [piece async for piece in traces.read(JobId(1), 1)] == [b"ello"]

@@ -1,9 +1,10 @@
 """Traces as plain files beside the store, one per job, so that logs never queue up behind the store's writer.
 
-A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`. The file's length is the trace's size: there
-is nothing else to keep in step with it, and a process that dies in the middle of an append leaves at worst bytes that
-the runner sends again and that are found equal. Appends are single unbuffered writes, done in the event loop: they go
-to the page cache and take microseconds. Syncing and check sums are done in a thread, when the job is over.
+A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until `trace_archive` takes it. The file's
+length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
+append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
+done in the event loop: they go to the page cache and take microseconds. Syncing and check sums are done in a thread,
+when the job is over.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import contextlib
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from remuda.cell.errors import StoreError
@@ -25,7 +26,7 @@ _OPEN_FILES = 64
 
 
 class FileTraces:
-    """Traces in a folder."""
+    """Traces in a folder, as long as they lie there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,10 +41,14 @@ class FileTraces:
             os.close(self._open.popitem()[1])
 
     async def size(self, job_id: JobId) -> int:
+        return self.size_here(job_id) or 0
+
+    def size_here(self, job_id: JobId) -> int | None:
+        """The size of a trace that lies here; None when it does not."""
         try:
             file = self._opened(job_id)
             if file is None:
-                return 0
+                return None
             try:
                 return os.fstat(file).st_size
             finally:
@@ -56,6 +61,12 @@ class FileTraces:
             if job_id in self._sealing or self._archived(job_id).exists():
                 return self._compare(job_id, start, data)
             return self._write(self._live_file(job_id), start, data)
+        except OSError as error:
+            raise _store_error(error) from error
+
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        try:
+            return self._compare(job_id, start, data)
         except OSError as error:
             raise _store_error(error) from error
 
@@ -77,7 +88,6 @@ class FileTraces:
         return Appended(taken=True, size=end)
 
     def _compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """A sealed trace does not grow: only what it has already is taken."""
         file = self._opened(job_id)
         if file is None:
             return Appended(taken=start == 0 and not data, size=0)
@@ -145,6 +155,24 @@ class FileTraces:
             return
         except OSError as error:
             raise _store_error(error) from error
+
+    async def ids(self) -> Sequence[JobId]:
+        """The jobs whose traces lie here."""
+
+        def names() -> list[str]:
+            return [*os.listdir(self._archive), *os.listdir(self._folder)]
+
+        try:
+            found = [name.removesuffix(".log") for name in await asyncio.to_thread(names) if name.endswith(".log")]
+        except OSError as error:
+            raise _store_error(error) from error
+        return [JobId(int(name)) for name in dict.fromkeys(found) if name.isdigit()]
+
+    def sealed_file(self, job_id: JobId) -> Path | None:
+        """The file of a trace that is sealed and nothing else."""
+        if job_id in self._sealing or self._live(job_id).exists() or not self._archived(job_id).exists():
+            return None
+        return self._archived(job_id)
 
     async def remove(self, job_id: JobId) -> None:
         file = self._open.pop(job_id, None)

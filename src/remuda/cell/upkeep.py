@@ -1,0 +1,177 @@
+"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, and blobs nobody knows of.
+
+Decided here: when to look, and in which order things go. A row goes before its blob and a blob stays until nothing
+leads to it, so a crash leaves at worst a blob too many; such orphans are found a day later. A trace goes to the archive
+when its job is over, and not before it was seen twice, so that a call which is still under way finds its file. How long
+artifacts are kept is decided in `core.expiry`. `remuda.cell.service` runs `watch`.
+
+Invariant: everything here may be done twice, by two processes at once, or not for a while.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from remuda.cell.adapters.trace_archive import FOLDER as TRACES
+from remuda.cell.adapters.trace_archive import job_of_key
+from remuda.cell.core import expiry
+from remuda.cell.errors import CellError
+from remuda.cell.ports import Blobs, Store, Traces
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
+from remuda.lib.aio import happens_by
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.model.job import FINAL, JobId
+from remuda.model.progress import OVER
+from remuda.telemetry.logs import logger
+
+ARTIFACTS = "artifacts"
+"""The folder of keys below which artifacts are: `artifacts/<job>/<name>`."""
+ORPHAN_SECONDS = 24 * 3600
+"""A blob that nothing leads to may be one whose row is about to be stored; after so long it is not."""
+_BATCH = 100
+_DEPTH = 20
+"""How far up a pipeline's parents are looked for."""
+
+FindRef = Callable[[Project, str], Awaitable[object | None]]
+"""Whether a project has a ref: something, or None."""
+
+
+class Upkeep:
+    """A cell's housekeeping."""
+
+    def __init__(
+        self, *, store: Store, traces: Traces, blobs: Blobs, find_ref: FindRef, clock: Clock, settings: CellSettings
+    ) -> None:
+        self._store = store
+        self._traces = traces
+        self._blobs = blobs
+        self._find_ref = find_ref
+        self._clock = clock
+        self._settings = settings
+        self._seen: set[JobId] = set()
+        self._log = logger("cell")
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Until told to stop: look again and again."""
+        orphans_at = -math.inf
+        while not stop.is_set():
+            try:
+                await self.archive_traces()
+                await self.remove_expired()
+                if orphans_at <= self._clock.now():
+                    await self.remove_orphans()
+                    orphans_at = self._clock.now() + ORPHAN_SECONDS
+            except (CellError, OSError) as error:
+                self._log.warning("the cell could not tidy up; it tries again", error=str(error))
+            await happens_by(self._clock, stop, within_seconds=self._settings.upkeep_seconds, name="upkeep")
+
+    # traces
+
+    async def archive_traces(self) -> int:
+        """Move the traces of jobs that are over; how many were moved."""
+        moved = 0
+        here = set(await self._traces.unarchived())
+        for job_id in sorted(here & self._seen):
+            await asyncio.sleep(0)  # rows may be read without a pause for anybody else
+            job = await self._store.job(job_id)
+            if job is not None and job.state in FINAL and not job.is_trigger:
+                await self._archive(job)
+                moved += 1
+        self._seen = here
+        return moved
+
+    async def _archive(self, job: Job) -> None:
+        if job.erased:
+            await self._traces.remove(job.id)
+            return
+        size, checksum = await self._traces.seal(job.id)
+        if job.trace_checksum is None:
+            # The process that ended the job died before this was stored.
+            await self._store.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
+        reach("cell.trace_sealed")
+        await self._traces.archive(job.id)
+        reach("cell.trace_archived")
+        row = await self._store.job(job.id)
+        if row is not None and row.erased:
+            await self._traces.remove(job.id)
+
+    # artifacts
+
+    async def remove_expired(self) -> int:
+        """Remove the artifacts whose time is over and that nothing keeps; how many were looked at."""
+        looked = 0
+        now = self._clock.now()
+        while due := await self._store.due_artifacts(now, limit=_BATCH):
+            for job_id in dict.fromkeys(artifact.job_id for artifact in due):
+                await self._remove_expired_of(job_id, now)
+            looked += len(due)
+        return looked
+
+    async def _remove_expired_of(self, job_id: JobId, now: float) -> None:
+        job = await self._store.job(job_id)
+        is_kept = job is not None and await self._is_kept(job)
+        gone = await self._store.change_artifacts(
+            job_id,
+            lambda row, artifacts: expiry.without_expired(
+                row, artifacts, now=now, default=self._settings.artifacts_expire_in, is_kept=is_kept
+            ),
+        )
+        if gone:
+            reach("cell.artifacts_expired")
+            for artifact in gone:
+                await self._blobs.remove(artifact.blob)
+            self._log.info("artifacts expired", job=job_id, types=[artifact.type for artifact in gone])
+
+    async def _is_kept(self, job: Job) -> bool:
+        """Whether its pipeline is under way, or the newest one of its ref that succeeded."""
+        pipeline = await self._top(job)
+        if pipeline is None:
+            return False
+        if pipeline.status not in OVER:
+            return True
+        if not self._settings.keep_latest_artifacts or pipeline.status != "success":
+            return False
+        wanted = PipelineFilter(ref=pipeline.ref, statuses=("success",))
+        newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1), wanted)
+        if not newest or newest[0].id != pipeline.id:
+            return False
+        project = await self._store.project(pipeline.project_id)
+        return project is not None and await self._find_ref(project, pipeline.ref) is not None
+
+    async def _top(self, job: Job) -> Pipeline | None:
+        """The pipeline that people see: a child belongs to its parent."""
+        pipeline = await self._store.pipeline(job.pipeline_id)
+        for _ in range(_DEPTH):
+            if pipeline is None or not pipeline.is_child or pipeline.upstream_pipeline_id is None:
+                break
+            pipeline = await self._store.pipeline(pipeline.upstream_pipeline_id)
+        return pipeline
+
+    # orphans
+
+    async def remove_orphans(self) -> int:
+        """Remove old blobs that nothing leads to; how many there were."""
+        removed = 0
+        before = self._clock.now() - ORPHAN_SECONDS
+        for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
+            async for blob in self._blobs.listed(folder):
+                if blob.modified_at < before and not await is_known(blob.key):
+                    await self._blobs.remove(blob.key)
+                    removed += 1
+        if removed:
+            self._log.info("blobs removed that nothing leads to", blobs=removed)
+        return removed
+
+    async def _is_artifact(self, key: str) -> bool:
+        number = key.split("/")[1]
+        known = await self._store.artifacts(JobId(int(number))) if number.isascii() and number.isdigit() else []
+        return any(artifact.blob == key for artifact in known)
+
+    async def _is_trace(self, key: str) -> bool:
+        job_id = job_of_key(key)
+        job = await self._store.job(job_id) if job_id is not None else None
+        return job is not None and not job.erased
