@@ -146,7 +146,11 @@ async def show_own(edge: Edge, request: Request) -> Response:
 
 async def show_with_times(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
-    job = await any_job_in_path(edge, request)
+    return json_answer(await with_times(edge, await any_job_in_path(edge, request)))
+
+
+async def with_times(edge: Edge, job: Job) -> View:
+    """A job with what only Remuda tells of it."""
     now = edge.clock.now()
     view = (await describe(edge, [job]))[0]
     bodies = [msgspec.json.decode(result.body) for result in await edge.store.results(job.id)]
@@ -155,7 +159,14 @@ async def show_with_times(edge: Edge, request: Request) -> Response:
         "running_seconds": running_seconds(job, now),
         "steps": step_times(bodies),
     }
-    return json_answer({**view, "state": job.state.value, "epoch": job.epoch, "tries": job.tries, "times": times})
+    return {
+        **view,
+        "state": job.state.value,
+        "epoch": job.epoch,
+        "tries": job.tries,
+        "priority": job.priority,
+        "times": times,
+    }
 
 
 async def cancel(edge: Edge, request: Request) -> Response:

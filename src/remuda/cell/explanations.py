@@ -1,0 +1,65 @@
+"""What the cell can say about itself: why a job stands where it stands, and how much work there is for whom.
+
+Decided here is only what is looked up; `core.why` and `core.demand` make sense of it. The queue and what is with
+runners are this process's own view, which every sweep brings in line with the store. The HTTP edge calls this.
+"""
+
+from collections import Counter
+
+from remuda.cell.core.shortage import Seen, Shortage
+from remuda.cell.core.why import Situation, explain
+from remuda.cell.errors import NotFoundError
+from remuda.cell.motion import Motion
+from remuda.cell.values import Job, Page
+from remuda.model.job import JobState, RunnerId
+from remuda.model.runner import fits
+from remuda.wire.explanations import JobWhy
+
+_ALL = Page(size=100_000)
+
+
+class Explanations(Motion):
+    """The part of dispatch that explains."""
+
+    async def why(self, job_id: int) -> JobWhy:
+        """Why a job waits, or ended as it did."""
+        job = await self._job(job_id)
+        family, project = await self._store.family(job.pipeline_id), await self._store.project(job.project_id)
+        if family is None or project is None:
+            raise NotFoundError(f"job {job_id} lacks its pipeline or project in the store")
+        downstream = await self._store.downstream(job.id) if job.is_trigger else None
+        there = await self._store.project(downstream.project_id) if downstream else None
+        upstream_id = family.pipeline.upstream_job_id
+        is_held_up = job.state is JobState.WAITING_FOR_RESOURCE
+        return explain(
+            Situation(
+                job=job,
+                family=family,
+                project=project.path,
+                now=self._clock.now(),
+                runner=await self._store.runner(job.runner_id) if job.runner_id is not None else None,
+                holder=await self._store.resource_holder(job.project_id, job.resource_group) if is_held_up else None,
+                downstream=downstream,
+                downstream_project=there.path if there else "",
+                upstream=await self._store.job(upstream_id) if upstream_id is not None else None,
+                shortage=await self._shortage(job) if job.state is JobState.PENDING and not job.is_trigger else None,
+            )
+        )
+
+    async def _shortage(self, job: Job) -> Shortage:
+        runners, now, need = await self._seen(), self._clock.now(), job.key()
+        offers = {seen.runner.fingerprint() for seen in runners if not seen.runner.paused}
+        place = self._waiting.place(job.id, [offer for offer in offers if fits(offer, need)], now)
+        estimate = self._pick_ups.estimate(need, place.ahead, now) if place else None
+        return Shortage(runners=runners, place=place, estimate=estimate)
+
+    async def _seen(self) -> tuple[Seen, ...]:
+        """All runners, with when they were heard of and what they have."""
+        runners, _ = await self._store.runners(_ALL)
+        heard: dict[RunnerId, float] = {}
+        for manager in await self._store.all_managers():
+            heard[manager.runner_id] = max(heard.get(manager.runner_id, 0.0), manager.contacted_at)
+        has = Counter(job.runner_id for job in self._with_runners.values())
+        return tuple(
+            Seen(runner=runner, contacted_at=heard.get(runner.id), jobs=has[runner.id]) for runner in reversed(runners)
+        )

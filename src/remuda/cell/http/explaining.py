@@ -1,0 +1,39 @@
+"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, and its priority.
+
+Decided here is the form only; the reasons are given by `remuda.cell.explanations`.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.bodies import parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import json_answer
+from remuda.cell.http.jobs import with_times
+from remuda.cell.http.lookup import any_job_in_path
+
+
+class JobChange(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/jobs/:job_id."""
+
+    priority: int
+
+
+async def why(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/why."""
+    job = await any_job_in_path(edge, request)
+    return json_answer(await edge.dispatch.why(job.id))
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
+    job = await any_job_in_path(edge, request)
+    asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
+    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority)))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why),
+    Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change),
+)
