@@ -11,19 +11,47 @@ import pytest
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
+from remuda.cell.adapters.postgres import PostgresStore
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.ports import Blobs, Store, Traces
+from remuda.testing.postgres_server import PostgresServer
 from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
 from remuda.testing.s3_server import S3Server
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened: Store = MemoryStore() if request.param == "memory" else SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    opened: Store
+    match request.param:
+        case "memory":
+            opened = MemoryStore()
+        case "sqlite":
+            opened = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+        case _:
+            opened = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a database with a cell's tables, of which each test gets a copy."""
+
+    async def make() -> None:
+        await (await PostgresStore.open(postgres_server.url("cell_template"), 1)).close()
+
+    postgres_server.run("CREATE DATABASE cell_template")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, make()).result()
+    return "cell_template"
+
+
+@pytest.fixture
+def postgres_cell(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
+    with postgres_server.database(postgres_template) as url:
+        yield url
 
 
 @pytest.fixture(params=["memory", "files"])
