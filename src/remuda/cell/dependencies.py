@@ -61,8 +61,9 @@ async def _makers_here(store: Store, job: Job, family: Family | None = None) -> 
     wanted = frozenset(job.artifacts_from)
     makers = [maker for maker in family.jobs if maker.name in wanted] if family else []
     for maker in makers:
-        if maker.erased:
-            raise MissingDependencyError(f'the artifacts of job "{maker.name}" were erased; run that job again')
+        if maker.erased or maker.artifacts_gone:
+            what = "were erased" if maker.erased else "have expired or were deleted"
+            raise MissingDependencyError(f'the artifacts of job "{maker.name}" {what}; run that job again')
     return [(maker, await store.artifacts(maker.id)) for maker in makers]
 
 
@@ -81,7 +82,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
             raise MissingDependencyError(f"a need of this job {error}") from None
         maker = await (_in_pipeline if need.pipeline else _in_project)(store, of, named)
         left = await store.artifacts(maker.id)
-        if not left or maker.erased:
+        if not left or maker.erased or maker.artifacts_gone:
             raise MissingDependencyError(f"{_words(named)} left no artifacts, and this job needs them")
         made.append((maker, left))
     return made

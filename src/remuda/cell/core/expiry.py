@@ -63,7 +63,7 @@ def deleted(job: Job, artifacts: Sequence[Artifact]) -> Leaves | None:
 def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
     """Whether it is over and has something to erase."""
     has_trace = job.started_at is not None and not job.erased
-    return job.state in FINAL and (has_artifacts or has_trace)
+    return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 
 
 def erased(job: Job, artifacts: Sequence[Artifact], now: float) -> Leaves | None:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from remuda.cell.archives import find_entry, read_entry
 from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.core.expiry import with_expiry
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body
@@ -109,7 +110,7 @@ async def upload(edge: Edge, request: Request) -> Response:
         created_at=edge.clock.now(),
         expire_in=request.query_params.get("expire_in"),
     )
-    return await _store(edge, token, artifact)
+    return await _store(edge, token, with_expiry(artifact, edge.settings.artifacts_expire_in))
 
 
 async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:

@@ -19,7 +19,6 @@ from remuda.cell.values import (
 )
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import RunnerType
-from remuda.pipeline.durations import parse_duration
 
 View = dict[str, Any]
 
@@ -204,7 +203,7 @@ def job_view(
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
         "finished_at": _time(job.finished_at),
-        "erased_at": None,
+        "erased_at": _time(job.erased_at),
         "duration": running_seconds(job, now),
         "queued_duration": waiting_seconds(job, now),
         "user": user_view(url),
@@ -213,7 +212,7 @@ def job_view(
         "web_url": f"{url}/{project.path}/-/jobs/{job.id}",
         "project": {"ci_job_token_scope_enabled": True},
         "artifacts": files,
-        "artifacts_expire_at": _expiry(archive),
+        "artifacts_expire_at": _time(next((one.expires_at for one in (archive, *artifacts) if one), None)),
         "runner": runner_summary(runner) if runner else None,
         "runner_manager": {"system_id": job.system_id} if job.system_id else None,
         "archived": False,
@@ -226,12 +225,6 @@ def job_view(
         view["failure_reason"] = job.failure_reason
         view["failure_message"] = job.failure_message
     return view
-
-
-def _expiry(artifact: Artifact | None) -> str | None:
-    """Until when an artifact is kept at least."""
-    seconds = parse_duration(artifact.expire_in or "") if artifact else None
-    return _time(artifact.created_at + seconds) if artifact and seconds is not None else None
 
 
 def running_seconds(job: Job, now: float) -> float | None:
