@@ -9,6 +9,7 @@ time, never a job. `claims`, `holders`, `wishes` and `sweeps` build on this; `di
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -120,6 +121,18 @@ class Motion:
         self._busy = Counter(job.project_id for job in self._with_runners.values())
         for project_id in before | set(self._busy):
             self._waiting.occupy(project_id, self._busy[project_id])
+
+    async def follow(self) -> None:
+        """Take note of what other processes of the cell stored. Sweeps make up for what is not heard of."""
+        async with aclosing(self._store.changes()) as changes:
+            async for told in changes:
+                try:
+                    jobs = await (self._store.some_jobs(told) if told else self._store.jobs_in([JobState.PENDING]))
+                except StoreError as error:
+                    self._log.warning("what another process stored is not known yet", error=str(error))
+                else:
+                    # Trigger jobs and delayed ones are with the process that stored them.
+                    await self.announce([job for job in jobs if not job.is_trigger])
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Store a decision, then let everything else follow."""

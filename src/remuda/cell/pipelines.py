@@ -206,7 +206,12 @@ class Pipelines:
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
         family = await self._store.add_pipeline(
-            new, jobs, now=self._clock.now(), sees=request.sees, schedule=request.schedule
+            new,
+            jobs,
+            now=self._clock.now(),
+            sees=request.sees,
+            schedule=request.schedule,
+            due_at=request.due_at,
         )
         await self.keep_commit(request.project, family.pipeline)
         await self._jobs.announce(family.jobs)

@@ -5,7 +5,7 @@ calls it inside the transaction with the current values; the function may be cal
 effect but its result. That is how a decision and its consequences are stored together or not at all.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -88,6 +88,13 @@ class Store(Protocol):
         """Return when a write transaction can be committed; raise StoreError when not (full disk, read-only)."""
         ...
 
+    def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        """Jobs that other processes of this cell stored, where there are others: only a hint, some are never told.
+
+        None at all: some may have been missed just now. It ends at once where there is one process only.
+        """
+        ...
+
     # --- keys and people
     async def signing_keys(self) -> Mapping[str, bytes]: ...
     async def add_signing_key(self, kid: str, pem: bytes) -> None: ...
@@ -145,13 +152,17 @@ class Store(Protocol):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         """Store a pipeline and all its jobs, `created`, and what it acts on, in one transaction.
 
         `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; what is kept of
-        it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). When there is a pipeline of
-        this `upstream_job_id` already, that one comes back and nothing is stored. Ids and the pipeline's iid come from
-        the store. Jobs whose turn has come are enqueued in the same transaction (`lifecycle.begin`).
+        it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). With `due_at` that is the time
+        for which the schedule runs: ConflictError when somebody else has run it or given it another time.
+
+        When there is a pipeline of this `upstream_job_id` already, that one comes back and nothing is stored. Ids and
+        the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same transaction
+        (`lifecycle.begin`).
         """
         ...
 
@@ -174,6 +185,10 @@ class Store(Protocol):
 
     # --- jobs
     async def job(self, job_id: JobId) -> Job | None: ...
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        """Those of these that there are, oldest first."""
+        ...
+
     async def job_spec(self, job_id: JobId) -> JobSpec | None: ...
     async def jobs(
         self,

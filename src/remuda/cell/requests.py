@@ -54,6 +54,8 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream | None = None
     schedule: Schedule | None = None
     """Stored with the pipeline: the schedule that is due, with its next time."""
+    due_at: float | None = None
+    """The time for which the schedule runs, unless a person runs it."""
     sees: tuple[str, str] | None = None
     """Stored with the pipeline: the ref and commit that count as acted on."""
     user_id: int = USER_ID

@@ -61,12 +61,20 @@ class Sweeps(Motion):
                 next_at = min(next_at, gone_at or next_at)
             else:
                 await self._take_back(job)
-        await self.announce(await self._store.jobs_in([JobState.PENDING]))
+        await self._look_who_waits()
         await self.announce([job for job in held if job.is_trigger])
         waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
         for pipeline_id in dict.fromkeys(job.pipeline_id for job in waiting):
             await self.resume(pipeline_id)
         return next_at
+
+    async def _look_who_waits(self) -> None:
+        """Other processes of the cell enqueue jobs and hand them out, too."""
+        known = list(self._waiting)
+        pending = await self._store.jobs_in([JobState.PENDING])
+        await self.announce(pending)
+        if gone := set(known) - {job.id for job in pending}:
+            await self.announce(await self._store.some_jobs(gone))
 
     async def _take_back(self, job: Job) -> None:
         """The runner that has this job is gone."""

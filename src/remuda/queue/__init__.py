@@ -138,6 +138,9 @@ class WaitingJobs:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._jobs)
+
     def __contains__(self, job_id: JobId) -> bool:
         return job_id in self._jobs
 

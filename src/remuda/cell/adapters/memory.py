@@ -5,7 +5,7 @@ that raises has changed nothing, because every check stands before the first cha
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -61,6 +61,11 @@ class MemoryStore(MemoryPeople):
     async def writable(self) -> None:
         return
 
+    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        told_by_others: Sequence[Collection[JobId]] = ()
+        for told in told_by_others:
+            yield told
+
     # keys and people
 
     async def signing_keys(self) -> Mapping[str, bytes]:
@@ -106,11 +111,15 @@ class MemoryStore(MemoryPeople):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         if pipeline.project_id not in self._projects:
             raise NotFoundError(f"there is no project {pipeline.project_id}")
         if pipeline.upstream_job_id is not None and (there := await self.downstream(pipeline.upstream_job_id)):
             return self._family(there)
+        due = self._schedules.get(schedule.id) if schedule else None
+        if schedule and due:
+            with_pipeline(due, schedule, pipeline.id, due_at=due_at)
         iids = (old.iid for old in self._pipelines.values() if old.project_id == pipeline.project_id)
         pipeline = replace(pipeline, id=PipelineId(self._draw("pipelines")), iid=max(iids, default=0) + 1)
         self._pipelines[pipeline.id] = pipeline
@@ -170,6 +179,9 @@ class MemoryStore(MemoryPeople):
 
     async def job(self, job_id: JobId) -> Job | None:
         return self._jobs.get(job_id)
+
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        return [self._jobs[job_id] for job_id in sorted(job_ids) if job_id in self._jobs]
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return self._specs.get(job_id)

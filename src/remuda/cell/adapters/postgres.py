@@ -10,7 +10,7 @@ A decision about a family may have seen another job of it a moment before that o
 the runner had come a moment later.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -34,7 +34,7 @@ from remuda.cell.values import (
     PipelineFilter,
     Schedule,
 )
-from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import HELD, OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -46,7 +46,7 @@ _HOPEFUL_TRIES = 3
 class PostgresStore(PostgresKeeping):
     """A store in a database server."""
 
-    def changes(self) -> AsyncIterator[Collection[JobId]]:
+    def changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
 
     # pipelines
@@ -59,6 +59,7 @@ class PostgresStore(PostgresKeeping):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         owner = pipeline.project_id
 
@@ -86,7 +87,8 @@ class PostgresStore(PostgresKeeping):
             if sees:
                 await db.execute(rows.SEE_REF, owner, *sees)
             if schedule and (kept := await rows.read_schedule(db, schedule.id)):
-                await db.execute(rows.PUT_SCHEDULE, *rows.schedule_values(with_pipeline(kept, schedule, added.id)))
+                ran = with_pipeline(kept, schedule, added.id, due_at=due_at)
+                await db.execute(rows.PUT_SCHEDULE, *rows.schedule_values(ran))
             return family
 
         family = await self._change(add, rows.lock_project(owner))
@@ -227,8 +229,12 @@ class PostgresStore(PostgresKeeping):
 
 
 def _is_news(before: JobState | None, after: JobState) -> bool:
-    """Whether others must know: the job waits for a runner now, or does not any more."""
-    return before is not after and JobState.PENDING in (before, after)
+    """Whether others must know: the job waits for a runner or is with one now, or is not any more."""
+    return _place(before) != _place(after)
+
+
+def _place(state: JobState | None) -> int:
+    return 1 if state is JobState.PENDING else 2 if state in HELD else 0
 
 
 def _begun(family: Family, now: float) -> Family:

@@ -7,7 +7,7 @@ connection. Whoever listens hears after every gap that something may have been m
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +41,7 @@ class Hints:
             self._told.update(dict.fromkeys(jobs))
             self._news.set()
 
-    async def heard(self) -> AsyncIterator[Collection[JobId]]:
+    async def heard(self) -> AsyncGenerator[Collection[JobId], None]:
         """Jobs that others changed, as they are told; none at all: some may have been missed."""
         failures = 0
         self._told = {}

@@ -8,7 +8,7 @@ One process at a time may open the file; the data folder's lock sees to that.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -45,6 +45,11 @@ _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 
 class SqliteStore(SqliteStarts, SqlitePeople):
     """A store in one file."""
+
+    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        told_by_others: Sequence[Collection[JobId]] = ()
+        for told in told_by_others:
+            yield told
 
     # keys and people
 
@@ -102,6 +107,7 @@ class SqliteStore(SqliteStarts, SqlitePeople):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         def add(db: sqlite3.Connection) -> Family:
             owner = pipeline.project_id
@@ -122,7 +128,7 @@ class SqliteStore(SqliteStarts, SqlitePeople):
             if sees:
                 rows.see_ref(db, owner, *sees)
             if schedule and (kept := rows.read_schedule(db, schedule.id)):
-                rows.put_schedule(db, with_pipeline(kept, schedule, added.id))
+                rows.put_schedule(db, with_pipeline(kept, schedule, added.id, due_at=due_at))
             return rows.read_family(db, rows.read_pipeline(db, added.id))
 
         return await self._write(add)
@@ -162,6 +168,10 @@ class SqliteStore(SqliteStarts, SqlitePeople):
 
     async def job(self, job_id: JobId) -> Job | None:
         return self._one(Job, "SELECT body FROM jobs WHERE id = ?", job_id)
+
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        sql = "SELECT body FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        return self._all(Job, sql, encode(list(job_ids)).decode())
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
