@@ -20,6 +20,7 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._access_log = folder.parent / f"{folder.name}.access"
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.environment = {
@@ -48,7 +49,7 @@ class S3Server:
         }
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [PROGRAM, "--port", f"127.0.0.1:{self.port}", "posix", self.folder],
+                [PROGRAM, "--port", f"127.0.0.1:{self.port}", "--access-log", self._access_log, "posix", self.folder],
                 env=os.environ | keys,
                 stdout=log,
                 stderr=log,
@@ -69,6 +70,10 @@ class S3Server:
         """The address of an empty bucket."""
         (self.folder / name).mkdir()
         return f"s3://{name}"
+
+    def requests(self, operation: str) -> int:
+        """How many requests of a kind there were."""
+        return self._access_log.read_text().count(f" s3_{operation} ")
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
