@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from remuda.cell.core.payload import build_payload
 from remuda.cell.core.tokens import JobTokens
 from remuda.cell.core.variables import Circumstances, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
-from remuda.cell.errors import NotFoundError
+from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Store
 from remuda.cell.values import Job, Runner
 from remuda.pipeline import ExpansionError
@@ -33,7 +34,8 @@ async def load_job_tokens(store: Store, *, cell_id: int, issuer: str, now: float
     """The keys that sign job tokens; the first start makes one."""
     while not (keys := {k: pem for k, pem in (await store.signing_keys()).items() if not k.startswith(KEY_PREFIX)}):
         key = new_key(f"cell{cell_id}-{int(now)}")
-        await store.add_signing_key(key.kid, key.pem())
+        with suppress(ConflictError):  # another process of the cell was quicker
+            await store.add_signing_key(key.kid, key.pem())
     return JobTokens([load_key(kid, pem) for kid, pem in keys.items()], cell_id=cell_id, issuer=issuer)
 
 

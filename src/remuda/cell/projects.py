@@ -15,6 +15,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -30,6 +31,7 @@ from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import Page, Project
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
+from remuda.lib.files import in_turn
 from remuda.lib.killpoints import reach
 from remuda.model.job import ProjectId
 from remuda.pipeline.facts import MERGE_REQUEST
@@ -189,7 +191,7 @@ class Projects:
 
     async def sync_refs(self, project: Project) -> None:
         """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
-        async with self._locks.setdefault(project.id, asyncio.Lock()):
+        async with self._locks.setdefault(project.id, asyncio.Lock()), in_turn(self._turn(project)):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
             # After the refs: a push that has moved one has left its note before.
@@ -206,6 +208,10 @@ class Projects:
             if notes:
                 forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
+
+    def _turn(self, project: Project) -> Path:
+        """The file by which the processes of a cell take turns: each must see what the one before it acted on."""
+        return self.repos.path(project.repo_path) / "acted-on.lock"
 
     async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
         """Where the refs in the notes lead now: a tag with a message is an object of its own."""

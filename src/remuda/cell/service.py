@@ -79,11 +79,11 @@ class CellService:
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
         with (
-            opened(self.settings.data, cell_id=self.settings.cell_id) as folder,
+            opened(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
         ):
             self.settings = self.settings.bound_to(listener.getsockname()[1])
-            store = SqliteStore.open(folder.database, self.settings.cell_id)
+            store = await self._store(folder)
             try:
                 await self._serve(store, folder, listener, stop, ready)
             finally:
@@ -99,6 +99,7 @@ class CellService:
     ) -> None:
         await self._ensure_tokens(store)
         edge = await self._assembled(store, folder)
+        folder.share()
         await edge.dispatch.start()
         connections = connections_within(raise_limit())
         server = _Server(
@@ -122,8 +123,10 @@ class CellService:
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
             group.create_task(self._upkeep(edge).watch(stop), name="cell upkeep")
+            follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
+            follower.cancel()
             edge.dispatch.stop_polls()
             server.leave()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
@@ -158,6 +161,14 @@ class CellService:
             metrics=CellMetrics(),
             clock=clock,
         )
+
+    async def _store(self, folder: DataFolder) -> Store:
+        if self.settings.is_shared:
+            # Only those who use it pay for its import.
+            from remuda.cell.adapters.postgres import PostgresStore
+
+            return await PostgresStore.open(self.settings.database, self.settings.cell_id)
+        return SqliteStore.open(folder.database, self.settings.cell_id)
 
     async def _blobs(self, folder: DataFolder) -> Blobs:
         where = self.settings.blobs

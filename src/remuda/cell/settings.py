@@ -25,6 +25,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str = "127.0.0.1"
     port: int = 8080
     """0 picks a free one."""
+    database: str = ""
+    """Where the store is: `postgresql://user:password@host:port/name`; empty means a SQLite file in the data folder,
+    which one process at a time can use."""
     cell_id: int = 1
     """Goes into every token and chooses the range of ids; never changes for a data folder."""
     public_url: str = ""
@@ -89,6 +92,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if self.cell_id < 1:
             raise CellError(f"cell id {self.cell_id}: a cell's id is a positive number")
+        if self.database not in ("", "sqlite://") and not self.database.startswith(("postgresql://", "postgres://")):
+            # Not said as it is: it may hold a password.
+            raise CellError(
+                "database: it starts with postgresql://, or is left out for the file cell.sqlite in the data folder"
+            )
         if not 0 <= self.port <= 65535:
             raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
@@ -110,6 +118,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(f"pipelines per push {self.pipelines_per_push}: it is a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes can serve this cell at the same time."""
+        return self.database.startswith("postgres")
 
     @property
     def url(self) -> str:

@@ -6,7 +6,6 @@ A server must not run as root; then it runs as the user `postgres`, which the De
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from remuda.testing.lab import free_port
+
 START_SECONDS = 60.0
 
 
@@ -23,7 +24,7 @@ class PostgresServer:
     """A server that runs while the `with` block does."""
 
     def __init__(self, **settings: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-postgres-"))
         self._settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": str(self._folder), **settings}
         self._as_user: dict[str, Any] = {}
@@ -40,7 +41,8 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         data = self._folder / "data"
-        command = [str(_program("initdb")), "-D", data, "-U", "remuda", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
+        options = ["-U", "remuda", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
+        command = [str(_program("initdb")), "-D", str(data), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as_user)
         self.start()
         return self
@@ -57,7 +59,7 @@ class PostgresServer:
     def database(self, template: str = "template1") -> Iterator[str]:
         """The address of a new database, a copy of another one, for as long as the block runs."""
         name = f"cell_{next(self._numbers)}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield self.url(name)
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -68,12 +70,13 @@ class PostgresServer:
     def start(self) -> None:
         """Start it (again) and wait until it takes connections."""
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        command = [str(_program("postgres")), "-D", self._folder / "data", f"--port={self.port}", *options]
+        command = [str(_program("postgres")), "-D", str(self._folder / "data"), f"--port={self.port}", *options]
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             with (self._folder / "log").open("ab") as log:
-                self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._as_user)
-            while self._process.poll() is None and time.monotonic() < until:
+                process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._as_user)
+            self._process = process
+            while process.poll() is None and time.monotonic() < until:
                 asked = [str(_program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
                 if subprocess.run(asked, check=False).returncode == 0:
                     return
@@ -99,10 +102,3 @@ def _program(name: str) -> Path | None:
     places = [Path(found).parent for found in [shutil.which(name)] if found]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((place / name for place in places if (place / name).exists()), None)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
