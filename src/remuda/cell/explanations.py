@@ -47,7 +47,9 @@ class Explanations(Motion):
         )
 
     async def _shortage(self, job: Job) -> Shortage:
-        runners, now, need = await self._seen(), self._clock.now(), job.key()
+        now, need = self._clock.now(), job.key()
+        # Of other organizations nobody learns anything, not even how many runners they have.
+        runners = tuple(seen for seen in await self._seen() if seen.runner.organization_id == job.organization_id)
         offers = {seen.runner.fingerprint() for seen in runners if not seen.runner.paused}
         place = self._waiting.place(job.id, [offer for offer in offers if fits(offer, need)], now)
         estimate = self._pick_ups.estimate(need, place.ahead, now) if place else None

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.payload import build_payload
+from remuda.cell.core.policies import for_payload, scopes_of, setting_name
 from remuda.cell.core.tokens import JobTokens
 from remuda.cell.core.variables import Circumstances, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
@@ -77,9 +78,17 @@ async def gather_payload(
         token=tokens.issue(job, timeout_seconds=of.timeout, now=now),
         id_tokens=await _id_tokens(store, of, now),
     )
+    payload = await with_policies(store, job, payload)
     if found.outside != job.gets:
         await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
     return payload
+
+
+async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
+    """The payload with the step policies that hold for the job, if there are any."""
+    scopes = scopes_of(job.key())
+    policy = for_payload(scopes, await store.settings([setting_name(scope) for scope in scopes]))
+    return payload if policy is None else replace(payload, remuda={"step_policy": policy})
 
 
 async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:

@@ -103,6 +103,16 @@ class FailureInfo(_Told, frozen=True, kw_only=True):
     allowed: bool = False
 
 
+class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of a job went: the parts sum to the whole, from its turn to its end or now."""
+
+    source: str
+    """What tells: `steps` that the agent reported, `sections` of the log, or only the job's own `times`."""
+    total_seconds: float
+    parts: dict[str, float]
+    """waiting, machine, image, clone, cache, artifacts, script, upload, other; from `times`: waiting, running."""
+
+
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """GET /api/remuda/v1/jobs/:job_id/why."""
 

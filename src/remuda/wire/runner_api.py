@@ -236,6 +236,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     """By the variable that each goes into: a provider with its server, and `file`."""
     run: str | msgspec.UnsetType | None = msgspec.UNSET
     """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
+    remuda: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What only Remuda's own runner reads, left out when there is nothing: `step_policy`."""
 
 
 class TraceOutput(Message):

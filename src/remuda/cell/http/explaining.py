@@ -1,4 +1,4 @@
-"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, and its priority.
+"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, its payload, its priority.
 
 Decided here is the form only; the reasons are given by `remuda.cell.explanations`.
 """
@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.disclosure import disclosed_payload
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
@@ -26,6 +27,14 @@ async def why(edge: Edge, request: Request) -> Response:
     return json_answer(await edge.dispatch.why(job.id))
 
 
+async def payload(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
+    job = await any_job_in_path(edge, request)
+    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url)
+    named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
+    return json_answer(shown, headers=named)
+
+
 async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
     job = await any_job_in_path(edge, request)
@@ -35,5 +44,6 @@ async def change(edge: Edge, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload),
     Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change),
 )

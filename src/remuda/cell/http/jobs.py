@@ -5,12 +5,14 @@ listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.adapters.git import Commit
+from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import parameters
@@ -22,7 +24,13 @@ from remuda.cell.http.results import step_times
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import View, job_view, pipeline_summary, running_seconds, waiting_seconds
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
-from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
+from remuda.wire.explanations import TimeSplit
+
+RESULTS = 5000
+"""So many step results are read to tell where the time went."""
+LOG_BYTES = 1024 * 1024
+"""So much of a log's beginning, and of its end, is searched for sections."""
 
 _STATES = frozenset(state.value for state in JobState)
 
@@ -153,11 +161,13 @@ async def with_times(edge: Edge, job: Job) -> View:
     """A job with what only Remuda tells of it."""
     now = edge.clock.now()
     view = (await describe(edge, [job]))[0]
-    bodies = [msgspec.json.decode(result.body) for result in await edge.store.results(job.id)]
-    times = {
+    stored = await edge.store.results(job.id, limit=RESULTS)
+    bodies = [msgspec.json.decode(result.body) for result in stored]
+    spent = {
         "waiting_seconds": waiting_seconds(job, now),
         "running_seconds": running_seconds(job, now),
         "steps": step_times(bodies),
+        "split": await _split(edge, job, bodies, now),
     }
     return {
         **view,
@@ -165,8 +175,30 @@ async def with_times(edge: Edge, job: Job) -> View:
         "epoch": job.epoch,
         "tries": job.tries,
         "priority": job.priority,
-        "times": times,
+        "times": spent,
     }
+
+
+async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
+    """Where the job's time went: by its steps, or else by the sections of its log."""
+    spans = times.spans_of_steps(bodies, now)
+    if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
+        return times.split(job, spans, "steps", now)
+    size = await edge.traces.size(job.id)
+    log = await _piece(edge, job, 0, LOG_BYTES)
+    if size > LOG_BYTES:
+        log += await _piece(edge, job, max(size - LOG_BYTES, LOG_BYTES), LOG_BYTES)
+    return times.split(job, times.spans_of_sections(log), "sections", now)
+
+
+async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
+    """So many bytes of the log at most."""
+    found = bytearray()
+    async for piece in edge.traces.read(job.id, start):
+        found += piece
+        if len(found) >= count:
+            break
+    return bytes(found[:count])
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
