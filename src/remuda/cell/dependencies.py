@@ -13,7 +13,9 @@ import msgspec
 from remuda.cell.core.payload import Source
 from remuda.cell.core.variables import Circumstances, expansion, given, predefined
 from remuda.cell.errors import MissingDependencyError
+from remuda.cell.people import Level
 from remuda.cell.ports import Store
+from remuda.cell.reach import reached
 from remuda.cell.values import Artifact, Family, Job, Pipeline
 from remuda.model.job import JobId, JobState, PipelineId
 from remuda.pipeline import ExpansionError, OutsideNeed
@@ -89,7 +91,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
 
 
 async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
-    project = await store.project_by_path(need.project)
+    project = await reached(store, of.pipeline.user_id, need.project, Level.REPORTER, of.job.leased_at or 0)
     if project is None:
         raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
     ref = need.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")

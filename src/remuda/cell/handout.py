@@ -19,11 +19,11 @@ from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.payload import build_payload
 from remuda.cell.core.policies import for_payload, scopes_of, setting_name
 from remuda.cell.core.tokens import JobTokens
-from remuda.cell.core.variables import Circumstances, expansion, given, predefined
+from remuda.cell.core.variables import Circumstances, applicable, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Store
-from remuda.cell.values import Job, Runner
+from remuda.cell.values import Job, Project, ProjectVariable, Runner
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
 from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
@@ -46,19 +46,25 @@ async def id_keys(store: Store) -> Sequence[IdKey]:
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
+async def variables_of(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
+    """The variables that a job of a project gets from it, from its groups and from the cell."""
+    kept = [*await store.shared_variables(project.group_ids), *await store.variables(project.id)]
+    return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
+
+
 async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
     spec = await store.job_spec(job.id)
     pipeline = await store.pipeline(job.pipeline_id)
     project = await store.project(job.project_id)
-    if spec is None or pipeline is None or project is None:
+    if spec is None or pipeline is None or project is None or project.removed_at is not None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
     return Circumstances(
         job=job,
         spec=spec,
         pipeline=pipeline,
         project=project,
-        variables=await store.variables(project.id),
+        variables=await variables_of(store, project, job.environment),
         runner=runner,
         public_url=public_url,
     )
@@ -75,7 +81,7 @@ async def gather_payload(
     payload = build_payload(
         of,
         dependencies=found.sources,
-        token=tokens.issue(job, timeout_seconds=of.timeout, now=now),
+        token=tokens.issue(job, timeout_seconds=of.timeout, now=now, user_id=of.pipeline.user_id),
         id_tokens=await _id_tokens(store, of, now),
     )
     payload = await with_policies(store, job, payload)

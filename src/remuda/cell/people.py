@@ -114,7 +114,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which projects are wanted; what is empty or None counts for nothing. Those that were deleted never are."""
+    """Which projects are wanted; what is empty or None counts for nothing."""
 
     search: str = ""
     namespace_id: int | None = None
@@ -126,12 +126,14 @@ class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What this user sees."""
     membership: bool = False
     """Of `sight`, only where the user is a member."""
+    removed: bool = False
+    """Those that were deleted, and no others."""
 
     def fits(self, project: Project) -> bool:
         """Whether it is one of those wanted."""
         sight = self.sight
         return (
-            project.removed_at is None
+            (project.removed_at is not None) is self.removed
             and self.search.casefold() in f"{project.path}\n{project.name}".casefold()
             and self.namespace_id in (None, project.namespace_id)
             and (self.group_id is None or self.group_id in project.group_ids)

@@ -25,10 +25,13 @@ from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
-from remuda.cell.core.predefined import of_commit
+from remuda.cell.core.predefined import of_commit, of_user
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
+from remuda.cell.handout import variables_of
 from remuda.cell.linting import Linted
+from remuda.cell.people import Level
 from remuda.cell.ports import Applied, Changes, Store
+from remuda.cell.reach import reached
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
@@ -158,8 +161,10 @@ class Pipelines:
         if merge_request_iid(request.ref) is not None:
             last, _ = await self._store.pipelines(project.id, Page(size=1), PipelineFilter(ref=request.ref))
             told = last[0].predefined if last else {}
+        user = await self._store.user(request.user_id)
         return Known(
-            variables=tuple(await self._store.variables(project.id)),
+            variables=await variables_of(self._store, project),
+            of_user=of_user(user) if user else {},
             of_commit=of_commit(
                 message=commit.message,
                 author=f"{commit.author_name} <{commit.author_email}>",
@@ -192,7 +197,9 @@ class Pipelines:
             return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
 
         outside = Outside(
-            find_project=lambda path: ask(self._store.project_by_path(path)),
+            find_project=lambda path: ask(
+                reached(self._store, request.user_id, path, Level.REPORTER, self._clock.now())
+            ),
             fetch=lambda url: ask(self._remote.fetch(url)),
             host=urlsplit(self._settings.url).netloc,
             other_hosts=self._settings.component_hosts,

@@ -118,5 +118,6 @@ class Schedules:
                 predefined={"CI_PIPELINE_SCHEDULE_DESCRIPTION": schedule.description},
                 schedule=schedule,
                 due_at=due_at,
+                user_id=schedule.user_id,
             )
         )

@@ -25,6 +25,7 @@ from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.blob_owner import claim_blobs
 from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
@@ -139,7 +140,7 @@ class CellService:
         settings, clock = self.settings, self._clock
         repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects)
         repos.prepare()
-        blobs = await self._blobs(folder)
+        blobs = await self._blobs(store, folder)
         traces = ArchivedTraces(FileTraces(folder.traces), blobs)
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
         dispatch = Dispatch(store, traces, clock, settings, tokens)
@@ -170,7 +171,14 @@ class CellService:
             return await PostgresStore.open(self.settings.database, self.settings.cell_id)
         return SqliteStore.open(folder.database, self.settings.cell_id)
 
-    async def _blobs(self, folder: DataFolder) -> Blobs:
+    async def _blobs(self, store: Store, folder: DataFolder) -> Blobs:
+        where = self.settings.blobs
+        blobs = await self._opened_blobs(folder)
+        if where:
+            await claim_blobs(store, blobs, where)
+        return blobs
+
+    async def _opened_blobs(self, folder: DataFolder) -> Blobs:
         where = self.settings.blobs
         if "://" in where:
             # Large and native: only those who use it pay for it.
@@ -210,7 +218,7 @@ class CellService:
             given = self.admin_token_generated = new_admin_token(self.settings.cell_id)
         if given is not None and await store.user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
-            await store.put_user_token(token)
+            await store.add_user_token(token)
         if self.settings.registration_token is None and await store.setting(REGISTRATION_TOKEN) is None:
             await store.put_setting(REGISTRATION_TOKEN, _REGISTRATION_PREFIX + secrets.token_urlsafe(15))
 

@@ -53,6 +53,7 @@ class Project(Value, frozen=True, kw_only=True):
     """The groups it is in, the nearest first; none for a project in a user's own namespace."""
     visibility: str = "private"
     """private, internal or public."""
+    creator_id: int = USER_ID
     removed_at: float | None = None
     """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
 
@@ -427,6 +428,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     has_mistakes: bool | None = None
     """With `yaml_errors`, or without."""
     schedule_id: int | None = None
+    user_id: int | None = None
     updated_after: float | None = None
     updated_before: float | None = None
     created_after: float | None = None
@@ -446,6 +448,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.tag in (None, pipeline.tag)
             and self.has_mistakes in (None, pipeline.yaml_errors is not None)
             and self.schedule_id in (None, pipeline.schedule_id)
+            and self.user_id in (None, pipeline.user_id)
             and (self.updated_after is None or pipeline.updated_at > self.updated_after)
             and (self.updated_before is None or pipeline.updated_at < self.updated_before)
             and (self.created_after is None or pipeline.created_at > self.created_after)

@@ -241,6 +241,7 @@ class TestProjects:
         assert await store.project(near.id) == gone
         assert await store.project_by_path("x/near") is None
         assert await self.found(store, group_id=4) == ["wide"]
+        assert await self.found(store, removed=True) == ["near-deleted"]
         await store.add_project(a_project(path="x/near"))
 
 

@@ -45,7 +45,7 @@ _SEARCH = "strpos(search_text, ?) > 0"
 
 
 def projects(wanted: ProjectFilter) -> Conditions:
-    where: Conditions = {f"{field('removed_at', 'text')} IS NULL": None}
+    where: Conditions = {f"{field('removed_at', 'text')} IS {'NOT ' if wanted.removed else ''}NULL": None}
     if wanted.search:
         where[_SEARCH] = searched(wanted.search)
     if wanted.namespace_id is not None:

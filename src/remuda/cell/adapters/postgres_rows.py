@@ -181,6 +181,7 @@ def conditions(wanted: PipelineFilter) -> dict[str, Any]:
         "tag = ?": None if wanted.tag is None else int(wanted.tag),
         "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
         "schedule_id = ?": wanted.schedule_id,
+        "user_id = ?": wanted.user_id,
         "updated_at > ?": wanted.updated_after,
         "updated_at < ?": wanted.updated_before,
         "created_at > ?": wanted.created_after,

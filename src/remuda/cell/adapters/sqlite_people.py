@@ -252,7 +252,7 @@ class SqlitePeople(SqliteFile):
         return self._one(Project, "SELECT body FROM projects WHERE path_key = ?", path.casefold())
 
     async def projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
-        where: dict[str, Any] = {f"{_field('removed_at')} IS NULL": None}
+        where: dict[str, Any] = {f"{_field('removed_at')} IS {'NOT ' if wanted.removed else ''}NULL": None}
         if wanted.search:
             where["instr(search_text, ?) > 0"] = wanted.search.casefold()
         if wanted.namespace_id is not None:

@@ -99,7 +99,7 @@ def new_pipeline(
 
 def given_variables(pipeline: Pipeline, variables: Iterable[ProjectVariable]) -> tuple[dict[str, str], frozenset[str]]:
     """The project's variables, and over them the pipeline's own; and the names whose values hold no references."""
-    allowed = [each for each in variables if pipeline.protected or not each.protected]
+    allowed = {each.key: each for each in variables if pipeline.protected or not each.protected}.values()
     values = {each.key: each.value for each in allowed} | pipeline.variables
     return values, frozenset(each.key for each in allowed if each.raw and each.key not in pipeline.variables)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from remuda.cell.core.predefined import SOURCE_BRANCH, of_pipeline, tier
 from remuda.cell.core.variables import Circumstances
-from remuda.cell.values import ORGANIZATION_ID, USER_ID
 
 _NOT_BEFORE_SECONDS = 5
 """A token is good a little before it was made, for clocks that are behind."""
@@ -32,12 +31,12 @@ def claims(of: Circumstances, *, audience: str | Sequence[str], token_id: str, n
         "nbf": int(now) - _NOT_BEFORE_SECONDS,
         "exp": int(now) + of.timeout,
         "jti": token_id,
-        "namespace_id": str(ORGANIZATION_ID),
+        "namespace_id": str(project.namespace_id),
         "namespace_path": namespace,
         "project_id": str(project.id),
         "project_path": project.path,
         "project_visibility": known["CI_PROJECT_VISIBILITY"],
-        "user_id": str(USER_ID),
+        "user_id": str(pipeline.user_id),
         "user_login": known["GITLAB_USER_LOGIN"],
         "user_email": known["GITLAB_USER_EMAIL"],
         "user_access_level": "owner",

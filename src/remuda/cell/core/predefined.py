@@ -12,7 +12,8 @@ import re
 from urllib.parse import urlsplit
 
 from remuda import __version__
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, Job, Pipeline, Project, Runner
+from remuda.cell.people import User
+from remuda.cell.values import USER_ID, Job, Pipeline, Project, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.progress import When
 from remuda.pipeline import JobSpec
@@ -57,7 +58,7 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         "CI_COMMIT_REF_NAME": ref,
         "CI_COMMIT_REF_SLUG": slug(ref),
         "CI_COMMIT_REF_PROTECTED": _word(pipeline.protected),
-        "GITLAB_USER_ID": str(USER_ID),
+        "GITLAB_USER_ID": str(pipeline.user_id),
         "GITLAB_USER_LOGIN": "root",
         "GITLAB_USER_NAME": "Administrator",
         "GITLAB_USER_EMAIL": f"root@{urlsplit(base).hostname or 'localhost'}",
@@ -73,6 +74,13 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         values["CI_PIPELINE_IID"] = str(pipeline.iid)
         values["CI_PIPELINE_URL"] = f"{project_url}/-/pipelines/{pipeline.id}"
     return {**values, **pipeline.predefined}
+
+
+def of_user(user: User) -> dict[str, str]:
+    """Who started a pipeline; the first administrator, who is in every cell, need not be told of."""
+    if user.id == USER_ID:
+        return {}
+    return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
@@ -234,11 +242,11 @@ def _of_project(project: Project, url: str) -> dict[str, str]:
         "CI_PROJECT_PATH": project.path,
         "CI_PROJECT_PATH_SLUG": slug(project.path),
         "CI_PROJECT_NAMESPACE": namespace,
-        "CI_PROJECT_NAMESPACE_ID": str(ORGANIZATION_ID),
+        "CI_PROJECT_NAMESPACE_ID": str(project.namespace_id),
         "CI_PROJECT_NAMESPACE_SLUG": slug(namespace),
         "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
         "CI_PROJECT_URL": url,
-        "CI_PROJECT_VISIBILITY": "private",
+        "CI_PROJECT_VISIBILITY": project.visibility,
         "CI_PROJECT_CLASSIFICATION_LABEL": "",
         "CI_DEFAULT_BRANCH": project.default_branch,
     }

@@ -20,14 +20,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from remuda.cell.http import (
     artifacts,
-    auth,
     discovery,
     explaining,
     git,
+    groups,
     health,
     job_request,
     jobs,
     lint,
+    members,
+    personal_tokens,
     pipelines,
     policies,
     progress,
@@ -43,8 +45,10 @@ from remuda.cell.http import (
     test_reports,
     trace,
     triggers,
+    users,
     variables,
 )
+from remuda.cell.http.admission import admit
 from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
@@ -61,6 +65,10 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         test_reports.ENDPOINTS,
         trace.ENDPOINTS,
         projects.ENDPOINTS,
+        groups.ENDPOINTS,
+        members.ENDPOINTS,
+        users.ENDPOINTS,
+        personal_tokens.ENDPOINTS,
         repository.ENDPOINTS,
         releases.ENDPOINTS,
         starting.ENDPOINTS,
@@ -184,8 +192,7 @@ def _shown_id(scope: Scope) -> str:
 
 def _route(edge: Edge, endpoint: Endpoint) -> Route:
     async def answer(request: Request) -> Response:
-        if not endpoint.is_open:
-            await auth.user_of(edge, auth.user_token_in(request.headers))
+        await admit(edge, endpoint.access, request)
         return await endpoint.handler(edge, request)
 
     return Route(endpoint.path, answer, methods=[endpoint.method])

@@ -8,11 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.disclosure import disclosed_payload
+from remuda.cell.http.access import ADMINISTRATOR, of_job
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
 from remuda.cell.http.jobs import with_times
 from remuda.cell.http.lookup import any_job_in_path
+from remuda.cell.people import Level
 
 
 class JobChange(msgspec.Struct, kw_only=True):
@@ -43,7 +45,7 @@ async def change(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload),
-    Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why, of_job(Level.REPORTER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload, ADMINISTRATOR),
+    Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change, of_job(Level.MAINTAINER)),
 )

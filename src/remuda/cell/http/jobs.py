@@ -15,6 +15,7 @@ from remuda.cell.adapters.git import Commit
 from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
+from remuda.cell.http.access import ADMINISTRATOR, JOB, in_project, of_job
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
@@ -23,6 +24,7 @@ from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.results import step_times
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import View, job_view, pipeline_summary, running_seconds, waiting_seconds
+from remuda.cell.people import Level
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
 from remuda.wire.explanations import TimeSplit
@@ -241,15 +243,15 @@ async def unschedule(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}"
 
 ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/jobs", list_of_project),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges),
-    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule),
-    Endpoint("GET", "/api/v4/job", show_own, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times),
+    Endpoint("GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/v4/job", show_own, JOB),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, ADMINISTRATOR),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER)),
 )

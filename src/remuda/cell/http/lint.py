@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer, not_found
@@ -21,6 +22,7 @@ from remuda.cell.http.lookup import project_in_path
 from remuda.cell.http.starting import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.views import View
 from remuda.cell.linting import Included, Linted, lint
+from remuda.cell.people import Level
 from remuda.cell.refs import named_ref
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import Project
@@ -155,6 +157,6 @@ def _job(spec: JobSpec) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/ci/lint", lint_content),
-    Endpoint("GET", "/api/v4/projects/{id}/ci/lint", lint_stored),
+    Endpoint("POST", "/api/v4/projects/{id}/ci/lint", lint_content, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER)),
 )

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.policies import SCOPES, StepPolicy, changed_policy, read_policy, setting_name
+from remuda.cell.http.access import ADMINISTRATOR
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
@@ -64,6 +65,6 @@ async def _scope(edge: Edge, request: Request) -> Pool:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show),
-    Endpoint("PUT", "/api/remuda/v1/policies/{scope}/{id}", change),
+    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR),
+    Endpoint("PUT", "/api/remuda/v1/policies/{scope}/{id}", change, ADMINISTRATOR),
 )

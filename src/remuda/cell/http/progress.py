@@ -10,10 +10,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import of_pipeline
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.views import waiting_seconds
+from remuda.cell.people import Level
 from remuda.cell.values import Family, Job
 from remuda.model.job import FINAL, JobState, PipelineId
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
@@ -101,4 +103,4 @@ def waited_for(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
 
 
-ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/pipelines/{pipeline_id}/progress", show),)
+ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/pipelines/{pipeline_id}/progress", show, of_pipeline(Level.REPORTER)),)

@@ -7,12 +7,14 @@ What an action may do is decided in `remuda.cell.adapters.git_changes`; that a c
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.views import View, branch_view, commit_view
+from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
 from remuda.cell.values import Project
 
@@ -107,10 +109,15 @@ async def raw_file(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/repository"
 
 ENDPOINTS = (
-    Endpoint("POST", f"{_ROOT}/commits", commit),
-    Endpoint("GET", f"{_ROOT}/commits", list_commits),
-    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit),
-    Endpoint("GET", f"{_ROOT}/branches", list_branches),
-    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch),
-    Endpoint("GET", f"{_ROOT}/files/{{path:path}}/raw", raw_file),
+    Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER)),
+    Endpoint("GET", f"{_ROOT}/commits", list_commits, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/branches", list_branches, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch, in_project(Level.REPORTER)),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/files/{{path:path}}/raw",
+        raw_file,
+        in_project(Level.REPORTER).scoped("read_repository", "write_repository"),
+    ),
 )

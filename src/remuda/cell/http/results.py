@@ -16,11 +16,13 @@ from remuda.cell.core.redaction import clean_result
 from remuda.cell.core.times import moment
 from remuda.cell.disclosure import secrets_of
 from remuda.cell.http import auth
+from remuda.cell.http.access import JOB, of_job
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, too_large
 from remuda.cell.http.lookup import any_job_in_path, number_in_path
 from remuda.cell.http.trace import job_headers
+from remuda.cell.people import Level
 from remuda.cell.values import StepResult
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
@@ -103,6 +105,6 @@ def _seconds(began: object, ended: object) -> float | None:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/remuda/v1/jobs/{job_id}/results", add, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/steps", show),
+    Endpoint("POST", "/api/remuda/v1/jobs/{job_id}/results", add, JOB),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/steps", show, of_job(Level.REPORTER)),
 )

@@ -10,11 +10,13 @@ from starlette.responses import Response
 from remuda.cell import retention
 from remuda.cell.archives import list_entries
 from remuda.cell.errors import InvalidError
+from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import forbidden, json_answer, no_content, not_found
 from remuda.cell.http.jobs import describe
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.people import Level
 from remuda.cell.values import Job
 
 
@@ -65,8 +67,8 @@ async def files(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
 
 ENDPOINTS = (
-    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep),
-    Endpoint("DELETE", f"{_ROOT}/artifacts", delete),
-    Endpoint("POST", f"{_ROOT}/erase", erase),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files),
+    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", f"{_ROOT}/artifacts", delete, in_project(Level.MAINTAINER)),
+    Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER)),
 )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from remuda.cell.core.tokens import RANDOM_BYTES, runner_token
 from remuda.cell.coverage import measure_coverage
 from remuda.cell.http import auth
+from remuda.cell.http.access import ADMINISTRATOR, JOB, RUNNER, USER
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
@@ -182,11 +183,11 @@ async def registration_token(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners", register, is_open=True),
-    Endpoint("POST", "/api/v4/user/runners", create),
-    Endpoint("POST", "/api/v4/runners/verify", verify, is_open=True),
-    Endpoint("DELETE", "/api/v4/runners", remove, is_open=True),
-    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, is_open=True),
-    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/registration_token", registration_token),
+    Endpoint("POST", "/api/v4/runners", register, RUNNER),
+    Endpoint("POST", "/api/v4/user/runners", create, USER.scoped("create_runner")),
+    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER),
+    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER),
+    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER),
+    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB),
+    Endpoint("GET", "/api/remuda/v1/registration_token", registration_token, ADMINISTRATOR),
 )

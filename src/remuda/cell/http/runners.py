@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer, no_content
@@ -94,10 +95,10 @@ async def managers(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/runners", list_all),
-    Endpoint("GET", "/api/v4/runners/all", list_all),
-    Endpoint("GET", "/api/v4/runners/{runner_id}", show),
-    Endpoint("PUT", "/api/v4/runners/{runner_id}", update),
-    Endpoint("DELETE", "/api/v4/runners/{runner_id}", remove),
-    Endpoint("GET", "/api/v4/runners/{runner_id}/managers", managers),
+    Endpoint("GET", "/api/v4/runners", list_all, USER.scoped("manage_runner")),
+    Endpoint("GET", "/api/v4/runners/all", list_all, ADMINISTRATOR),
+    Endpoint("GET", "/api/v4/runners/{runner_id}", show, SEES_RUNNER.scoped("manage_runner")),
+    Endpoint("PUT", "/api/v4/runners/{runner_id}", update, MANAGES_RUNNER),
+    Endpoint("DELETE", "/api/v4/runners/{runner_id}", remove, MANAGES_RUNNER),
+    Endpoint("GET", "/api/v4/runners/{runner_id}/managers", managers, SEES_RUNNER.scoped("manage_runner")),
 )

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.schedules import CronError, TimezoneError, planned
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
@@ -20,6 +21,7 @@ from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_pat
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import View, pipeline_summary, user_view
+from remuda.cell.people import Level
 from remuda.cell.refs import candidates
 from remuda.cell.values import USER_ID, PipelineFilter, Project, Schedule
 from remuda.lib.clock import rfc3339
@@ -284,16 +286,16 @@ _ONE = f"{_ROOT}/{{schedule_id}}"
 _VARIABLE = f"{_ONE}/variables/{{key}}"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", _ONE, show),
-    Endpoint("PUT", _ONE, update),
-    Endpoint("DELETE", _ONE, remove),
-    Endpoint("POST", f"{_ONE}/play", play),
-    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership),
-    Endpoint("GET", f"{_ONE}/pipelines", pipelines),
-    Endpoint("POST", f"{_ONE}/variables", create_variable),
-    Endpoint("GET", _VARIABLE, show_variable),
-    Endpoint("PUT", _VARIABLE, update_variable),
-    Endpoint("DELETE", _VARIABLE, remove_variable),
+    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER)),
+    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.DEVELOPER)),
+    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/variables", create_variable, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER)),
+    Endpoint("PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER)),
 )

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
@@ -17,6 +18,7 @@ from remuda.cell.http.lookup import number_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.views import View, pipeline_summary, pipeline_view
+from remuda.cell.people import Level
 from remuda.cell.refs import candidates, merge_request_ref, named_ref
 from remuda.cell.requests import Choice, PipelineRequest
 from remuda.cell.values import Pipeline, PipelineFilter, Project
@@ -175,8 +177,18 @@ def mistake_view(mistake: Mistake) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create),
-    Endpoint("POST", "/api/v4/projects/{id}/merge_requests/{iid}/pipelines", create_for_merge_request),
-    Endpoint("GET", "/api/v4/projects/{id}/merge_requests/{iid}/pipelines", list_for_merge_request),
-    Endpoint("POST", "/api/remuda/v1/projects/{id}/pipelines", create_chosen),
+    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create, in_project(Level.DEVELOPER)),
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        create_for_merge_request,
+        in_project(Level.DEVELOPER),
+    ),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        list_for_merge_request,
+        in_project(Level.REPORTER),
+    ),
+    Endpoint("POST", "/api/remuda/v1/projects/{id}/pipelines", create_chosen, in_project(Level.DEVELOPER)),
 )

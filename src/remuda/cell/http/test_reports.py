@@ -4,10 +4,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.junit import TestCase
+from remuda.cell.http.access import in_project
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
 from remuda.cell.http.lookup import pipeline_in_path
 from remuda.cell.http.views import View
+from remuda.cell.people import Level
 from remuda.cell.reports import Suite, suites_of
 
 
@@ -72,6 +74,6 @@ def _case(case: TestCase) -> View:
 _ROOT = "/api/v4/projects/{id}/pipelines/{pipeline_id}"
 
 ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/test_report", show),
-    Endpoint("GET", f"{_ROOT}/test_report_summary", summary),
+    Endpoint("GET", f"{_ROOT}/test_report", show, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/test_report_summary", summary, in_project(Level.REPORTER)),
 )

@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.auth import job_token_in
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, bad_request, forbidden
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.streaming import Streamed
+from remuda.cell.people import Level
 from remuda.cell.values import Job
 from remuda.model.job import JobId
 from remuda.wire.runner_api import parse_content_range
@@ -128,6 +130,6 @@ async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace),
+    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace, in_project(Level.REPORTER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace, of_job(Level.REPORTER)),
 )

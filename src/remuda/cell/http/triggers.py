@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http import auth
+from remuda.cell.http.access import TRIGGER, in_project
 from remuda.cell.http.bodies import converted, parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
@@ -27,6 +28,7 @@ from remuda.cell.http.pagination import slice_answer
 from remuda.cell.http.starting import answer, ref_of, started
 from remuda.cell.http.variables import check_variable
 from remuda.cell.http.views import View, user_view
+from remuda.cell.people import Level
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, TriggerToken
 from remuda.lib.clock import rfc3339
@@ -190,11 +192,11 @@ _PROJECT = "/api/v4/projects/{id}"
 _ROOT = f"{_PROJECT}/triggers"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show),
-    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update),
-    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove),
-    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, is_open=True),
-    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, is_open=True),
+    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER)),
+    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER)),
+    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER)),
+    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove, in_project(Level.MAINTAINER)),
+    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER),
+    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER),
 )

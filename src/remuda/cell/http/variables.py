@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import slice_answer
 from remuda.cell.http.views import variable_view
+from remuda.cell.people import Level
 from remuda.cell.values import Project, ProjectVariable
 from remuda.model.job import ProjectId
 
@@ -157,9 +159,9 @@ async def remove(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/variables"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", f"{_ROOT}/{{key}}", show),
-    Endpoint("PUT", f"{_ROOT}/{{key}}", update),
-    Endpoint("DELETE", f"{_ROOT}/{{key}}", remove),
+    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER)),
+    Endpoint("GET", f"{_ROOT}/{{key}}", show, in_project(Level.MAINTAINER)),
+    Endpoint("PUT", f"{_ROOT}/{{key}}", update, in_project(Level.MAINTAINER)),
+    Endpoint("DELETE", f"{_ROOT}/{{key}}", remove, in_project(Level.MAINTAINER)),
 )
