@@ -45,7 +45,9 @@ def cell(tmp_path: Path, server: S3Server) -> Iterator[ServedCell]:
 
 def objects(server: S3Server) -> list[str]:
     folder = server.folder / "remuda" / "cell-1"
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """What is stored, but for the name of its owner."""
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return sorted(found - {"owner"})
 
 
 def archive(size: int) -> bytes:
@@ -162,6 +164,16 @@ async def test_a_bucket_that_cannot_be_used_is_said_at_the_start(
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     with pytest.raises(CellError, match=f"the blobs cannot be kept in {address}: .*{said}"):
         await open_bucket(address, endpoint=endpoint or server.endpoint)
+
+
+def test_two_cells_cannot_share_a_prefix(tmp_path: Path, server: S3Server, cell: ServedCell) -> None:
+    def another(prefix: str) -> ServedCell:
+        return ServedCell(tmp_path / "other", blobs=f"s3://remuda/{prefix}", blobs_endpoint=server.endpoint)
+
+    with pytest.raises(CellError, match="belong to another cell"), another("cell-1"):
+        pass
+    with another("cell-2"):
+        pass
 
 
 def test_a_cell_does_not_start_without_its_bucket(tmp_path: Path, server: S3Server) -> None:

@@ -449,6 +449,8 @@ class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
 class Blobs(Protocol):
     """Large immutable things by key."""
 
+    async def close(self) -> None: ...
+
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         """Stream in; size and SHA-256. TooLargeError beyond the limit, and nothing is left behind."""
         ...

@@ -130,6 +130,7 @@ class CellService:
             follower.cancel()
             edge.dispatch.stop_polls()
             server.leave()
+        await edge.blobs.close()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
 
     def _announce(self, ready: Callable[[str], None]) -> None:

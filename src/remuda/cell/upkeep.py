@@ -21,7 +21,6 @@ from remuda.cell.errors import CellError
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
-from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import FINAL, JobId
@@ -56,9 +55,15 @@ class Upkeep:
         self._log = logger("cell")
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until told to stop: look again and again."""
+        """Until told to stop: look again and again. A look may take long, so it is cut off: it may end anywhere."""
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look(), name="cell upkeep: look")
+            await stop.wait()
+            looking.cancel()
+
+    async def _look(self) -> None:
         orphans_at = -math.inf
-        while not stop.is_set():
+        while True:
             try:
                 await self.archive_traces()
                 await self.remove_expired()
@@ -67,7 +72,7 @@ class Upkeep:
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:
                 self._log.warning("the cell could not tidy up; it tries again", error=str(error))
-            await happens_by(self._clock, stop, within_seconds=self._settings.upkeep_seconds, name="upkeep")
+            await self._clock.sleep(self._settings.upkeep_seconds)
 
     # traces
 
@@ -88,10 +93,13 @@ class Upkeep:
         if job.erased:
             await self._traces.remove(job.id)
             return
-        size, checksum = await self._traces.seal(job.id)
         if job.trace_checksum is None:
             # The process that ended the job died before this was stored.
+            size, checksum = await self._traces.seal(job.id)
             await self._store.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
+        elif await self._traces.size(job.id) != job.trace_bytes:
+            # Left by a call that was under way for very long; the archive has the whole trace.
+            await self._traces.seal(job.id)
         reach("cell.trace_sealed")
         await self._traces.archive(job.id)
         reach("cell.trace_archived")
@@ -159,6 +167,7 @@ class Upkeep:
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
             async for blob in self._blobs.listed(folder):
+                await asyncio.sleep(0)
                 if blob.modified_at < before and not await is_known(blob.key):
                     await self._blobs.remove(blob.key)
                     removed += 1

@@ -1,6 +1,7 @@
 """Traces and blobs as files: what is on the disk, and what a new process finds."""
 
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -86,3 +87,17 @@ async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tm
     await traces.archive(JobId(1))
     assert await traces.unarchived() == []
     assert [piece async for piece in traces.read(JobId(1), 1)] == [b"ello"]
+    await files.append(JobId(1), 0, b"he")
+    await files.seal(JobId(1))
+    await traces.archive(JobId(1))
+    assert await traces.unarchived() == []
+    assert [piece async for piece in traces.read(JobId(1))] == [b"hello"]
+
+
+async def test_a_file_from_another_disk_is_taken_over(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", delete=False) as file:
+        file.write(b"hello")
+    await blobs.take("traces/0/1.log", Path(file.name))
+    assert not Path(file.name).exists()
+    assert [piece async for piece in blobs.read("traces/0/1.log")] == [b"hello"]

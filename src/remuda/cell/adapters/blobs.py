@@ -42,6 +42,9 @@ class FolderBlobs:
             needed.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_leftovers(self._incoming)
 
+    async def close(self) -> None:
+        return
+
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         path = self._path(key)
         incoming = self._incoming / uuid4().hex

@@ -72,6 +72,9 @@ class MemoryBlobs:
         self._times: dict[str, float] = {}
         self._clock = clock or SystemClock()
 
+    async def close(self) -> None:
+        return
+
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         whole = bytearray()
         async for piece in data:

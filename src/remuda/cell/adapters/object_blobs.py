@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import io
 import re
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -32,17 +33,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMES = ("s3", "gs", "az")
 _MEBIBYTE = 1024 * 1024
-_PART_BYTES = 8 * _MEBIBYTE
+_PART_BYTES = 6 * _MEBIBYTE
 _PARTS_AT_ONCE = 2
+_UPLOADS_AT_ONCE = 16
+"""In parts; more of them wait. Each has some twenty mebibytes in memory."""
 _MOST_PARTS = 10_000
 """What S3 allows for one upload."""
 _READ_BYTES = 4 * _MEBIBYTE
 _AHEAD_BYTES = 256 * 1024
 """What is fetched at least when an archive is read here and there."""
 _LIST_BLOBS = 1000
-_PROBE = "probe/start"
+
+_LINGER_SECONDS = 0.1
+"""A thread of obstore's that has just given an answer still needs the interpreter for a moment: if that is gone by then,
+the process ends with an abort."""
 
 _CLIENT: "ClientConfig" = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
@@ -57,13 +62,19 @@ class ObjectBlobs:
         self._store = store
         self._name = name
         """How the bucket is called in errors."""
+        self._uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+
+    async def close(self) -> None:
+        """Let go of the bucket."""
+        await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
         """Write, read and remove something small; CellError says what is in the way."""
+        probe = f"probe/{uuid.uuid4().hex}"
         try:
-            await obstore.put_async(self._store, _PROBE, b"remuda")
-            await obstore.get_range_async(self._store, _PROBE, start=0, length=6)
-            await obstore.delete_async(self._store, _PROBE)
+            await obstore.put_async(self._store, probe, b"remuda")
+            await obstore.get_range_async(self._store, probe, start=0, length=6)
+            await obstore.delete_async(self._store, probe)
         except _OURS as error:
             raise CellError(f"the blobs cannot be kept in {self._name}: {_words(error)}") from None
 
@@ -74,15 +85,15 @@ class ObjectBlobs:
         if len(first) < part_bytes:
             await self._do(obstore.put_async(self._store, checked(key), first, use_multipart=False))
         else:
-            upload = obstore.put_async(
-                self._store,
-                checked(key),
-                parts.all_from(first),
-                chunk_size=part_bytes,
-                max_concurrency=_PARTS_AT_ONCE,
-            )
             try:
-                await upload
+                async with self._uploads:
+                    await obstore.put_async(
+                        self._store,
+                        checked(key),
+                        parts.all_from(first),
+                        chunk_size=part_bytes,
+                        max_concurrency=_PARTS_AT_ONCE,
+                    )
             except _OURS as error:
                 if parts.failure is not None:
                     raise parts.failure from None
@@ -180,7 +191,11 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     except (BaseError, ValueError) as error:
         raise CellError(f"the blobs cannot be kept in {address}: {_words(error)}") from None
     blobs = ObjectBlobs(store, address)
-    await blobs.check()
+    try:
+        await blobs.check()
+    except CellError:
+        await blobs.close()
+        raise
     return blobs
 
 
@@ -262,9 +277,18 @@ _ADVICE = {
 }
 
 
+_METADATA_SERVER = "169.254.169.254"
+"""Whom a provider's library asks for credentials when it was given none."""
+
+
 def _words(error: Exception) -> str:
     """What happened and what to do, in one line: obstore tells the whole story of an error, and all its fields."""
     story = str(error).partition("\n\nDebug source:")[0]
+    if _METADATA_SERVER in story or "must be specified" in story:
+        return (
+            "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "GOOGLE_APPLICATION_CREDENTIALS, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+        )
     said = ", ".join(code or message for code, message in _CODE.findall(story))
     first = story.partition("<?xml")[0].strip().rstrip(":")
     advice = _ADVICE.get(type(error).__name__, "check that the address and the endpoint are right and can be reached")

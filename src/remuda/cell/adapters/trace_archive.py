@@ -89,7 +89,13 @@ class ArchivedTraces:
 
     async def archive(self, job_id: JobId) -> None:
         file = self._files.sealed_file(job_id)
-        if file is not None:
+        if file is None:
+            return
+        archived = await self._blobs.size(trace_key(job_id))
+        if archived is not None and archived >= file.stat().st_size:
+            # A crash left it in both places. What is archived is whole, and never replaced by less.
+            await self._files.remove(job_id)
+        else:
             await self._blobs.take(trace_key(job_id), file)
 
     async def remove(self, job_id: JobId) -> None:
