@@ -99,6 +99,25 @@ def plain(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection of its own, without a limit to how long something takes; DataFolderError when anything fails."""
+    try:
+        try:
+            db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
+        except ValueError as error:
+            raise asyncpg.InterfaceError(str(error)) from None
+        try:
+            yield db
+        finally:
+            await db.close(timeout=_WAIT_SECONDS)
+    except FAILURES as error:
+        raise DataFolderError(
+            f"cannot use {where(url)}: {str(error) or type(error).__name__}; check that PostgreSQL runs there, and "
+            "--database"
+        ) from None
+
+
 class PostgresDatabase:
     """One database: its connections, and the ids it gives out."""
 
@@ -115,12 +134,8 @@ class PostgresDatabase:
             "idle_in_transaction_session_timeout": f"{3 * _WAIT_SECONDS}s",
             "jit": "off",
         }
-        try:
-            db = await asyncpg.connect(url, timeout=_WAIT_SECONDS, server_settings=settings)
-            try:
-                await prepare(db, where(url), cell_id)
-            finally:
-                await db.close()
+        async with connected(url) as db:
+            await prepare(db, where(url), cell_id)
             pool = await asyncpg.create_pool(
                 url,
                 min_size=1,
@@ -130,11 +145,6 @@ class PostgresDatabase:
                 connection_class=_QuietConnection,
                 server_settings=settings,
             )
-        except (*FAILURES, ValueError) as error:
-            raise DataFolderError(
-                f"cannot use {where(url)}: {str(error) or type(error).__name__}; check that PostgreSQL runs there, and "
-                "--database"
-            ) from None
         return cls(pool, Hints(url))
 
     async def close(self) -> None:

@@ -17,13 +17,13 @@ def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
     """
     db.execute("BEGIN IMMEDIATE")
     try:
-        owner = _prepared(db, path, cell_id)
+        whose = _prepared(db, path, cell_id)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return owner
+    return whose
 
 
 def _prepared(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
@@ -34,14 +34,14 @@ def _prepared(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
         _run(db, migrations.sqlite_statements())
         db.execute("INSERT INTO cell VALUES (?)", (cell_id,))
         return cell_id
-    owner = _owner(db)
-    migrations.check(path, version, owner, owner if cell_id is None else cell_id)
+    whose = owner(db)
+    migrations.check(path, version, whose, whose if cell_id is None else cell_id)
     if version != migrations.HEAD:
         if _old_version(db) is not None:
             db.execute(migrations.VERSION_TABLE)
             db.execute("INSERT INTO alembic_version VALUES (?)", (version,))
         _run(db, migrations.statements("sqlite", version))
-    return owner
+    return whose
 
 
 def revision(db: sqlite3.Connection) -> str | None:
@@ -58,9 +58,10 @@ def _old_version(db: sqlite3.Connection) -> str | None:
     return f"{db.execute('SELECT version FROM schema_version').fetchone()[0]:04}"
 
 
-def _owner(db: sqlite3.Connection) -> int:
-    owner = "SELECT id FROM cell" if _has(db, "cell") else "SELECT cell_id FROM schema_version"
-    return int(db.execute(owner).fetchone()[0])
+def owner(db: sqlite3.Connection) -> int:
+    """Whose file it is."""
+    sql = "SELECT id FROM cell" if _has(db, "cell") else "SELECT cell_id FROM schema_version"
+    return int(db.execute(sql).fetchone()[0])
 
 
 def _has(db: sqlite3.Connection, table: str) -> bool:
