@@ -5,21 +5,45 @@ runners are this process's own view, which every sweep brings in line with the s
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
+from remuda.cell.core import demand
 from remuda.cell.core.shortage import Seen, Shortage
 from remuda.cell.core.why import Situation, explain
 from remuda.cell.errors import NotFoundError
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Page
 from remuda.model.job import JobState, RunnerId
-from remuda.model.runner import fits
+from remuda.model.runner import CapabilityKey, fits
+from remuda.wire.demand import KeyDemand
 from remuda.wire.explanations import JobWhy
 
 _ALL = Page(size=100_000)
 
 
+AHEAD_SECONDS = 2.0
+"""So long what was read of jobs that are not ready yet is good enough: there may be many, and many who ask."""
+
+
 class Explanations(Motion):
     """The part of dispatch that explains."""
+
+    _coming: tuple[float, Mapping[tuple[CapabilityKey, str], int]] | None = None
+
+    async def demand(self) -> tuple[KeyDemand, ...]:
+        """How much work there is for which runners, with each manager's share."""
+        now = self._clock.now()
+        if self._coming is None or not 0 <= now - self._coming[0] < AHEAD_SECONDS:
+            self._coming = now, demand.ahead(await self._store.jobs_in(demand.AHEAD))
+        runners, _ = await self._store.runners(_ALL)
+        return demand.demand(
+            ready=self._waiting.waiting(),
+            running=self._with_runners.values(),
+            coming=self._coming[1],
+            runners=runners,
+            managers=await self._store.all_managers(),
+            now=now,
+        )
 
     async def why(self, job_id: int) -> JobWhy:
         """Why a job waits, or ended as it did."""

@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from remuda.cell.http import (
     artifacts,
+    demand,
     discovery,
     explaining,
     git,
@@ -79,6 +80,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         jobs.ENDPOINTS,
         explaining.ENDPOINTS,
         policies.ENDPOINTS,
+        demand.ENDPOINTS,
         progress.ENDPOINTS,
         variables.ENDPOINTS,
         runners.ENDPOINTS,
