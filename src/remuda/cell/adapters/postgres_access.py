@@ -45,7 +45,7 @@ _PAUSE = Backoff(first_seconds=0.002, ceiling_seconds=0.2)
 _LONGEST_TEXT = 255
 """What can be in an index has an end."""
 
-FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class LostRaceError(Exception):
@@ -58,7 +58,14 @@ RACES = (
     asyncpg.DeadlockDetectedError,
     asyncpg.UniqueViolationError,
 )
-_AWAY = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, asyncpg.OperatorInterventionError)
+_AWAY = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""The server or the connection to it is gone."""
 
 
 class _QuietConnection(asyncpg.Connection):
@@ -76,6 +83,7 @@ def where(url: str) -> str:
 
 def store_error(error: BaseException) -> StoreError:
     """What an operator should know about a failing database."""
+    error = error.__cause__ or error
     if isinstance(error, asyncpg.SequenceGeneratorLimitExceededError):
         return StoreError("the cell's ids are used up; give the cell a further range")
     advice = "see the log of PostgreSQL"
@@ -85,7 +93,7 @@ def store_error(error: BaseException) -> StoreError:
         advice = "free some space or connections where PostgreSQL runs"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         advice = "it takes no changes; connect to the primary"
-    elif isinstance(error, (*_AWAY, TimeoutError)):
+    elif isinstance(error, _AWAY):
         advice = "check that PostgreSQL runs and can be reached"
     text = str(error) or type(error).__name__
     return StoreError(f"the store cannot do this now: {text}; {advice}")
@@ -159,11 +167,26 @@ class PostgresDatabase:
         await self._run("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     @asynccontextmanager
-    async def _begun(self, lock: str = "") -> AsyncIterator[Connection]:
-        """A transaction; `lock` is a statement (without values) to begin it with."""
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """One of the connections. One that is lost does not come back to the others, though it may not know yet."""
         async with self._pool.acquire(timeout=_WAIT_SECONDS) as db:
             try:
-                await db.execute(f"BEGIN; {lock}")
+                yield db
+            except _AWAY:
+                db.terminate()
+                raise
+
+    @asynccontextmanager
+    async def _begun(self, lock: str = "") -> AsyncIterator[Connection]:
+        """A transaction; `lock` is a statement (without values) to begin it with."""
+        async with self._connection() as db:
+            try:
+                try:
+                    await db.execute(f"BEGIN; {lock}")
+                except _AWAY as error:
+                    db.terminate()
+                    # A connection of before the server was away, which nobody had noticed yet: nothing is done.
+                    raise LostRaceError from error
                 yield db
                 await db.execute("COMMIT")
             except BaseException:
@@ -192,16 +215,19 @@ class PostgresDatabase:
     async def _run(self, sql: str, *values: Any) -> int:
         """One statement as a transaction of its own; how many rows it changed."""
         try:
-            return changed(await self._pool.execute(sql, *values))
+            async with self._connection() as db:
+                return changed(await db.execute(sql, *values))
         except FAILURES as error:
             raise store_error(error) from error
 
     async def _rows(self, sql: str, *values: Any) -> list[asyncpg.Record]:
         try:
             try:
-                return await self._pool.fetch(sql, *values)
+                async with self._connection() as db:
+                    return await db.fetch(sql, *values)
             except _AWAY:
-                return await self._pool.fetch(sql, *values)
+                async with self._connection() as db:
+                    return await db.fetch(sql, *values)
         except FAILURES as error:
             raise store_error(error) from error
 

@@ -1,7 +1,7 @@
 """What the lists of people, projects and runners are asked by, in PostgreSQL's words: conditions and their values.
 
-What the filters mean is said in `remuda.cell.people`. A body is read as `json`, never as `jsonb`, which refuses whole
-values for a single character that PostgreSQL cannot hold in a text.
+What the filters mean is said in `remuda.cell.people`. PostgreSQL refuses to read JSON with a character that its texts
+cannot hold, wherever it stands, so that is taken out first: one project's name must not spoil the list of all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,15 +21,18 @@ from remuda.model.runner import Pool, RunnerType
 
 Conditions = dict[str, Any]
 
+_BODY = r"regexp_replace(convert_from(body, 'UTF8'), '(\\\\)|\\u0000', '\1', 'g')::json"
+"""Two backslashes are one that stands for itself, and what follows them is plain text."""
+
 
 def field(name: str, kind: str = "bigint") -> str:
     """A field of the body; NULL in rows that are older than the field."""
-    return f"(convert_from(body, 'UTF8')::json ->> '{name}')::{kind}"
+    return f"({_BODY} ->> '{name}')::{kind}"
 
 
 def _holds(name: str, numbers: str) -> str:
     """Whether a list in the body has one of the numbers."""
-    elements = f"json_array_elements_text(convert_from(body, 'UTF8')::json -> '{name}')"
+    elements = f"json_array_elements_text({_BODY} -> '{name}')"
     return f"EXISTS (SELECT FROM {elements} AS one WHERE one::bigint = ANY({numbers}))"
 
 
@@ -101,7 +104,7 @@ def runners(wanted: RunnerFilter) -> Conditions:
     if wanted.paused is not None:
         where[f"{field('paused', 'boolean')} = ?"] = wanted.paused
     if wanted.tags:
-        tags = "SELECT json_array_elements_text(convert_from(body, 'UTF8')::json -> 'tags')"
+        tags = f"SELECT json_array_elements_text({_BODY} -> 'tags')"
         where[f"?::text[] <@ ARRAY({tags})"] = list(wanted.tags)
     if wanted.pools is not None:
         where |= _serving(wanted.pools)

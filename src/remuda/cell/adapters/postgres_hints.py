@@ -47,7 +47,7 @@ class Hints:
         self._told = {}
         try:
             while True:
-                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
                     async for jobs in self._listen():
                         failures = 0
                         yield jobs
