@@ -96,7 +96,10 @@ class Upkeep:
         if job.trace_checksum is None:
             # The process that ended the job died before this was stored.
             size, checksum = await self._traces.seal(job.id)
-            await self._store.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
+            await self._store.change_job(
+                job.id,
+                lambda row: replace(row, trace_bytes=size, trace_checksum=checksum) if not row.trace_checksum else None,
+            )
         elif await self._traces.size(job.id) != job.trace_bytes:
             # Left by a call that was under way for very long; the archive has the whole trace.
             await self._traces.seal(job.id)

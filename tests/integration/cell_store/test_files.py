@@ -1,5 +1,6 @@
 """Traces and blobs as files: what is on the disk, and what a new process finds."""
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -101,3 +102,30 @@ async def test_a_file_from_another_disk_is_taken_over(tmp_path: Path) -> None:
     await blobs.take("traces/0/1.log", Path(file.name))
     assert not Path(file.name).exists()
     assert [piece async for piece in blobs.read("traces/0/1.log")] == [b"hello"]
+
+
+async def test_processes_that_share_a_folder_see_the_same_traces(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    one, two = (ArchivedTraces(FileTraces(tmp_path / "traces"), blobs) for _ in range(2))
+    assert (await one.append(JobId(1), 0, b"hello")).taken
+    assert (await two.append(JobId(1), 0, b"hello world")).taken
+    assert (await one.append(JobId(1), 6, b"world!")).taken
+    assert await two.seal(JobId(1)) == await one.seal(JobId(1))
+    answer = await one.append(JobId(1), 12, b"more")
+    assert (answer.taken, answer.size) == (False, 12)
+    async with asyncio.TaskGroup() as group:
+        for traces in (one, two, one, two):
+            group.create_task(traces.archive(JobId(1)))
+    assert [await traces.unarchived() for traces in (one, two)] == [[], []]
+    for traces in (one, two):
+        assert b"".join([piece async for piece in traces.read(JobId(1))]) == b"hello world!"
+
+
+async def test_a_file_that_another_process_was_about_to_write_spoils_no_sealed_trace(tmp_path: Path) -> None:
+    traces = FileTraces(tmp_path)
+    await traces.append(JobId(1), 0, b"hello")
+    sealed = await traces.seal(JobId(1))
+    (tmp_path / "1.log").touch()
+    assert await traces.size(JobId(1)) == 5
+    assert await traces.seal(JobId(1)) == sealed
+    assert not (tmp_path / "1.log").exists()

@@ -46,7 +46,7 @@ _AHEAD_BYTES = 256 * 1024
 _LIST_BLOBS = 1000
 
 _LINGER_SECONDS = 0.1
-"""A thread of obstore's that has just given an answer still needs the interpreter for a moment: if that is gone by then,
+"""A thread of obstore's that has just given an answer still needs the interpreter for a moment: if that is gone then,
 the process ends with an abort."""
 
 _CLIENT: "ClientConfig" = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}

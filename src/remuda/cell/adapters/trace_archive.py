@@ -10,7 +10,7 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 
 from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.errors import NotFoundError
+from remuda.cell.errors import NotFoundError, StoreError
 from remuda.cell.ports import Appended, Blobs
 from remuda.model.job import JobId
 
@@ -45,8 +45,9 @@ class ArchivedTraces:
         return await self._files.append(job_id, start, data)
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        if self._files.size_here(job_id) is not None:
-            return await self._files.compare(job_id, start, data)
+        here = self._files.compare_here(job_id, start, data)
+        if here is not None:
+            return here
         size = await self.size(job_id)
         is_within = 0 <= start <= start + len(data) <= size
         return Appended(taken=is_within and await self._part(job_id, start, len(data)) == data, size=size)
@@ -61,13 +62,9 @@ class ArchivedTraces:
         return bytes(part[:length])
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        if self._files.size_here(job_id) is not None:
-            # The file is opened with the first piece, before anybody else has a turn: it cannot go meanwhile.
-            async for piece in self._files.read(job_id, start):
-                yield piece
-            return
+        pieces = self._files.reading_here(job_id, start) or self._blobs.read(trace_key(job_id), start)
         try:
-            async for piece in self._blobs.read(trace_key(job_id), start):
+            async for piece in pieces:
                 yield piece
         except NotFoundError:
             return
@@ -91,12 +88,17 @@ class ArchivedTraces:
         file = self._files.sealed_file(job_id)
         if file is None:
             return
-        archived = await self._blobs.size(trace_key(job_id))
-        if archived is not None and archived >= file.stat().st_size:
-            # A crash left it in both places. What is archived is whole, and never replaced by less.
-            await self._files.remove(job_id)
-        else:
-            await self._blobs.take(trace_key(job_id), file)
+        try:
+            archived = await self._blobs.size(trace_key(job_id))
+            if archived is not None and archived >= file.stat().st_size:
+                # A crash left it in both places. What is archived is whole, and never replaced by less.
+                await self._files.remove(job_id)
+            else:
+                await self._blobs.take(trace_key(job_id), file)
+        except (StoreError, OSError):
+            if file.exists():
+                raise
+            # Another process that shares the folder was faster.
 
     async def remove(self, job_id: JobId) -> None:
         await self._files.remove(job_id)
