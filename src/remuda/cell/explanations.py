@@ -4,8 +4,11 @@ Decided here is only what is looked up; `core.why` and `core.demand` make sense 
 runners are this process's own view, which every sweep brings in line with the store. The HTTP edge calls this.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
+
+import msgspec
 
 from remuda.cell.core import demand
 from remuda.cell.core.shortage import Seen, Shortage
@@ -14,36 +17,61 @@ from remuda.cell.errors import NotFoundError
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Page
 from remuda.model.job import JobState, RunnerId
-from remuda.model.runner import CapabilityKey, fits
+from remuda.model.runner import fits
 from remuda.wire.demand import KeyDemand
 from remuda.wire.explanations import JobWhy
 
 _ALL = Page(size=100_000)
 
 
-AHEAD_SECONDS = 2.0
-"""So long what was read of jobs that are not ready yet is good enough: there may be many, and many who ask."""
+DEMAND_SECONDS = 2.0
+"""So long a count is good enough: there may be many jobs, and many who ask."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """All demand at one time."""
+
+    at: float
+    keys: tuple[KeyDemand, ...]
+    by_runner: Mapping[int, tuple[KeyDemand, ...]]
 
 
 class Explanations(Motion):
     """The part of dispatch that explains."""
 
-    _coming: tuple[float, Mapping[tuple[CapabilityKey, str], int]] | None = None
+    _counted: Counted | None = None
+    _is_counting = False
 
-    async def demand(self) -> tuple[KeyDemand, ...]:
-        """How much work there is for which runners, with each manager's share."""
-        now = self._clock.now()
-        if self._coming is None or not 0 <= now - self._coming[0] < AHEAD_SECONDS:
-            self._coming = now, demand.ahead(await self._store.jobs_in(demand.AHEAD))
+    async def demand(self) -> Counted:
+        """How much work there is for which runners, with each manager's share, as it was a moment ago."""
+        now, counted = self._clock.now(), self._counted
+        if counted is not None and (self._is_counting or 0 <= now - counted.at < DEMAND_SECONDS):
+            return counted
+        self._is_counting = True
+        try:
+            self._counted = counted = await self._count(now)
+        finally:
+            self._is_counting = False
+        return counted
+
+    async def _count(self, now: float) -> Counted:
+        coming = await self._store.jobs_in(demand.AHEAD)
         runners, _ = await self._store.runners(_ALL)
-        return demand.demand(
-            ready=self._waiting.waiting(),
-            running=self._with_runners.values(),
-            coming=self._coming[1],
-            runners=runners,
-            managers=await self._store.all_managers(),
-            now=now,
-        )
+        managers = await self._store.all_managers()
+        ready, running = self._waiting.waiting(), list(self._with_runners.values())
+
+        def count() -> Counted:
+            keys = demand.demand(
+                ready=ready,
+                running=running,
+                coming=demand.ahead(coming),
+                runners=runners,
+                managers=managers,
+                now=now,
+            )
+            return Counted(at=now, keys=keys, by_runner=demand.by_runner(keys))
+
+        return await asyncio.to_thread(count)
 
     async def why(self, job_id: int) -> JobWhy:
         """Why a job waits, or ended as it did."""

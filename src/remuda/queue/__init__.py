@@ -64,14 +64,26 @@ class Place:
 class _Line:
     """The waiting jobs of one project in one lane."""
 
-    __slots__ = ("ids", "jobs", "key", "pools", "rank")
+    __slots__ = ("jobs", "key", "levels", "pools", "rank")
 
     def __init__(self, key: CapabilityKey) -> None:
         self.key = key
         self.pools = key.pools()
         self.jobs: list[tuple[int, JobId]] = []
-        self.ids: set[JobId] = set()
+        self.levels: dict[int, set[JobId]] = {}
+        """All of them, by their priority now."""
         self.rank: _Rank | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self.levels.values()))
+
+    def enter(self, job_id: JobId, level: int) -> None:
+        self.levels.setdefault(level, set()).add(job_id)
+
+    def leave(self, job_id: JobId, level: int) -> None:
+        self.levels[level].discard(job_id)
+        if not self.levels[level]:
+            del self.levels[level]
 
 
 @dataclass(slots=True)
@@ -160,7 +172,7 @@ class WaitingJobs:
         if line is None:
             line = lane.lines[key.project_id] = _Line(key)
             self._lanes_of.setdefault(key.project_id, set()).add(at)
-        line.ids.add(job_id)
+        line.enter(job_id, priority)
         heapq.heappush(line.jobs, (-priority, job_id))
         self._rank(lane, key.project_id)
 
@@ -188,8 +200,8 @@ class WaitingJobs:
         at = _lane_of(key)
         lane = self._lanes[at]
         line = lane.lines[key.project_id]
-        line.ids.discard(job_id)
-        if line.ids:
+        line.leave(job_id, waiting.level)
+        if line.levels:
             self._rank(lane, key.project_id)
             return waiting
         del lane.lines[key.project_id]
@@ -221,12 +233,13 @@ class WaitingJobs:
 
     def waiting(self) -> dict[CapabilityKey, int]:
         """How many jobs wait per key."""
-        return {line.key: len(line.ids) for lane in self._lanes.values() for line in lane.lines.values()}
+        return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
         """Where a job stands among all that these runners could take, or among its own kind where there are none.
 
-        Looks at each of those jobs once. Of a project the n-th job to go finds n jobs more with runners than now.
+        Looks once at each of those jobs with the same priority. Of a project the n-th job to go finds n jobs more with
+        runners than now.
         """
         self._rise(now)
         own = self._jobs.get(job_id)
@@ -236,13 +249,11 @@ class WaitingJobs:
         competing = 0
         for line in self._competing(own.key, fingerprints):
             tally = tallies.setdefault(line.key.project_id, _Tally())
-            competing += len(line.ids)
-            for other_id in line.ids:
-                level = self._jobs[other_id].level
-                tally.higher += level > own.level
-                if level == own.level:
-                    tally.equal += 1
-                    tally.older += other_id < job_id
+            competing += len(line)
+            equal = line.levels.get(own.level, set())
+            tally.higher += sum(len(ids) for level, ids in line.levels.items() if level > own.level)
+            tally.equal += len(equal)
+            tally.older += sum(map(job_id.__gt__, equal))
         mine = tallies.pop(own.key.project_id)
         running = self._busy.get(own.key.project_id, 0)
         turn = running + mine.higher + mine.older
@@ -300,12 +311,15 @@ class WaitingJobs:
             waiting = self._jobs.get(job_id)
             if waiting is None or waiting.rises_at != due or not waiting.may_rise:
                 continue
+            lane = self._lanes[_lane_of(waiting.key)]
+            line = lane.lines[waiting.key.project_id]
+            line.leave(job_id, waiting.level)
             waiting.level += 1
+            line.enter(job_id, waiting.level)
             waiting.rises_at = due + AGE_STEP_SECONDS
             if waiting.may_rise:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
-            lane = self._lanes[_lane_of(waiting.key)]
-            heapq.heappush(lane.lines[waiting.key.project_id].jobs, (-waiting.level, job_id))
+            heapq.heappush(line.jobs, (-waiting.level, job_id))
             self._rank(lane, waiting.key.project_id)
 
 

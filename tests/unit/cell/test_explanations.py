@@ -64,13 +64,17 @@ async def test_there_is_no_such_job(cell: MemoryCell) -> None:
 async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
     await be_seen(cell)
     await cell.push(a_spec("one"), a_spec("two"), a_spec("later", stage="deploy", stage_index=2))
-    [key] = await cell.dispatch.demand()
+    [key] = (await cell.dispatch.demand()).keys
     assert (key.running, key.ready, key.created.next) == (0, 2, 1)
     await cell.start()
-    [key] = await cell.dispatch.demand()
+    assert (await cell.dispatch.demand()).keys == (key,), "a moment ago is good enough"
+    await cell.clock.advance(10)
+    counted = await cell.dispatch.demand()
+    [key] = counted.keys
+    assert counted.by_runner == {cell.runner.id: (key,)}
     [share] = key.shares
     assert (key.running, key.ready) == (share.running, share.ready) == (1, 1)
     await cell.run_next()
     await cell.clock.advance(10)
-    [key] = await cell.dispatch.demand()
+    [key] = (await cell.dispatch.demand()).keys
     assert (key.running, key.ready, key.created.next) == (1, 0, 1)

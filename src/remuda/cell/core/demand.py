@@ -11,9 +11,11 @@ the same shares; when there is more to share, nobody gets less.
 import hashlib
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from remuda.cell.values import Job, Runner, RunnerManager
 from remuda.model.job import JobState
@@ -56,10 +58,18 @@ def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
-    counts: Counter[tuple[CapabilityKey, str]] = Counter()
+    # To make a key takes longer than all the rest, and most jobs have one that others have too.
+    alike: Counter[Hashable] = Counter()
+    keys: dict[Hashable, tuple[CapabilityKey, str]] = {}
     for family in pipelines.values():
         for job, word in _words(family):
-            counts[job.key(), word] += 1
+            needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, word)
+            alike[needs] += 1
+            if needs not in keys:
+                keys[needs] = job.key(), word
+    counts: Counter[tuple[CapabilityKey, str]] = Counter()
+    for kind, count in alike.items():
+        counts[keys[kind]] += count
     return counts
 
 
@@ -94,8 +104,7 @@ def demand(
     now: float,
 ) -> tuple[KeyDemand, ...]:
     """All demand with its shares, in a fixed order."""
-    offers: dict[int, Fingerprint] = {runner.id: runner.fingerprint() for runner in runners}
-    served = frozenset[Pool]().union(*(offer.pools for offer in offers.values()))
+    served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
     held_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
     for key, count in ready.items():
@@ -108,7 +117,19 @@ def demand(
         held_by[need][int(job.runner_id or 0), job.system_id or ""] += 1
     has_jobs = {manager for held in held_by.values() for manager in held}
     present = _present(runners, managers, has_jobs, now)
-    return tuple(_of_key(need, counts[need], held_by[need], _weights(need, present, offers)) for need in sorted(counts))
+    return tuple(_of_key(need, counts[need], held_by[need], _weights(need, present)) for need in sorted(counts))
+
+
+def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
+    """What of it each runner is told that has a share: its own managers'."""
+    found: defaultdict[int, list[KeyDemand]] = defaultdict(list)
+    for key in keys:
+        own: defaultdict[int, list[Share]] = defaultdict(list)
+        for share in key.shares:
+            own[share.runner_id].append(share)
+        for runner_id, shares_of_runner in own.items():
+            found[runner_id].append(replace(key, shares=tuple(shares_of_runner)))
+    return {runner_id: tuple(told) for runner_id, told in found.items()}
 
 
 def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
@@ -119,34 +140,28 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
-) -> list[RunnerManager]:
-    """Those that could take a job now or soon."""
-    paused = {runner.id for runner in runners if runner.paused}
-    return [
-        manager
-        for manager in managers
-        if manager.runner_id not in paused
-        and (now - manager.contacted_at < PRESENT_SECONDS or (manager.runner_id, manager.system_id) in has_jobs)
-    ]
+) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
+    """Those that could take a job now or soon with their capacities, by what they offer."""
+    offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
+    present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
+    for manager in managers:
+        at = (int(manager.runner_id), manager.system_id)
+        offer = offers.get(manager.runner_id)
+        if offer is not None and (now - manager.contacted_at < PRESENT_SECONDS or at in has_jobs):
+            present[offer][at] = manager.capacity
+    return present
 
 
-def _weights(need: Need, present: Sequence[RunnerManager], offers: Mapping[int, Fingerprint]) -> dict[ManagerId, int]:
+def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | None]]) -> dict[ManagerId, int]:
     """The managers that serve a need, by what they can run at a time; one that does not say so counts as the mean."""
-    pools, tags = frozenset(need.pools), frozenset(need.tags)
-    fitting = {
-        runner_id
-        for runner_id in {int(manager.runner_id) for manager in present}
-        if (offer := offers.get(runner_id)) is not None
-        and not offer.pools.isdisjoint(pools)
-        and lacks(offer, tags, is_protected=need.protected) is None
-    }
-    able = [manager for manager in present if manager.runner_id in fitting]
-    said = [manager.capacity for manager in able if manager.capacity is not None]
+    tags = frozenset(need.tags)
+    able: dict[ManagerId, int | None] = {}
+    for offer, managers in present.items():
+        if not offer.pools.isdisjoint(need.pools) and lacks(offer, tags, is_protected=need.protected) is None:
+            able |= managers
+    said = [capacity for capacity in able.values() if capacity is not None]
     mean = max(round(sum(said) / len(said)), 1) if said else 1
-    return {
-        (int(manager.runner_id), manager.system_id): mean if manager.capacity is None else manager.capacity
-        for manager in able
-    }
+    return {manager: mean if capacity is None else capacity for manager, capacity in able.items()}
 
 
 def _of_key(
@@ -186,14 +201,24 @@ def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[Mana
     if not whole:
         return {}
     given = {manager: total * weight // whole for manager, weight in weights.items() if weight}
-    line = [(Fraction(given[manager] + 1, weights[manager]), _lot(seed, manager), manager) for manager in given]
+    rest = total - sum(given.values())
+    if not rest:
+        return given
+    mix = _number(seed)
+    # Numbers of jobs are small enough that no two different quotients become the same float.
+    line = [((given[manager] + 1) / weights[manager], _lot(manager) ^ mix, manager) for manager in given]
     heapq.heapify(line)
-    for _ in range(total - sum(given.values())):
+    for _ in range(rest):
         _, lot, manager = line[0]
         given[manager] += 1
-        heapq.heapreplace(line, (Fraction(given[manager] + 1, weights[manager]), lot, manager))
+        heapq.heapreplace(line, ((given[manager] + 1) / weights[manager], lot, manager))
     return given
 
 
-def _lot(seed: str, manager: ManagerId) -> bytes:
-    return hashlib.sha256(f"{seed}/{manager[0]}/{manager[1]}".encode()).digest()
+@lru_cache(maxsize=10_000)
+def _lot(manager: ManagerId) -> int:
+    return _number(f"{manager[0]}/{manager[1]}")
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])

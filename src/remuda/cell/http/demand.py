@@ -23,23 +23,22 @@ async def show(edge: Edge, request: Request) -> Response:
     shown = request.headers.get("runner-token")
     if shown is None:
         await admit(edge, ADMINISTRATOR, request)
-        return json_answer(Demand(keys=await edge.dispatch.demand()))
+        return json_answer(Demand(keys=(await edge.dispatch.demand()).keys))
     runner = await auth.runner_of(edge, shown)
     # A manager whose room is all taken asks for no job; that it asks for this shows that it is there.
     ip = request.client.host if request.client else ""
     await edge.managers.seen(runner, request.query_params.get("system_id"), None, ip)
-    keys = [_for_runner(key, runner) for key in await edge.dispatch.demand() if _is_for(key, runner)]
-    return json_answer(Demand(keys=tuple(keys)))
+    counted = await edge.dispatch.demand()
+    keys = counted.by_runner.get(runner.id)
+    if keys is None:
+        keys = tuple(replace(key, shares=()) for key in counted.keys if _is_for(key, runner))
+    return json_answer(Demand(keys=keys))
 
 
 def _is_for(key: KeyDemand, runner: Runner) -> bool:
     offer = runner.fingerprint()
     fits = lacks(offer, frozenset(key.tags), is_protected=key.protected) is None
     return fits and not offer.pools.isdisjoint(key.pools)
-
-
-def _for_runner(key: KeyDemand, runner: Runner) -> KeyDemand:
-    return replace(key, shares=tuple(share for share in key.shares if share.runner_id == runner.id))
 
 
 ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/demand", show, RUNNER),)
