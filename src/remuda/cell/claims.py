@@ -54,7 +54,7 @@ class Claims(Motion):
             ):
                 break
             now_runner = await self._store.runner(runner.id)
-            if now_runner is None:
+            if now_runner is None or now_runner.token_hash != runner.token_hash:
                 break
             runner = now_runner
         self._polls.wake()

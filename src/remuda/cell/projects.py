@@ -27,7 +27,7 @@ from remuda.cell.core.wishes import Wishes, read_wishes
 from remuda.cell.errors import CellError, ConflictError, InvalidError
 from remuda.cell.namespaces import Namespaces, all_projects
 from remuda.cell.paths import checked_path as checked_path
-from remuda.cell.people import ProjectFilter
+from remuda.cell.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.requests import PipelineRequest
@@ -138,14 +138,14 @@ class Projects:
             if self.repos.path(project.repo_path).exists():
                 await self.repos.remove(project.repo_path)
 
-    async def commit(self, project: Project, request: CommitRequest, user_id: int = USER_ID) -> str:
+    async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
-        self._authors[project.id, f"refs/heads/{request.branch}"] = user_id
+        self._authors[project.id, f"refs/heads/{request.branch}"] = user.id
         for tries_left in reversed(range(_COMMIT_TRIES)):
             try:
-                sha = await self._commit(project, request)
+                sha = await self._commit(project, request, user)
                 break
             except ConflictError:
                 if not tries_left:
@@ -154,7 +154,7 @@ class Projects:
         await self.refs_changed(project)
         return sha
 
-    async def _commit(self, project: Project, request: CommitRequest) -> str:
+    async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path
         parent = await self._parent(project, request)
         tree = await self.repos.tree(repo, parent) if parent else {}
@@ -174,8 +174,8 @@ class Projects:
                 branch=request.branch,
                 parent=parent,
                 message=request.commit_message,
-                author_name=request.author_name or "Administrator",
-                author_email=request.author_email or "admin@example.com",
+                author_name=request.author_name or user.name,
+                author_email=request.author_email or user.email,
                 at=int(self._clock.now()),
                 changes=changes,
             ),
@@ -303,6 +303,12 @@ class Projects:
         )
         is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
+
+    async def protected_ref(self, project: Project) -> str | None:
+        """The branch that only maintainers push to and run pipelines on: the default one, once it is there."""
+        head = self.repos.head(project.repo_path)
+        ref = f"refs/heads/{head}"
+        return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""

@@ -35,7 +35,7 @@ from remuda.cell.http.app import CellApp
 from remuda.cell.http.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
-from remuda.cell.http.runner_api import REGISTRATION_TOKEN
+from remuda.cell.http.runner_tokens import ensure_registration_token
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
@@ -57,7 +57,6 @@ KEEP_ALIVE_SECONDS = 120
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 _USER_PREFIX = "glpat-"
-_REGISTRATION_PREFIX = "GR1348941"
 
 _log = logger("cell")
 
@@ -100,6 +99,7 @@ class CellService:
     ) -> None:
         await self._ensure_tokens(store)
         edge = await self._assembled(store, folder)
+        await edge.projects.namespaces.adopt_projects()
         folder.share()
         await edge.dispatch.start()
         connections = connections_within(raise_limit())
@@ -220,8 +220,7 @@ class CellService:
         if given is not None and await store.user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
             await store.add_user_token(token)
-        if self.settings.registration_token is None and await store.setting(REGISTRATION_TOKEN) is None:
-            await store.put_setting(REGISTRATION_TOKEN, _REGISTRATION_PREFIX + secrets.token_urlsafe(15))
+        await ensure_registration_token(store, self.settings)
 
 
 class _Server(uvicorn.Server):

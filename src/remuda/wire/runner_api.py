@@ -97,6 +97,9 @@ class CreateRunner(Message):
     run_untagged: bool | None = None
     tag_list: str | list[str] | None = None
     maximum_timeout: int | None = None
+    token_expires_at: str | None = None
+    organization_id: int | None = None
+    """Remuda's own: whose instance runner it is, where a cell has several organizations."""
 
 
 class VerifyRunner(Message):

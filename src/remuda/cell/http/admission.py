@@ -160,6 +160,12 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
     return Level.MAINTAINER
 
 
+async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
+    """403 when the ref is the protected one and the caller is no maintainer."""
+    if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.protected_ref(project):
+        raise forbidden(f"{ref.removeprefix('refs/heads/')} is protected; that is for maintainers")
+
+
 def check_level(level: int | None, wanted: int, what: str) -> None:
     """404 when the person may not know of the thing, 403 when the level is not enough."""
     if seen(level, what) < wanted:

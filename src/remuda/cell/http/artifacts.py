@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.archives import find_entry, read_entry
+from remuda.cell.core.blob_keys import artifact_key
 from remuda.cell.core.dotenv import read_dotenv
 from remuda.cell.core.expiry import with_expiry
 from remuda.cell.errors import InvalidError, TooLargeError
@@ -96,7 +97,7 @@ async def upload(edge: Edge, request: Request) -> Response:
         raise _too_large(limit)
     part = FilePart(request.headers.get("content-type", ""), limit_bytes=limit)
     # A key of its own for each upload: one that is refused later must not have touched the one that is there.
-    blob = f"artifacts/{job.id}/{kind}-{secrets.token_hex(8)}"
+    blob = artifact_key(job.id, kind, secrets.token_hex(8))
     try:
         size, sha256 = await edge.blobs.put(blob, part.pieces(Body(request.receive).pieces()), limit_bytes=limit)
     except TooLargeError:

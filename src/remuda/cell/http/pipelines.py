@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, not_found
@@ -144,6 +145,8 @@ async def cancel(edge: Edge, request: Request) -> Response:
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
+    if pipeline.protected:
+        await check_protected(edge, caller_of(request), project, f"refs/heads/{pipeline.ref}")
     return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
@@ -27,7 +28,9 @@ async def commit(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes)
     if not asked.commit_message.strip():
         raise bad_parameter("commit_message is empty")
-    sha = await edge.projects.commit(project, asked)
+    caller = caller_of(request)
+    await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
+    sha = await edge.projects.commit(project, asked, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
 
 

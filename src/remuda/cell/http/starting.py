@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
@@ -84,6 +85,8 @@ async def create(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
     variables, file_variables = read_given(asked.variables)
     ref, sha = await ref_of(edge, project, asked.ref)
+    caller = caller_of(request)
+    await check_protected(edge, caller, project, ref)
     wanted = PipelineRequest(
         project=project,
         source="api",
@@ -92,6 +95,7 @@ async def create(edge: Edge, request: Request) -> Response:
         variables=variables,
         file_variables=file_variables,
         inputs=asked.inputs,
+        user_id=caller.user.id,
     )
     return answer(edge, await started(edge, wanted), project, 201)
 
@@ -102,7 +106,8 @@ async def create_for_merge_request(edge: Edge, request: Request) -> Response:
     found = await named_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
     if found is None:
         raise not_found("Merge Request")
-    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1])
+    user_id = caller_of(request).user.id
+    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id)
     return answer(edge, await started(edge, wanted), project, 201)
 
 
@@ -118,6 +123,7 @@ async def list_for_merge_request(edge: Edge, request: Request) -> Response:
 async def create_chosen(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/projects/:id/pipelines."""
     project = await project_in_path(edge, request)
+    caller = caller_of(request)
     asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if asked.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
@@ -125,7 +131,8 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, asked)
-        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha))
+        await check_protected(edge, caller, project, ref)
+        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller.user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
@@ -149,7 +156,7 @@ async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineReques
     return asked.ref, sha
 
 
-def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str) -> PipelineRequest:
+def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
     wanted = PipelineRequest(
         project=project,
         source=asked.source,
@@ -166,6 +173,7 @@ def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str) -> 
         ),
         changes_since=asked.changes_since,
         predefined=asked.predefined,
+        user_id=user_id,
     )
     given = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
     return msgspec.structs.replace(wanted, **given)
