@@ -84,7 +84,7 @@ def test_artifacts_go_through_the_bucket(
     assert cell.api("GET", f"{path}/artifacts/out/none").status == 404
     listed = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files", PRIVATE_TOKEN=cell.token)
     assert [one["path"] for one in listed.json()] == ["out/large", "out/small.txt"]
-    assert any(name.startswith(f"artifacts/{job['id']}/archive-") for name in objects(server))
+    assert any(name.startswith(f"artifacts/0/{job['id']}/archive-") for name in objects(server))
     assert not (cell.settings.data / "blobs" / "kept").exists()
     assert cell.api("DELETE", f"{path}/artifacts").status == 204
     assert not any(name.startswith("artifacts/") for name in objects(server))

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from remuda.cell.adapters.trace_archive import FOLDER as TRACES
-from remuda.cell.adapters.trace_archive import job_of_key
 from remuda.cell.core import expiry
+from remuda.cell.core.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
 from remuda.cell.errors import CellError
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.settings import CellSettings
@@ -27,8 +26,6 @@ from remuda.model.job import FINAL, JobId
 from remuda.model.progress import OVER
 from remuda.telemetry.logs import logger
 
-ARTIFACTS = "artifacts"
-"""The folder of keys below which artifacts are: `artifacts/<job>/<name>`."""
 ORPHAN_SECONDS = 24 * 3600
 """A blob that nothing leads to may be one whose row is about to be stored; after so long it is not."""
 _BATCH = 100
@@ -179,11 +176,11 @@ class Upkeep:
         return removed
 
     async def _is_artifact(self, key: str) -> bool:
-        number = key.split("/")[1]
-        known = await self._store.artifacts(JobId(int(number))) if number.isascii() and number.isdigit() else []
+        job_id = job_of_artifact(key)
+        known = await self._store.artifacts(job_id) if job_id is not None else ()
         return any(artifact.blob == key for artifact in known)
 
     async def _is_trace(self, key: str) -> bool:
-        job_id = job_of_key(key)
+        job_id = job_of_trace(key)
         job = await self._store.job(job_id) if job_id is not None else None
         return job is not None and not job.erased

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.trace_archive import ArchivedTraces, trace_key
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.core.blob_keys import trace_key
 from remuda.cell.errors import InvalidError
 from remuda.model.job import JobId
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.adapters.trace_archive import trace_key
 from remuda.cell.claims import NoJob
+from remuda.cell.core.blob_keys import trace_key
 from remuda.cell.core.expiry import LOOK_AGAIN_SECONDS, with_expiry
 from remuda.cell.errors import InvalidError
 from remuda.cell.retention import delete_artifacts, erase_job, keep_artifacts

@@ -62,7 +62,7 @@ class FolderBlobs:
                     await _threaded(_write, file, digest, bytes(waiting))
                     waiting.clear()
             await _threaded(_write, file, digest, bytes(waiting))
-            await _threaded(_keep, file, incoming, path)
+            await _threaded(_keep, file, incoming, path, self._kept)
         finally:
             file.close()
             incoming.unlink(missing_ok=True)
@@ -71,6 +71,7 @@ class FolderBlobs:
     async def take(self, key: str, file: Path) -> None:
         path = self._path(key)
         try:
+            # Not synced: the file is on disk, and a power cut leaves it here or there.
             await _threaded(_move, file, path)
         except StoreError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
@@ -151,9 +152,13 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:
         rest = rest[file.write(rest) or 0 :]
 
 
-def _keep(file: IO[bytes], incoming: Path, path: Path) -> None:
+def _keep(file: IO[bytes], incoming: Path, path: Path, kept: Path) -> None:
     os.fsync(file.fileno())
     _move(incoming, path)
+    for folder in path.parents:
+        sync_folder(folder)  # each may be new, and is then an entry of the one above
+        if folder == kept:
+            break
 
 
 def _move(file: Path, path: Path) -> None:
@@ -166,7 +171,6 @@ def _move(file: Path, path: Path) -> None:
         except FileNotFoundError:
             if not file.exists():
                 raise
-    sync_folder(path.parent)
 
 
 def _remove_leftovers(incoming: Path) -> None:

@@ -1,6 +1,6 @@
 """Traces as a cell keeps them: files beside the store while jobs run, blobs when they are over.
 
-Decided here: what a trace is called among the blobs, and that a place is asked in the order in which a trace wanders.
+Decided here: that a place is asked in the order in which a trace wanders.
 A file goes only when its blob is whole, and it is asked for first, so there is no moment at which a trace is in
 neither place; one that a crash left in both is the same in both. They are kept as they are and not packed, because
 people read parts of them by byte offsets. When to archive is decided by `remuda.cell.upkeep`.
@@ -10,24 +10,10 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.core.blob_keys import trace_key
 from remuda.cell.errors import NotFoundError, StoreError
 from remuda.cell.ports import Appended, Blobs
 from remuda.model.job import JobId
-
-FOLDER = "traces"
-_JOBS_A_FOLDER = 1000
-
-
-def trace_key(job_id: JobId) -> str:
-    """What the blob of an archived trace is called."""
-    return f"{FOLDER}/{job_id // _JOBS_A_FOLDER}/{job_id}.log"
-
-
-def job_of_key(key: str) -> JobId | None:
-    """The job whose trace a blob is."""
-    number = key.rpartition("/")[2].removesuffix(".log")
-    found = JobId(int(number)) if number.isascii() and number.isdigit() and len(number) <= 18 else None
-    return found if found is not None and trace_key(found) == key else None
 
 
 class ArchivedTraces:
