@@ -176,7 +176,11 @@ class CellService:
         where = self.settings.blobs
         blobs = await self._opened_blobs(folder)
         if where:
-            await claim_blobs(store, blobs, where)
+            try:
+                await claim_blobs(store, blobs, where)
+            except CellError:
+                await blobs.close()
+                raise
         return blobs
 
     async def _opened_blobs(self, folder: DataFolder) -> Blobs:

@@ -69,6 +69,8 @@ class Upkeep:
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:
                 self._log.warning("the cell could not tidy up; it tries again", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a cell that cannot tidy up serves nevertheless
+                self._log.error("the cell failed to tidy up", exc_info=error)
             await self._clock.sleep(self._settings.upkeep_seconds)
 
     # traces

@@ -268,6 +268,7 @@ class _Ranges(io.RawIOBase):
         return length
 
 
+_TRIES = re.compile(r" in [0-9.]+[mµn]?s(, after [0-9]+ retries, max_retries: [0-9]+, retry_timeout: \w+)?")
 _CODE = re.compile(r"<Code>(\w+)</Code>|<Message>([^<]{1,200})</Message>")
 _ADVICE = {
     "FileNotFoundError": "there is no such bucket; create it, or correct the address",
@@ -290,6 +291,6 @@ def _words(error: Exception) -> str:
             "GOOGLE_APPLICATION_CREDENTIALS, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         )
     said = ", ".join(code or message for code, message in _CODE.findall(story))
-    first = story.partition("<?xml")[0].strip().rstrip(":")
+    first = _TRIES.sub("", story.partition("<?xml")[0]).strip().rstrip(":")
     advice = _ADVICE.get(type(error).__name__, "check that the address and the endpoint are right and can be reached")
     return f"{' '.join(first.split())[:300]}{f' ({said})' if said else ''}; {advice}"
