@@ -23,7 +23,6 @@ from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import FINAL, JobId
-from remuda.model.progress import OVER
 from remuda.telemetry.logs import logger
 
 ORPHAN_SECONDS = 24 * 3600
@@ -137,20 +136,18 @@ class Upkeep:
             self._log.info("artifacts expired", job=job_id, types=[artifact.type for artifact in gone])
 
     async def _is_kept(self, job: Job) -> bool:
-        """Whether its pipeline is under way, or the newest one of its ref that succeeded."""
         pipeline = await self._top(job)
         if pipeline is None:
             return False
-        if pipeline.status not in OVER:
-            return True
-        if not self._settings.keep_latest_artifacts or pipeline.status != "success":
-            return False
         wanted = PipelineFilter(ref=pipeline.ref, statuses=("success",))
         newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1), wanted)
-        if not newest or newest[0].id != pipeline.id:
-            return False
         project = await self._store.project(pipeline.project_id)
-        return project is not None and await self._find_ref(project, pipeline.ref) is not None
+        return expiry.keeps(
+            pipeline,
+            newest=newest[0] if newest else None,
+            has_ref=project is not None and await self._find_ref(project, pipeline.ref) is not None,
+            keep_latest=self._settings.keep_latest_artifacts,
+        )
 
     async def _top(self, job: Job) -> Pipeline | None:
         """The pipeline that people see: a child belongs to its parent."""

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.cell.ports import Leaves
-from remuda.cell.values import Artifact, Job
+from remuda.cell.values import Artifact, Job, Pipeline
 from remuda.model.job import FINAL
+from remuda.model.progress import OVER
 from remuda.pipeline.durations import parse_duration
 
 NEVER = "never"
 LOOK_AGAIN_SECONDS = 12 * 3600
 """What has expired and is kept nevertheless is looked at again after so long."""
+_BLOCKED = "manual"
 _FOR_LATER_JOBS = frozenset({"archive", "dotenv"})
 
 
@@ -32,6 +34,17 @@ def with_expiry(artifact: Artifact, default: str) -> Artifact:
 def _seconds(words: str) -> int | None:
     """None: for ever. So does 0, as in GitLab: nothing would be left to download."""
     return None if words == NEVER else parse_duration(words) or None
+
+
+def keeps(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
+    """Whether a pipeline keeps what has expired; `newest` is the newest one of its ref that succeeded.
+
+    One that waits for a person may do so for ever: it counts like one that succeeded.
+    """
+    if pipeline.status not in OVER and pipeline.status != _BLOCKED:
+        return True
+    is_newest = newest is None or newest.id <= pipeline.id
+    return keep_latest and has_ref and is_newest and pipeline.status in ("success", _BLOCKED)
 
 
 def without_expired(

@@ -5,7 +5,7 @@ import pytest
 from remuda.cell.core import expiry
 from remuda.cell.values import Artifact
 from remuda.model.job import JobId, JobState
-from remuda.testing.builders import a_job
+from remuda.testing.builders import a_job, a_pipeline
 
 DAY = 86_400.0
 
@@ -64,6 +64,30 @@ def test_a_report_that_goes_is_missed_by_nobody() -> None:
     leaves = expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
     assert leaves is not None
     assert (leaves.artifacts, leaves.job.artifacts_gone) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("status", "newest", "has_ref", "keep_latest", "keeps"),
+    [
+        ("running", 9, False, False, True),
+        ("created", None, False, False, True),
+        ("success", 5, True, True, True),
+        ("success", 5, True, False, False),
+        ("success", 5, False, True, False),
+        ("success", 6, True, True, False),
+        ("failed", None, True, True, False),
+        ("manual", None, True, True, True),
+        ("manual", 4, True, True, True),
+        ("manual", 6, True, True, False),
+        ("manual", None, True, False, False),
+    ],
+)
+def test_which_pipeline_keeps_what_has_expired(
+    status: str, newest: int | None, has_ref: bool, keep_latest: bool, keeps: bool
+) -> None:
+    pipeline = a_pipeline(id=5, status=status)
+    latest = a_pipeline(id=newest, status="success") if newest else None
+    assert expiry.keeps(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
 
 
 def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
