@@ -3,8 +3,10 @@
 Decided here: that a migration is a list of SQL statements, which the caller runs in a transaction of its own. So a
 revision never reads what is stored; it says in SQL what shall be done with it. `HEAD` is the revision that this
 release works with, and `NAMES` are all it knows. Alembic takes a while to import and is not needed where nothing has
-to be migrated: `sqlite.sql` beside this file holds what the revisions come to for a new SQLite file. `tools/sqlite-sql`
-writes it, and a test compares.
+to be migrated: `sqlite.sql` beside this file holds what the revisions come to for a new SQLite file.
+
+A new revision is a file in `versions`, its name in `NAMES`, and a run of `tools/sqlite-sql`; a test compares. What
+SQLite can read from the body PostgreSQL needs a column for, which the store writes.
 
 `sqlite_schema` and `postgres_schema` call this. What a row means is said in `remuda.cell.adapters.bodies`.
 """
