@@ -58,8 +58,9 @@ class Use:
         self._file = file
 
     def share(self) -> None:
-        """From now on others that share may hold it, too."""
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        """From now on others that share may hold it, too; InUseError when somebody who does not was quicker."""
+        if not _is_taken(self._file, fcntl.LOCK_SH):
+            raise _in_use(self._file)
 
 
 @contextmanager

@@ -19,10 +19,13 @@ from remuda.model.job import JobId
 _CHANNEL = "remuda_jobs"
 _AT_ONCE = 400
 """Ids in one notification, which holds 8000 bytes."""
+_KEPT = 10_000
+"""Ids that wait to be told while there is no connection; who misses more than that learns it by looking."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
 _ANSWER_SECONDS = 10.0
+_NAMED = {"application_name": "remuda cell: hints"}
 
 
 class Hints:
@@ -37,7 +40,7 @@ class Hints:
 
     def tell(self, jobs: Iterable[JobId]) -> None:
         """These were changed by this process."""
-        if self._told is not None:
+        if self._told is not None and len(self._told) < _KEPT:
             self._told.update(dict.fromkeys(jobs))
             self._news.set()
 
@@ -58,7 +61,9 @@ class Hints:
 
     async def _listen(self) -> AsyncIterator[Collection[JobId]]:
         """As `heard`, until the connection is lost."""
-        db = await asyncpg.connect(self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS)
+        db = await asyncpg.connect(
+            self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_NAMED
+        )
         try:
             await db.add_listener(_CHANNEL, self._take)
             db.add_termination_listener(lambda _: self._news.set())
