@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from remuda.cell.core.junit import JunitReader, TestCase
 from remuda.cell.errors import InvalidError, NotFoundError
 from remuda.cell.ports import Blobs, Store
@@ -18,7 +20,8 @@ from remuda.cell.values import Artifact, Job
 from remuda.model.job import PipelineId
 
 TOLD_CASES = 20_000
-"""Of one pipeline; what makes an answer of some ten mebibytes."""
+TOLD_CHARACTERS = 16 * 1024 * 1024
+"""Of one pipeline: so many cases are told, and so much of what their reports say about them."""
 _PART = re.compile(r"\s+[0-9]+/[0-9]+\s*$")
 JUNIT = "junit"
 
@@ -40,22 +43,34 @@ class Suite:
         self.seconds += case.seconds
 
 
+@dataclass(slots=True)
+class _Room:
+    """What may still be told."""
+
+    cases: int
+    characters: int = TOLD_CHARACTERS
+
+    def cut(self, case: TestCase) -> TestCase:
+        """The case, without its output when there is no more room for that."""
+        self.cases -= 1
+        self.characters -= len(case.output or "")
+        return case if self.characters >= 0 else replace(case, output=None)
+
+
 async def suites_of(
     store: Store, blobs: Blobs, pipeline_id: PipelineId, *, limit_bytes: int, with_cases: bool
 ) -> list[Suite]:
     """The suites of a pipeline, in the order of its jobs."""
     family = await store.family(pipeline_id)
     suites: dict[str, Suite] = {}
-    told = 0
+    room = _Room(TOLD_CASES) if with_cases else None
     for job in family.jobs if family else ():
         report = next((one for one in await store.artifacts(job.id) if one.type == JUNIT), None)
         if report is None:
             continue
         suite = suites.setdefault(_suite_name(job), Suite(_suite_name(job)))
         suite.job_ids.append(job.id)
-        before = len(suite.cases)
-        await _read(blobs, report, suite, limit_bytes=limit_bytes, may_tell=TOLD_CASES - told if with_cases else 0)
-        told += len(suite.cases) - before
+        await _read(blobs, report, suite, room, limit_bytes=limit_bytes)
     return list(suites.values())
 
 
@@ -63,14 +78,12 @@ def _suite_name(job: Job) -> str:
     return _PART.sub("", job.name)
 
 
-async def _read(blobs: Blobs, report: Artifact, suite: Suite, *, limit_bytes: int, may_tell: int) -> None:
-    most = len(suite.cases) + may_tell
-
+async def _read(blobs: Blobs, report: Artifact, suite: Suite, room: _Room | None, *, limit_bytes: int) -> None:
     def take(case: TestCase) -> None:
         suite.count(case)
-        if len(suite.cases) < most:
-            suite.cases.append(case)
-        elif may_tell:
+        if room is not None and room.cases:
+            suite.cases.append(room.cut(case))
+        elif room is not None:
             suite.error = f"of a pipeline with more than {TOLD_CASES} test cases not all are listed"
 
     reader = JunitReader(take, limit_bytes=limit_bytes, is_packed=report.format == "gzip")
