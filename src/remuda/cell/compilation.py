@@ -103,7 +103,8 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
             told[predefined.OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
         told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
-    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined})
+    # Nobody runs a pipeline in another one's name.
+    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined, **known.of_user})
 
 
 def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, iid: int) -> dict[str, str]:

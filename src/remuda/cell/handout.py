@@ -22,7 +22,9 @@ from remuda.cell.core.tokens import JobTokens
 from remuda.cell.core.variables import Circumstances, applicable, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
 from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.people import Level
 from remuda.cell.ports import Store
+from remuda.cell.reach import level_of
 from remuda.cell.values import Job, Project, ProjectVariable, Runner
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
@@ -107,11 +109,16 @@ async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, s
         await store.add_signing_key(key.kid, key.pem())
         keys = [key]
     expand = expansion([*predefined(of), *given(of)])
+    level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
+    names = [one.name.lower() for one in Level if one <= level]
     tokens = {}
     for name, asked in of.spec.id_tokens.items():
         aud = asked["aud"]
         said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
-        tokens[name] = sign_id_token(claims(of, audience=said, token_id=str(uuid.uuid4()), now=now), keys[-1])
+        tokens[name] = sign_id_token(
+            claims(of, audience=said, token_id=str(uuid.uuid4()), now=now, access_level=names[-1] if names else ""),
+            keys[-1],
+        )
     return tokens
 
 

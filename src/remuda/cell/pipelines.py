@@ -24,14 +24,14 @@ from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
-from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
+from remuda.cell.core.creating import PARENT, check_depth, merge_request_iid, new_jobs, new_pipeline, with_outcome
 from remuda.cell.core.predefined import of_commit, of_user
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.handout import variables_of
 from remuda.cell.linting import Linted
 from remuda.cell.people import Level
 from remuda.cell.ports import Applied, Changes, Store
-from remuda.cell.reach import reached
+from remuda.cell.reach import level_of, reached
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
@@ -92,12 +92,27 @@ class Pipelines:
             if known is not None:
                 return known
             check_depth(request.upstream, request.source, await self._ancestors(request.upstream.pipeline))
+        await self._check_starter(request)
         planned = await self._plan(request)
         if planned is None:
             raise InvalidError("Missing CI config file")
         if planned.compiled.skipped is not None:
             raise InvalidError(_nothing_to_run(planned.compiled))
         return await self._add(request, planned.pipeline, planned.jobs)
+
+    async def _check_starter(self, request: PipelineRequest) -> None:
+        """InvalidError when who wants the pipeline may not start one: developers may, on protected refs maintainers.
+
+        A child runs as a part of its parent, which was admitted.
+        """
+        if request.source == PARENT:
+            return
+        level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
+        default_branch = self._repos.head(request.project.repo_path) or request.project.default_branch
+        is_protected = new_pipeline(request, default_branch=default_branch, predefined={}, now=0).protected
+        if level < (Level.MAINTAINER if is_protected else Level.DEVELOPER):
+            name = request.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+            raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
         """What a push comes to: a pipeline, one that has failed with the file's mistakes, or none at all.

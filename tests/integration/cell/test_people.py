@@ -29,7 +29,6 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("POST", "/ci/lint", {"content": PIPELINE}, "developer"),
     ("GET", "/pipeline_schedules", None, "developer"),
     ("POST", "/jobs/{job}/cancel", None, "developer"),
-    ("POST", "/pipeline", {"ref": "main"}, "maintainer"),
     ("GET", "/variables", None, "maintainer"),
     ("GET", "/triggers", None, "maintainer"),
     ("GET", "/runners", None, "maintainer"),
@@ -75,6 +74,10 @@ def test_levels(cell: ServedCell, team: dict[str, Person]) -> None:
                 if said != expected:
                     wrong.append((name, method, path, answer))
     assert not wrong
+    # The default branch is protected: only maintainers start pipelines on it.
+    refused = team["developer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"})
+    assert (refused.status, "permission" in refused.json()["message"]["base"][0]) == (400, True)
+    assert team["maintainer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"}).status == 201
     # A job of a protected branch gets what is protected, so only maintainers start it again.
     assert team["developer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 403
     assert team["maintainer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 201
@@ -213,7 +216,9 @@ def test_a_project_is_deleted_with_what_runs(cell: ServedCell) -> None:
     runner = cell.new_runner()
     taken = runner.take()
     assert runner.put(taken, "running").status == 200
+    own = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project_id}).json()["id"]
     assert cell.api("DELETE", f"/projects/{project_id}").status == 202
+    assert cell.api("GET", f"/runners/{own}").status == 404
     assert cell.api("DELETE", f"/projects/{project_id}").status == 404
     assert runner.put(taken, "success").status == 403
     assert runner.ask().status == 204

@@ -13,7 +13,9 @@ _NOT_BEFORE_SECONDS = 5
 """A token is good a little before it was made, for clocks that are behind."""
 
 
-def claims(of: Circumstances, *, audience: str | Sequence[str], token_id: str, now: float) -> dict[str, Any]:
+def claims(
+    of: Circumstances, *, audience: str | Sequence[str], token_id: str, now: float, access_level: str = "owner"
+) -> dict[str, Any]:
     """All claims of one token. It is good as long as its job may run."""
     job, pipeline, project = of.job, of.pipeline, of.project
     known = of_pipeline(pipeline, project, of.public_url)
@@ -39,7 +41,7 @@ def claims(of: Circumstances, *, audience: str | Sequence[str], token_id: str, n
         "user_id": str(pipeline.user_id),
         "user_login": known["GITLAB_USER_LOGIN"],
         "user_email": known["GITLAB_USER_EMAIL"],
-        "user_access_level": "owner",
+        "user_access_level": access_level,
         "pipeline_id": str(pipeline.id),
         "pipeline_source": pipeline.source,
         "job_id": str(job.id),

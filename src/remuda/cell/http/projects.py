@@ -21,8 +21,8 @@ from remuda.cell.http.lookup import project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.views import View, project_view
 from remuda.cell.paths import checked_path
-from remuda.cell.people import Level, ProjectFilter
-from remuda.cell.values import Page, Project
+from remuda.cell.people import Level, ProjectFilter, RunnerFilter
+from remuda.cell.values import Page, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId
 
 VISIBILITIES = ("private", "internal", "public")
@@ -206,6 +206,7 @@ async def remove(edge: Edge, request: Request) -> Response:
 async def remove_project(edge: Edge, project: Project) -> None:
     """Delete it and stop what runs. A job that is missed here is ended when a runner asks for it."""
     await edge.projects.remove(project)
+    await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
     for number in count(1):
         page = Page(number=number, size=100)
@@ -215,6 +216,21 @@ async def remove_project(edge: Edge, project: Project) -> None:
         pipelines |= {job.pipeline_id for job in jobs}
     for pipeline_id in sorted(pipelines):
         await edge.dispatch.cancel_pipeline(pipeline_id)
+
+
+async def _leave_runners(edge: Edge, project: Project) -> None:
+    """Its own runners go, unless they have other projects."""
+    while found := (await edge.store.runners(Page(size=100), RunnerFilter(pools=(("project", project.id),))))[0]:
+        for runner in found:
+            if len(runner.project_ids) > 1:
+                await edge.store.change_runner(runner.id, lambda row: _without(row, project))
+            else:
+                await edge.store.remove_runner(runner.id)
+
+
+def _without(runner: Runner, project: Project) -> Runner:
+    kept = tuple(one for one in runner.project_ids if one != project.id)
+    return msgspec.structs.replace(runner, project_ids=kept)
 
 
 ENDPOINTS = (

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_protected
+from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
@@ -85,8 +85,6 @@ async def create(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
     variables, file_variables = read_given(asked.variables)
     ref, sha = await ref_of(edge, project, asked.ref)
-    caller = caller_of(request)
-    await check_protected(edge, caller, project, ref)
     wanted = PipelineRequest(
         project=project,
         source="api",
@@ -95,7 +93,7 @@ async def create(edge: Edge, request: Request) -> Response:
         variables=variables,
         file_variables=file_variables,
         inputs=asked.inputs,
-        user_id=caller.user.id,
+        user_id=caller_of(request).user.id,
     )
     return answer(edge, await started(edge, wanted), project, 201)
 
@@ -123,7 +121,6 @@ async def list_for_merge_request(edge: Edge, request: Request) -> Response:
 async def create_chosen(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/projects/:id/pipelines."""
     project = await project_in_path(edge, request)
-    caller = caller_of(request)
     asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if asked.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
@@ -131,8 +128,7 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, asked)
-        await check_protected(edge, caller, project, ref)
-        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller.user.id))
+        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller_of(request).user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
