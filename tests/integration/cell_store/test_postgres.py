@@ -278,3 +278,5 @@ async def test_text_that_no_column_holds(store: PostgresStore) -> None:
     assert await store.newest_success(project.id, long, "x" * 301) is None
     assert await store.open_pipelines(project.id, long) == [family.pipeline]
     assert (await store.projects(Page()))[0] == [project]
+    assert await store.project_by_path("acme/shop\0") is None
+    assert await store.runner_by_token("\0") is None

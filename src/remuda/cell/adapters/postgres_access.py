@@ -104,7 +104,16 @@ def plain(text: str) -> str:
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
+    return without_nul(text)
+
+
+def without_nul(text: str) -> str:
+    """Text as PostgreSQL can hold it; whoever asks for a text with that character finds nothing."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _held(value: Any) -> Any:
+    return without_nul(value) if isinstance(value, str) else value
 
 
 @asynccontextmanager
@@ -216,7 +225,7 @@ class PostgresDatabase:
         """One statement as a transaction of its own; how many rows it changed."""
         try:
             async with self._connection() as db:
-                return changed(await db.execute(sql, *values))
+                return changed(await db.execute(sql, *map(_held, values)))
         except FAILURES as error:
             raise store_error(error) from error
 
@@ -224,10 +233,10 @@ class PostgresDatabase:
         try:
             try:
                 async with self._connection() as db:
-                    return await db.fetch(sql, *values)
+                    return await db.fetch(sql, *map(_held, values))
             except _AWAY:
                 async with self._connection() as db:
-                    return await db.fetch(sql, *values)
+                    return await db.fetch(sql, *map(_held, values))
         except FAILURES as error:
             raise store_error(error) from error
 

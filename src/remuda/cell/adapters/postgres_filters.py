@@ -7,6 +7,7 @@ cannot hold, wherever it stands, so that is taken out first: one project's name 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from remuda.cell.adapters.postgres_access import without_nul
 from remuda.cell.people import (
     ONLINE_SECONDS,
     STALE_SECONDS,
@@ -141,4 +142,4 @@ def _in_status(status: str, now: float) -> Conditions:
 
 def searched(text: str) -> str:
     """Text to look for, and text to look into, without regard to case and without what no text can hold."""
-    return text.casefold().replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return without_nul(text.casefold())

@@ -178,4 +178,6 @@ async def _load(source: sqlite3.Connection, db: Any) -> None:
 
 def _held(value: Any) -> Any:
     """A value as PostgreSQL holds it."""
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
+    from remuda.cell.adapters.postgres_access import without_nul
+
+    return without_nul(value) if isinstance(value, str) else value
