@@ -14,12 +14,16 @@ from remuda.cell.adapters import migrations
 from remuda.cell.adapters.bodies import encode
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.errors import DataFolderError
-from remuda.model.job import JobState
+from remuda.cell.people import FIRST_NAMESPACE
+from remuda.cell.values import USER_ID, ProjectVariable, UserToken
+from remuda.model.job import JobState, ProjectId
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
 
 SCHEMAS = Path(__file__).parent / "schemas"
 """What releases before Alembic wrote, word for word."""
 
+VARIABLE = ProjectVariable(project_id=ProjectId(1), key="K", value="v")
+TOKEN = UserToken(token_hash="h", name="admin", id=3)
 PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job(state=JobState.RUNNING)
 
 
@@ -37,6 +41,8 @@ def old_file(path: Path, version: int) -> None:
                 {"id": PIPELINE.id, "project_id": 1, "iid": 1, "ref": PIPELINE.ref, "sha": PIPELINE.sha}
                 | {"status": PIPELINE.status, "body": encode(PIPELINE)},
             ),
+            ("variables", {"project_id": 1, "key": "K", "body": b'{"version":1,"project_id":1,"key":"K","value":"v"}'}),
+            ("user_tokens", {"number": 3, "token_hash": "h", "body": b'{"token_hash":"h","name":"admin","user_id":1}'}),
             ("specs", {"id": JOB.id, "body": encode(a_spec(JOB.name))}),
             (
                 "jobs",
@@ -61,6 +67,9 @@ async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, ver
             assert family.jobs == (JOB,)
             assert await store.open_pipelines(PIPELINE.project_id, PIPELINE.ref) == [PIPELINE]
             assert await store.schedules(PIPELINE.project_id) == []
+            assert await store.variables(PIPELINE.project_id) == [VARIABLE]
+            assert await store.user_tokens_of(USER_ID) == [TOKEN]
+            assert await store.namespace_by_path("root") == FIRST_NAMESPACE
         finally:
             await store.close()
     new = tmp_path / "new.sqlite"

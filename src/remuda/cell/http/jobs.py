@@ -16,7 +16,7 @@ from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.access import ADMINISTRATOR, JOB, in_project, of_job
-from remuda.cell.http.admission import caller_of
+from remuda.cell.http.admission import Caller, caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
@@ -44,8 +44,8 @@ class Play(msgspec.Struct, kw_only=True):
     job_variables_attributes: list[GivenVariable] = []
 
 
-async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
-    """Jobs with what belongs to them; what several share is looked up once."""
+async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[View]:
+    """Jobs with what belongs to them and the caller may read; what several share is looked up once."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -74,7 +74,7 @@ async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
             url=edge.settings.url,
             now=edge.clock.now(),
         )
-        views.append(view | await _downstream(edge, job) if job.is_trigger else view)
+        views.append(view | await _downstream(edge, job, caller) if job.is_trigger else view)
     return views
 
 
@@ -111,13 +111,15 @@ async def _page(
         with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
         is_trigger=is_trigger,
     )
-    return page_answer(request, await describe(edge, found), total, page)
+    return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
 
 
-async def _downstream(edge: Edge, job: Job) -> View:
+async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> View:
     """What a trigger job started."""
     pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.project(pipeline.project_id) if pipeline else None
+    if project is not None and caller is not None and (caller.level_in(project) or 0) < Level.REPORTER:
+        project = None
     there = pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
     return {"downstream_pipeline": there}
 
@@ -147,7 +149,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id."""
     job, _ = await job_in_path(edge, request)
-    return await _answer(edge, job)
+    return json_answer((await describe(edge, [job], caller_of(request)))[0])
 
 
 async def show_own(edge: Edge, request: Request) -> Response:
