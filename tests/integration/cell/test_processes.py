@@ -37,7 +37,7 @@ def runners(cells: list[ServedCell]) -> list[ScriptedRunner]:
 
 def test_a_job_goes_through_all_of_them(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
     project = cells[0].new_project("app", TWO_STAGES)
-    first = runners[1].take()
+    first = runners[1].take(hold=True)
     assert runners[2].put(first, "running").status == 200
     assert runners[0].patch(first, 0, b"hello ").status == 202
     assert runners[1].patch(first, 6, b"world\n").status == 202
