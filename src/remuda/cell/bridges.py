@@ -34,7 +34,7 @@ WORKERS = 4
 MAX_MESSAGE = 20_000
 
 FindRef = Callable[[Project, str], Awaitable[tuple[str, str] | None]]
-"""The whole name and the commit of a branch or tag."""
+"""The whole name and the commit of a branch or tag; of the default branch where no name is given."""
 
 _log = logger("cell")
 
@@ -157,7 +157,8 @@ class Bridges:
         return await self._of_project(asker)
 
     async def _of_project(self, asker: Asker) -> PipelineRequest:
-        path = asker.expanded(asker.trigger.project)
+        expand = asker.expander()
+        path = expand(asker.trigger.project)
         project = await self._store.project_by_path(path)
         if project is None:
             raise _RefusedError(
@@ -168,10 +169,11 @@ class Bridges:
                 FailureReason.INVALID_TRIGGER,
                 f'"{path}" is the project of this job itself; start a child pipeline with "include" instead',
             )
-        branch = asker.expanded(asker.trigger.branch) or project.default_branch
+        branch = expand(asker.trigger.branch)
         found = await self._find_ref(project, branch)
         if found is None:
-            raise InvalidError(f'the project "{path}" has no branch or tag "{branch}"')
+            missing = f'branch or tag "{branch}"' if branch else "default branch yet"
+            raise InvalidError(f'the project "{path}" has no {missing}')
         return downstream.for_project(asker, project, *found)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ from remuda.cell.core.predefined import of_commit
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.linting import Linted
 from remuda.cell.ports import Applied, Changes, Store
+from remuda.cell.refs import default_branch
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
@@ -166,7 +167,7 @@ class Pipelines:
                 committed_at=commit.committed_at,
             ),
             of_merge_request=told,
-            default_branch=self._repos.head(project.repo_path) or project.default_branch,
+            default_branch=default_branch(self._repos, project),
             url=self._settings.url,
             now=self._clock.now(),
         )

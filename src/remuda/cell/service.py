@@ -37,7 +37,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.projects import Projects
-from remuda.cell.refs import named_ref
+from remuda.cell.refs import named_or_default_ref
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
@@ -161,7 +161,7 @@ class CellService:
             blobs=edge.blobs,
             dispatch=edge.dispatch,
             starter=edge.pipelines,
-            find_ref=partial(named_ref, edge.projects.repos),
+            find_ref=partial(named_or_default_ref, edge.projects.repos),
             clock=self._clock,
             public_url=self.settings.url,
         )
