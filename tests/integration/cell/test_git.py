@@ -1,7 +1,9 @@
 """git itself clones, fetches and pushes; what it pushes starts pipelines."""
 
 import os
+import shutil
 import socket
+import subprocess
 import threading
 import zlib
 from pathlib import Path
@@ -9,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from remuda.cell.adapters.push_notes import HOOK, read_notes
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
 from remuda.testing.clone import Clone
@@ -288,3 +291,27 @@ def test_a_repository_that_cannot_be_looked_at_does_not_end_the_cell(
         for _ in range(2):
             assert looks.acquire(timeout=30)
         assert cell.send("GET", "/-/health").status == 200
+
+
+def test_a_push_while_the_folder_of_notes_is_removed(tmp_path: Path) -> None:
+    programs, repo = tmp_path / "programs", tmp_path / "repo.git"
+    programs.mkdir()
+    repo.mkdir()
+    mktemp = programs / "mktemp"
+    mktemp.write_text(
+        f"""#!/bin/sh
+[ -e {tmp_path}/removed ] || {{ rmdir "$GIT_DIR/push-notes"; : >{tmp_path}/removed; }}
+exec {shutil.which("mktemp")} "$@"
+"""
+    )
+    mktemp.chmod(0o700)
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "GIT_DIR": str(repo),
+        "GIT_PUSH_OPTION_COUNT": "1",
+        "GIT_PUSH_OPTION_0": "ci.skip",
+    }
+    moved = f"{'0' * 40} {'1' * 40} refs/heads/main\n"
+    subprocess.run(["sh", "-c", HOOK], env=environment, input=moved, text=True, check=True, timeout=30)
+    [note] = read_notes(repo)
+    assert (note.refs, note.options) == ({"refs/heads/main": "1" * 40}, ("ci.skip",))
