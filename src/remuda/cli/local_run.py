@@ -54,7 +54,8 @@ class Plan:
     keeps_builds: bool = False
     """Failed jobs leave their working directories."""
     borrows: bool = True
-    """The cell may use the objects of the user's repository; one that outlives the run must have its own."""
+    """The cell uses the objects of the snapshot and so of the user's repository; one that outlives the run needs its
+    own."""
 
     def plays(self, job: "JobView") -> bool:
         """Whether a job that waits for a person is started."""
@@ -126,7 +127,9 @@ async def _through_platform(
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
     data, news = manager_data(folder), asyncio.Event()
     async with serving_cell(_settings(plan, folder, [own, *others])) as cell, asyncio.TaskGroup() as group:
-        delivering = group.create_task(deliver(cell, own, others, plan.ready, plan.choice), name="delivery")
+        delivering = group.create_task(
+            deliver(cell, own, others, plan.ready, plan.choice, pushes=not plan.borrows), name="delivery"
+        )
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
         section = RunnerConfig(
             name="remuda run",
@@ -167,7 +170,6 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
     from remuda.cli.embedded import ensure_token
 
     told = plan.ready.facts.predefined
-    borrowed = dict.fromkeys(package.snapshot.objects for package in packages if package.snapshot.objects)
     return CellSettings(
         data=folder / "cell",
         port=0,
@@ -176,7 +178,7 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
         trace_interval_seconds=1,
         remote_includes=plan.ready.remotes,
         component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
-        borrowed_objects=tuple(borrowed) if plan.borrows else (),
+        borrowed_objects=tuple(package.snapshot.objects for package in packages) if plan.borrows else (),
         # The pipeline is asked for, with all that is known about it; pushes only bring commits.
         pipelines_per_push=0,
     )

@@ -115,7 +115,7 @@ def run(
             manual=frozenset(manual),
             play_manual=play_manual,
             keeps_builds=keep or shell_on_failure,
-            borrows=data is None,
+            borrows=data is None and not keep,
         )
 
     # Inside a git hook these would turn the git of every job to the repository of the hook.

@@ -4,7 +4,7 @@ Decided here: which files belong to the snapshot, which commit they make, and wh
 have so that rules and jobs find there what they would find after a real push. Where nothing is uncommitted the snapshot
 is HEAD itself; else a commit on top of it with the same message, so that the same work gives the same commit. The
 user's repository is only read; what is new goes into a repository of our own beside the run's data, which borrows the
-user's objects. `remuda run` is the caller: it pushes the result into the embedded cell.
+user's objects. `remuda run` is the caller: its cell borrows them from there, or gets them by a push.
 
 A part of a repository, and one whose history git has cut off, have no history of their own to go on with: the
 snapshot's parents are then the commits that rules compare with, each without a past.
@@ -69,10 +69,13 @@ class Snapshot:
     """The commit that `rules:changes` compares with; None where everything counts as changed."""
     refs: dict[str, str] = field(default_factory=dict)
     """All refs that the cell should have, with their commits."""
-    objects: Path | None = None
-    """Where the user's own objects are, which the history consists of."""
     remark: str = ""
     """What the snapshot cannot tell, for the person who runs it."""
+
+    @property
+    def objects(self) -> Path:
+        """Where its objects are; those of the user's repository are borrowed there."""
+        return self.git_dir / "objects"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +133,6 @@ def take(
         ref=ref,
         since=cut.get(since) if since else None,
         refs=refs | _branches(facts, sha) | {ref: sha},
-        # A past that ends somewhere is of no use to another repository.
-        objects=None if source.has_gaps else source.objects,
         remark=remark,
     )
 
@@ -152,7 +153,7 @@ def _with_history(git: "_Own", source: _Source, facts: "Facts", tree: str | None
         if commit := repository.resolved(origins) or repository.resolved(default):
             refs[default] = commit
     refs |= _branches(facts, sha) | {ref: sha}
-    return Snapshot(git_dir=git.git_dir, sha=sha, ref=ref, since=since, refs=refs, objects=source.objects)
+    return Snapshot(git_dir=git.git_dir, sha=sha, ref=ref, since=since, refs=refs)
 
 
 def _near_tags(repository: "Repository") -> dict[str, str]:
@@ -181,8 +182,7 @@ def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_di
         at = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
         refs = {ref: git.cut_off(commit, "", at) for ref, commit in refs.items()}
     ref = f"refs/heads/{default_branch}"
-    objects = None if source.has_gaps else source.objects
-    return Snapshot(git_dir=git_dir, sha=refs[ref], ref=ref, refs=refs, objects=objects)
+    return Snapshot(git_dir=git_dir, sha=refs[ref], ref=ref, refs=refs)
 
 
 def push_environment(git_dir: Path, authorization: str) -> dict[str, str]:
@@ -323,10 +323,11 @@ class _Own:
         filtered = _filtered(repository)
         if not changed and not filtered:
             return None
-        # With the user's index, git hashes only what is changed.
+        # With the user's index, git hashes only what is changed. It takes a file that is as old as the index for one
+        # that may have changed since; so the copy must be as old, too.
         for part in (source.index, *source.index.parent.glob("sharedindex.*")):
             if part.exists():
-                shutil.copyfile(part, self.git_dir / part.name)
+                shutil.copy2(part, self.git_dir / part.name)
         if filtered:
             gone = b"".join(prefix + path + b"\0" for path in filtered)
             self.ask("update-index", "-z", "--force-remove", "--stdin", stdin=gone)

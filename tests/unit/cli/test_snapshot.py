@@ -179,6 +179,16 @@ def test_changes_are_a_commit_on_top_that_only_the_work_decides(repository: Path
     assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|Ann|First"
 
 
+def test_a_change_in_the_same_moment_is_not_missed(repository: Path, tmp_path: Path) -> None:
+    """Same size, same time: only the age of the index tells git to look into the file."""
+    index, file = repository / ".git" / "index", repository / "kept.txt"
+    told = file.stat()
+    os.utime(index, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    file.write_text("new")
+    os.utime(file, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    assert files_of(snapshot_of(repository, tmp_path / "own.git"))["kept.txt"] == "new"
+
+
 def clone_with_a_branch(repository: Path, folder: Path) -> str:
     """A clone whose branch is one commit ahead of what the server has; the server's commit."""
     git(repository.parent, "clone", "--quiet", str(repository), str(folder))
@@ -210,7 +220,8 @@ def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: 
         f"refs/compared/{base}": base,
         "refs/tags/v1.0": git(repository, "rev-parse", "v1.0").strip(),
     }
-    assert snapshot.objects == folder / ".git" / "objects"
+    borrowed = (snapshot.objects / "info" / "alternates").read_text()
+    assert borrowed == f"{folder / '.git' / 'objects'}\n"
 
 
 @pytest.mark.parametrize(

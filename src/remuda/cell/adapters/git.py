@@ -182,6 +182,13 @@ class GitRepos:
         """Let a ref lead to a commit."""
         await self._git("update-ref", ref, sha, repo=repo)
 
+    async def put_refs(self, repo: str, refs: Mapping[str, str]) -> None:
+        """Let refs lead to objects that the repository has or borrows, all of them or none. GitError when it cannot."""
+        lines = [f"update {ref}\0{sha}\0\0".encode() for ref, sha in refs.items()]
+        code, _, err = await self._call("update-ref", "-z", "--stdin", repo=repo, stdin=lines)
+        if code != 0:
+            raise _failure("update-ref", err)
+
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
         if "\0" in path:
