@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.push_notes import HOOK, read_notes
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
@@ -315,3 +316,15 @@ exec {shutil.which("mktemp")} "$@"
     subprocess.run(["sh", "-c", HOOK], env=environment, input=moved, text=True, check=True, timeout=30)
     [note] = read_notes(repo)
     assert (note.refs, note.options) == ({"refs/heads/main": "1" * 40}, ("ci.skip",))
+
+
+async def test_commits_are_remembered_unless_their_messages_are_long(tmp_path: Path) -> None:
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    short, long = clone.commit("Short"), clone.commit("Long " * 10_000)
+    repos = GitRepos(tmp_path, tmp_path / "hooks")
+    repo = "work/.git"
+    assert await repos.commit(repo, short) is await repos.commit(repo, short)
+    first, again = await repos.commit(repo, long), await repos.commit(repo, long)
+    assert first == again
+    assert first is not again, "thousands of them would fill the memory"

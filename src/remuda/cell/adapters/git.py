@@ -28,6 +28,8 @@ LIST_LIMIT_BYTES = 64 * 1024 * 1024
 """The names of half a million files or more. A few objects can stand for a tree of billions."""
 KEPT_COMMITS = 4096
 """How many commits are remembered: they never change, and lists of jobs name the same few again and again."""
+KEPT_MESSAGE = 16 * 1024
+"""A commit with a longer message is read anew each time."""
 
 _SETTINGS = {
     "safe.directory": "*",
@@ -75,10 +77,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 class GitRepos:
     """All repositories below one folder."""
 
-    def __init__(self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = (), links: Path | None = None
+    ) -> None:
         self.root = root
         self._hooks = hooks
         self._borrowed = borrowed_objects
+        self._links = links
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
         settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
         self.environment = {
@@ -117,6 +122,14 @@ class GitRepos:
             info = self.path(repo) / "objects" / "info"
             info.mkdir(exist_ok=True)
             (info / "alternates").write_bytes(listed)
+
+    def link(self, repo: str, path: str) -> None:
+        """Let a repository be found by its project's path, where that is wanted."""
+        if self._links is not None:
+            place = self._links / f"{path}.git"
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            place.symlink_to(self.path(repo).absolute())
 
     async def remove(self, repo: str) -> None:
         """Remove a repository that nothing refers to."""
@@ -238,6 +251,8 @@ class GitRepos:
             return None
         if not found:
             return None
+        if len(found[0].message) > KEPT_MESSAGE:
+            return found[0]
         self._commits[(repo, sha)] = found[0]
         if len(self._commits) > KEPT_COMMITS:
             self._commits.popitem(last=False)
