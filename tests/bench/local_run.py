@@ -137,7 +137,9 @@ def local_run(folder: Path, show: Callable[[str, str, str], None] = show_line) -
     for number, name in enumerate(commands):
         home = folder / f"home{number}"
         home.mkdir(parents=True)
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CI", "GIT", "REMUDA"))}
+        # PYTHONDONTWRITEBYTECODE, for one, would make each run of ours compile all its modules anew.
+        dropped = ("CI", "GIT", "REMUDA", "PYTHON", "XDG")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         environment = clean | {"HOME": str(home), "TMPDIR": str(home)}
         places[name] = (repository(folder / f"clone{number}", environment), environment)
     for _ in range(ROUNDS + 1):
