@@ -113,10 +113,12 @@ class Projects:
             repo_path=repo,
         )
         try:
-            return await self._store.add_project(project)
+            added = await self._store.add_project(project)
         except ConflictError:
             await self.repos.remove(repo)
             raise ConflictError("has already been taken") from None
+        self.repos.link(repo, path)
+        return added
 
     async def commit(self, project: Project, request: CommitRequest) -> str:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""

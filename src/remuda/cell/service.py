@@ -130,7 +130,7 @@ class CellService:
 
     async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
         settings, clock = self.settings, self._clock
-        repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects)
+        repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects, links=settings.links)
         repos.prepare()
         traces = FileTraces(folder.traces)
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())

@@ -67,6 +67,11 @@ def manager_data(folder: Path) -> Path:
     return folder / "manager"
 
 
+def _links(folder: Path) -> Path:
+    """Where jobs find the repositories."""
+    return folder / "repositories"
+
+
 async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
     """From a folder's files to a pipeline that is over.
 
@@ -138,6 +143,8 @@ async def _through_platform(
             executor="shell",
             request_concurrency=min(plan.at_once, 4),
             cache_dir=str(plan.cache) if plan.cache else "",
+            # Everything is on this machine: git need not go through the cell.
+            clone_url=_links(folder).as_uri() if plan.borrows else "",
         )
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:
@@ -179,6 +186,7 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
         remote_includes=plan.ready.remotes,
         component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
         borrowed_objects=tuple(package.snapshot.objects for package in packages) if plan.borrows else (),
+        links=_links(folder) if plan.borrows else None,
         # The pipeline is asked for, with all that is known about it; pushes only bring commits.
         pipelines_per_push=0,
     )
