@@ -225,6 +225,9 @@ async def test_remote_files(remote: str) -> None:
         f"{remote}/secret.yml",
         f"{remote}/ci-too/a.yml",
         f"{remote}/ci/../a.yml",
+        f"{remote}/ci/x%2f..%2f..%2fa.yml",
+        f"{remote}/ci/..%5c..%5ca.yml",
+        f"{remote}/ci/%252e%252e/a.yml",
         "http://127.0.0.1:1/ci/a",
     ):
         assert "not on the cell's list" in reason(await files.fetch(address)), address

@@ -1,8 +1,8 @@
 """Files behind web addresses, for `include:remote`.
 
-Decided here: which addresses are allowed and what a fetch may cost. The allow list is the operator's: the beginnings of
-addresses. An address is taken apart once, and what was checked is what is asked for, so that no two readings of it can
-differ. Called by `remuda.cell.sources`.
+Decided here: what a fetch may cost. The allow list is the operator's: the beginnings of addresses, compared by
+`remuda.pipeline.addresses`. What is compared is what is asked for, so that no two readings of it can differ. Called by
+`remuda.cell.sources`.
 
 Invariant: nothing is asked for that is not on the list, redirects included.
 """
@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from remuda.pipeline import SourceProblem
+from remuda.pipeline.addresses import read_prefix
 
 DEADLINE_SECONDS = 10
 MAX_REDIRECTS = 3
@@ -34,27 +35,14 @@ def parsed(text: str) -> URL | None:
         return None
     if url.scheme not in ("http", "https") or not url.host or url.user is not None or url.password is not None:
         return None
-    dotted = re.search(r"(^|/)(\.|%2e){1,2}(/|%2f|$)", url.raw_path, re.IGNORECASE)
-    return None if dotted or port == 0 else url
-
-
-def is_allowed(url: URL, allowed: Sequence[str]) -> bool:
-    """Whether an address begins with one on the list: same scheme, host and port, and a path below its path."""
-    for text in allowed:
-        start = parsed(text)
-        if start is None or (url.scheme, url.host, url.port) != (start.scheme, start.host, start.port):
-            continue
-        path = start.raw_path.rstrip("/")
-        if url.raw_path == path or url.raw_path.startswith(f"{path}/"):
-            return True
-    return False
+    return None if port == 0 else url
 
 
 class RemoteFiles:
     """Fetches what the allow list has."""
 
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
-        self._allowed = allowed
+        self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
         self._limit_bytes = limit_bytes
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
@@ -78,7 +66,8 @@ class RemoteFiles:
 
     async def _followed(self, session: aiohttp.ClientSession, url: URL) -> bytes | SourceProblem:
         for _ in range(1 + MAX_REDIRECTS):
-            if not is_allowed(url, self._allowed):
+            address = read_prefix(str(url))
+            if address is None or not any(prefix.covers(address) for prefix in self._allowed):
                 return SourceProblem(
                     reason=f"{url.origin()} is not on the cell's list of addresses to include from",
                     suggestion="ask its operator to put it into REMUDA_REMOTE_INCLUDES, or include by project",
