@@ -25,7 +25,6 @@ from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
-from remuda.cell.core.predefined import of_commit
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.linting import Linted
 from remuda.cell.ports import Applied, Changes, Store
@@ -34,10 +33,11 @@ from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
 from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilter, Project
-from remuda.lib.clock import Clock
+from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline import PipelineError
+from remuda.pipeline.predefined import of_commit
 from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
@@ -164,7 +164,7 @@ class Pipelines:
             of_commit=of_commit(
                 message=commit.message,
                 author=f"{commit.author_name} <{commit.author_email}>",
-                committed_at=commit.committed_at,
+                timestamp=rfc3339(commit.committed_at),
             ),
             of_merge_request=told,
             default_branch=default_branch(self._repos, project),

@@ -73,7 +73,9 @@ def facts_of(
         before = repository.commit(target) if repository else None
         base = repository.merge_base(before) if repository and before else None
         title = commit.get("CI_COMMIT_TITLE", "")
-        more = predefined.of_merge_request(address, source=branch, target=target, base=base or "", title=title)
+        more = predefined.of_merge_request(
+            address, source=branch, target=target, default_branch=default_branch, base=base or "", title=title
+        )
     elif source == "push" and tag is None:
         before = _upstream(repository, branch, current) if repository else None
         more = {"CI_COMMIT_BEFORE_SHA": before or NO_SHA}

@@ -6,9 +6,10 @@ Pure. `remuda.wire.id_token` signs them, the hand-out puts the token into the va
 from collections.abc import Sequence
 from typing import Any
 
-from remuda.cell.core.predefined import SOURCE_BRANCH, of_pipeline, tier
+from remuda.cell.core.predefined import of_pipeline, tier
 from remuda.cell.core.variables import Circumstances
 from remuda.cell.values import ORGANIZATION_ID, USER_ID
+from remuda.pipeline.predefined import SOURCE_BRANCH
 
 _NOT_BEFORE_SECONDS = 5
 """A token is good a little before it was made, for clocks that are behind."""
