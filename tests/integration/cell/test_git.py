@@ -225,6 +225,17 @@ def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
     assert len(pipelines(cell)) == 2
 
 
+def test_tags_of_other_things_than_commits(cell: ServedCell, clone: Clone) -> None:
+    sha = clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("tag", "-a", "-m", "inner", "inner", "main")
+    clone.run("tag", "-a", "-m", "outer", "outer", "inner")
+    clone.run("tag", "folder", "main^{tree}")
+    clone.run("tag", "-a", "-m", "of a file", "file", "main:.gitlab-ci.yml")
+    clone.run("tag", "-a", "-m", "of that", "twice", "file")
+    clone.run("push", "--quiet", "origin", "outer", "folder", "file", "twice")
+    assert [(one["ref"], one["sha"]) for one in pipelines(cell)] == [("outer", sha)]
+
+
 def test_strange_names(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     names = ["a\u2028b", "ünï/code", "a'b\"c$(d)", "x;y|z"]

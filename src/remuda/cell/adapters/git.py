@@ -148,6 +148,9 @@ class GitRepos:
                 found[ref] = sha
             elif inner_kind == "commit":
                 found[ref] = inner_sha
+            # Before 2.45 git looks through one tag only, and a tag may be of a tag.
+            elif inner_kind == "tag" and (commit := await self.commit_of(repo, inner_sha)) is not None:
+                found[ref] = commit
         return found
 
     async def resolve(self, repo: str, name: str) -> str | None:
