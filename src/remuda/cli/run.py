@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from remuda.pipeline import Pipeline
 
 _DEFAULTS = PipelineOptions()
+LEAST_AT_ONCE = 4
+"""Jobs wait for disks and networks more than they compute, so a machine of two cores does well with more than two."""
 
 
 def _named(name: str, about: str) -> Parameter:
@@ -55,7 +57,7 @@ def run(
     manual: Annotated[tuple[str, ...], _named("--manual", "Start this manual job when its turn comes.")] = (),
     play_manual: Annotated[bool, _switch("Start all manual jobs.")] = False,
     jobs: Annotated[
-        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 2].")
+        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 4].")
     ] = None,
     output: Output = "text",
     artifacts: Annotated[
@@ -108,7 +110,7 @@ def run(
             return None
         return replace(
             found,
-            at_once=jobs or max(2, len(os.sched_getaffinity(0))),
+            at_once=jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
             output=output,
             artifacts=artifacts.absolute() if artifacts else None,
             cache=None if no_cache else _cache_folder(ready, cache_dir),
