@@ -225,6 +225,15 @@ def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
     assert len(pipelines(cell)) == 2
 
 
+def test_addresses_without_git_at_the_end(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    for project in ("root/app", "root/new"):
+        short = address(cell, project, cell.token).removesuffix(".git")
+        clone.run("push", "--quiet", short, "main")
+        assert "refs/heads/main" in clone.run("ls-remote", short).stdout
+        assert len(pipelines(cell, quote(project, safe=""))) == 1
+
+
 def test_tags_of_other_things_than_commits(cell: ServedCell, clone: Clone) -> None:
     sha = clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("tag", "-a", "-m", "inner", "inner", "main")
