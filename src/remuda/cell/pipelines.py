@@ -89,7 +89,7 @@ class Pipelines:
             known = await self._store.downstream(request.upstream.job.id)
             if known is not None:
                 return known
-            check_depth(request.upstream, request.source, await self._ancestors(request.upstream.pipeline))
+        check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
         planned = await self._plan(request)
         if planned is None:
             raise InvalidError("Missing CI config file")

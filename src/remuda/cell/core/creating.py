@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.predefined import is_literal, of_pipeline, of_spec
 from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
-from remuda.cell.requests import PipelineRequest, Upstream
+from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
 from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names

@@ -174,8 +174,10 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     try:
         project = await project_in_path(edge, request)
         if token.startswith(JOB_PREFIX):
-            await auth.job_of(edge, token)
-            return project, PipelineRequest(project=project, source="pipeline", ref="", sha="")
+            caller = await auth.job_of(edge, token)
+            above = await edge.store.pipeline(caller.pipeline_id)
+            depth = above.depth + 1 if above else 1
+            return project, PipelineRequest(project=project, source="pipeline", ref="", sha="", depth=depth)
     except (ApiError, ForbiddenError):
         raise ApiError(404, {"message": "404 Not Found"}) from None
     trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None

@@ -14,9 +14,13 @@ URL = "https://ci.example"
 BEFORE = "b" * 40
 
 
-def made(**given: Any) -> Pipeline:
+def asked(**given: Any) -> PipelineRequest:
     values: dict[str, Any] = {"project": a_project(), "source": "push", "ref": "refs/heads/main", "sha": SHA}
-    return new_pipeline(PipelineRequest(**(values | given)), default_branch="main", predefined={}, now=NOW)
+    return PipelineRequest(**(values | given))
+
+
+def made(**given: Any) -> Pipeline:
+    return new_pipeline(asked(**given), default_branch="main", predefined={}, now=NOW)
 
 
 def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
