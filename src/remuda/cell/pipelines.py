@@ -10,6 +10,7 @@ repeated because its answer was lost gets the pipeline it made.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,7 +37,7 @@ from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilt
 from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
-from remuda.pipeline import PipelineError
+from remuda.pipeline import PipelineError, SourceProblem
 from remuda.pipeline.predefined import of_commit
 from remuda.telemetry.logs import logger
 
@@ -44,8 +45,12 @@ REMEMBERED_PIPELINES = 10_000
 """Pipelines whose commits are known to be kept; of others that is looked up again."""
 OUTSIDE_SECONDS = 30.0
 """How long a compilation waits for an answer of the store or of another machine."""
+REMOTE_SECONDS = 20.0
+"""After so long with remote files a compilation asks for no further one."""
 COMPILATIONS = 8
 """So many at a time, in threads of their own: a slow one must not hold up those that write logs and artifacts."""
+OPEN_COMPILATIONS = 64
+"""With those that wait for an answer: a web server that hangs must not hold up projects that do not ask it."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -78,7 +83,8 @@ class Pipelines:
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
         self._kept: set[PipelineId] = set()
-        self._threads = ThreadPoolExecutor(COMPILATIONS, thread_name_prefix="compilation")
+        self._threads = ThreadPoolExecutor(OPEN_COMPILATIONS, thread_name_prefix="compilation")
+        self._turns = threading.Semaphore(COMPILATIONS)
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
@@ -188,19 +194,35 @@ class Pipelines:
     ) -> _T:
         """Compile in a thread: a large file takes seconds, and the loop must go on meanwhile."""
         loop = asyncio.get_running_loop()
+        remote_seconds = 0.0
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:
-            return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
+            self._turns.release()
+            try:
+                return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
+            finally:
+                self._turns.acquire()
+
+        async def fetch(url: str) -> bytes | SourceProblem:
+            nonlocal remote_seconds
+            if remote_seconds >= REMOTE_SECONDS:
+                reason = f"the remote files before it took {REMOTE_SECONDS:g} s already"
+                return SourceProblem(reason=reason, suggestion="try again, or include from a project of the cell")
+            began = self._clock.monotonic()
+            try:
+                return await self._remote.fetch(url)
+            finally:
+                remote_seconds += self._clock.monotonic() - began
 
         outside = Outside(
             find_project=lambda path: ask(self._store.project_by_path(path)),
-            fetch=lambda url: ask(self._remote.fetch(url)),
+            fetch=lambda url: ask(fetch(url)),
             host=urlsplit(self._settings.url).netloc,
             other_hosts=self._settings.component_hosts,
         )
 
         def run() -> _T:
-            with GitReading(self._repos) as reading:
+            with self._turns, GitReading(self._repos) as reading:
                 return work(request, known, reading, outside)
 
         return await loop.run_in_executor(self._threads, run)
