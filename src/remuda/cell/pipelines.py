@@ -9,10 +9,7 @@ Invariant: nothing is stored before the file is compiled, and then everything in
 repeated because its answer was lost gets the pipeline it made.
 """
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +21,7 @@ from remuda.cell.adapters.git import GitError, GitRepos
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
+from remuda.cell.compilers import Ask, Compilers
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
@@ -43,14 +41,12 @@ from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
 """Pipelines whose commits are known to be kept; of others that is looked up again."""
-OUTSIDE_SECONDS = 30.0
-"""How long a compilation waits for an answer of the store or of another machine."""
 REMOTE_SECONDS = 20.0
 """After so long with remote files a compilation asks for no further one."""
-COMPILATIONS = 8
-"""So many at a time, in threads of their own: a slow one must not hold up those that write logs and artifacts."""
-OPEN_COMPILATIONS = 64
-"""With those that wait for an answer: a web server that hangs must not hold up projects that do not ask it."""
+COMPILATIONS = 4
+"""So many files for pipelines are compiled at a time."""
+LINTS = 2
+"""So many more are only checked."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -83,8 +79,8 @@ class Pipelines:
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
         self._kept: set[PipelineId] = set()
-        self._threads = ThreadPoolExecutor(OPEN_COMPILATIONS, thread_name_prefix="compilation")
-        self._turns = threading.Semaphore(COMPILATIONS)
+        self._compilers = Compilers(COMPILATIONS, name="compilation")
+        self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
@@ -130,7 +126,7 @@ class Pipelines:
 
     async def lint(self, request: PipelineRequest) -> Linted:
         """Only compile, as `start` would, and say what came of it; InvalidError when there is no file."""
-        found = await self._in_thread(linted, request, await self._known(request))
+        found = await self._in_thread(linted, request, await self._known(request), self._lints)
         if found is None:
             raise InvalidError("Missing CI config file")
         return found
@@ -148,13 +144,14 @@ class Pipelines:
             return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
 
         try:
-            return await self._in_thread(plan, request, known)
+            return await self._in_thread(plan, request, known, self._compilers)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
 
     async def _described(self, request: PipelineRequest) -> Pipeline:
         """The pipeline without its file."""
-        return await self._in_thread(lambda *given: described(*given[:3]), request, await self._known(request))
+        known = await self._known(request)
+        return await self._in_thread(lambda *given: described(*given[:3]), request, known, self._compilers)
 
     async def _known(self, request: PipelineRequest) -> Known:
         project = request.project
@@ -190,18 +187,13 @@ class Pipelines:
         return found
 
     async def _in_thread(
-        self, work: Callable[[PipelineRequest, Known, GitReading, Outside], _T], request: PipelineRequest, known: Known
+        self,
+        work: Callable[[PipelineRequest, Known, GitReading, Outside], _T],
+        request: PipelineRequest,
+        known: Known,
+        compilers: Compilers,
     ) -> _T:
-        """Compile in a thread: a large file takes seconds, and the loop must go on meanwhile."""
-        loop = asyncio.get_running_loop()
         remote_seconds = 0.0
-
-        def ask(question: Coroutine[Any, Any, Any]) -> Any:
-            self._turns.release()
-            try:
-                return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
-            finally:
-                self._turns.acquire()
 
         async def fetch(url: str) -> bytes | SourceProblem:
             nonlocal remote_seconds
@@ -214,18 +206,17 @@ class Pipelines:
             finally:
                 remote_seconds += self._clock.monotonic() - began
 
-        outside = Outside(
-            find_project=lambda path: ask(self._store.project_by_path(path)),
-            fetch=lambda url: ask(fetch(url)),
-            host=urlsplit(self._settings.url).netloc,
-            other_hosts=self._settings.component_hosts,
-        )
-
-        def run() -> _T:
-            with self._turns, GitReading(self._repos) as reading:
+        def run(ask: Ask) -> _T:
+            outside = Outside(
+                find_project=lambda path: ask(self._store.project_by_path(path)),
+                fetch=lambda url: ask(fetch(url)),
+                host=urlsplit(self._settings.url).netloc,
+                other_hosts=self._settings.component_hosts,
+            )
+            with GitReading(self._repos) as reading:
                 return work(request, known, reading, outside)
 
-        return await loop.run_in_executor(self._threads, run)
+        return await compilers.run(run)
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
         family = await self._store.add_pipeline(

@@ -12,7 +12,7 @@ import pytest
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
-from remuda.cell.pipelines import COMPILATIONS
+from remuda.cell.pipelines import LINTS
 from remuda.cell.sources import CellSources, Outside, TreeFiles, changes_of
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
@@ -281,7 +281,7 @@ def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> No
 def test_a_server_that_hangs_holds_up_nobody_else(tmp_path: Path, remote: str) -> None:
     with (
         ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell,
-        ThreadPoolExecutor(COMPILATIONS) as threads,
+        ThreadPoolExecutor(2 * LINTS) as threads,
     ):
         number = cell.new_project("app", "a: {script: [x]}\n")
 
@@ -289,9 +289,9 @@ def test_a_server_that_hangs_holds_up_nobody_else(tmp_path: Path, remote: str) -
             return bool(cell.api("POST", f"/projects/{number}/ci/lint", {"content": text}).json()["valid"])
 
         slow = f"include: [{{remote: '{remote}/ci/slow.yml'}}]\na: {{script: [x]}}\n"
-        waiting = [threads.submit(lint, slow) for _ in range(COMPILATIONS)]
+        waiting = [threads.submit(lint, slow) for _ in range(2 * LINTS)]
         try:
-            while len(_Remote.asked) < COMPILATIONS:
+            while len(_Remote.asked) < 2 * LINTS:
                 assert not any(each.done() for each in waiting)
                 _Remote.go.wait(0.01)
             assert lint("b: {script: [x]}\n")
