@@ -29,7 +29,7 @@ from remuda.pipeline import Trigger
 from remuda.telemetry.logs import logger
 
 FILE_LIMIT_BYTES = 1024 * 1024
-WORKERS = 4
+WORKERS = 32
 """So many trigger jobs are looked at at a time: one that waits for a file from far away holds up no other."""
 MAX_MESSAGE = 20_000
 

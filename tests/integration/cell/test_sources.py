@@ -248,6 +248,19 @@ async def test_remote_files(remote: str) -> None:
     assert "not on the cell's list" in reason(await RemoteFiles((), limit_bytes=9).fetch(f"{remote}/ci/a.yml"))
 
 
+async def test_an_address_that_hangs_is_left_alone_for_a_while(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cell.adapters.remote_files.DEADLINE_SECONDS", 0.05)
+    files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
+    try:
+        for _ in range(3):
+            assert "did not answer" in reason(await files.fetch(f"{remote}/ci/slow.yml"))
+    finally:
+        _Remote.go.set()
+    assert _Remote.asked == ["/ci/slow.yml"]
+    monkeypatch.undo()
+    assert await files.fetch(f"{remote}/ci/other.yml") == b"#####"
+
+
 def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> None:
     with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
         component = "spec: {inputs: {name: {}}}\n---\n$[[ inputs.name ]]: {script: [component]}\n"

@@ -18,6 +18,9 @@ from remuda.pipeline import SourceProblem
 from remuda.pipeline.addresses import read_prefix
 
 DEADLINE_SECONDS = 10
+SILENT_SECONDS = 30
+"""For so long an address that did not answer is not asked again: who includes it learns that at once."""
+MAX_SILENT = 1000
 MAX_REDIRECTS = 3
 
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -44,12 +47,20 @@ class RemoteFiles:
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
         self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
         self._limit_bytes = limit_bytes
+        self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
         """The bytes behind an address, or why they cannot be had."""
         url = parsed(text)
         if url is None:
             return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
+        now = asyncio.get_running_loop().time()
+        silent = SourceProblem(
+            reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s",
+            suggestion=f"try again in {SILENT_SECONDS} s",
+        )
+        if self._silent_until.get(url, now) > now:
+            return silent
         try:
             async with (
                 asyncio.timeout(DEADLINE_SECONDS),
@@ -57,9 +68,10 @@ class RemoteFiles:
             ):
                 return await self._followed(s, url)
         except TimeoutError:
-            return SourceProblem(
-                reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s", suggestion="try again"
-            )
+            if len(self._silent_until) >= MAX_SILENT:
+                self._silent_until.clear()
+            self._silent_until[url] = now + DEADLINE_SECONDS + SILENT_SECONDS
+            return silent
         except (aiohttp.ClientError, OSError, ValueError) as error:
             said = str(error) or type(error).__name__
             return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
