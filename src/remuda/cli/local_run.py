@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data
 from remuda.cli.delivery import Choice, Package, deliver, pack
 from remuda.cli.exits import CommandError
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
-AGENT_IDLE_SECONDS = 5.0
-"""After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +59,6 @@ class Plan:
     def plays(self, job: "JobView") -> bool:
         """Whether a job that waits for a person is started."""
         return self.play_manual or job.name in self.manual
-
-
-def manager_data(folder: Path) -> Path:
-    """Where the runner manager of a platform keeps its things."""
-    return folder / "manager"
 
 
 def _links(folder: Path) -> Path:
