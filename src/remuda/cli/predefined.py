@@ -39,7 +39,7 @@ class Address:
 
 def address_of(repository: Repository | None, folder: Path) -> Address:
     """The project that the folder's `origin` names, or one that is called like the folder."""
-    origin = repository.answer("remote", "get-url", "origin") if repository else ""
+    origin = repository.origin() if repository else ""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
     return read_address(origin) or Address(path=f"root/{name}")
 

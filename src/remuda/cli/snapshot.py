@@ -226,7 +226,9 @@ def _since(repository: "Repository", facts: "Facts") -> str | None:
     if facts.source == "merge_request_event":
         return facts.predefined.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
     before = facts.predefined.get("CI_COMMIT_BEFORE_SHA", NO_SHA)
-    return None if before == NO_SHA else repository.merge_base(before) or before
+    if before in (NO_SHA, facts.sha):
+        return None if before == NO_SHA else before
+    return repository.merge_base(before) or before
 
 
 def _base(repository: "Repository", name: str) -> str | None:
@@ -261,9 +263,7 @@ def _source(repository: "Repository") -> _Source:
     shallow, form, objects, index, prefix, *_ = (os.fsdecode(line) for line in told)
     if form != "sha1":
         raise BadInputError(f"the repository at {repository.folder} has object names by {form}; only sha1 is supported")
-    is_partial = (
-        repository.ask("config", "--get-regexp", r"^remote\..*\.promisor$|^extensions\.partialclone$") is not None
-    )
+    is_partial = repository.is_set(r"remote\..*\.promisor|extensions\.partialclone")
     return _Source(
         repository=repository,
         prefix=prefix,

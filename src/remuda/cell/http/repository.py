@@ -52,7 +52,10 @@ async def put_refs(edge: Edge, request: Request) -> Response:
         await edge.projects.repos.put_refs(project.repo_path, asked.refs)
     except GitError as error:
         raise bad_parameter(f"refs is invalid: {error}") from None
-    await edge.projects.refs_changed(project)
+    if edge.settings.pipelines_per_push:
+        await edge.projects.refs_changed(project)
+    else:
+        await edge.store.see_refs(project.id, asked.refs)
     return no_content()
 
 
