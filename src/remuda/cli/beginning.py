@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,9 @@ class Started(NamedTuple):
 
 
 _started: list[Started] = []
+_has_own_environment = threading.Event()
+"""Not set while this process sees an environment that no other process should get."""
+_has_own_environment.set()
 
 
 def begin(arguments: Sequence[str]) -> None:
@@ -61,14 +64,31 @@ def begin(arguments: Sequence[str]) -> None:
 def start(data: Path | None) -> Started:
     """The platform's folder, the given one or a temporary one, and its agent; started now unless that was done."""
     if not _started:
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        try:
+        _has_own_environment.wait()
+        with _deaf():
             folder = data or Path(tempfile.mkdtemp(prefix="remuda-run-"))
-            pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS)
+            try:
+                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS)
+            except OSError:
+                if data is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
             _started.append(Started(folder=folder, agent_pid=pid, is_temporary=data is None))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     return _started[0]
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Hear of signals only afterwards. Blocking them would not do: they come to any thread."""
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in STOPPING[:2]}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            raise KeyboardInterrupt
 
 
 def end(*, keep: bool = False) -> None:
@@ -134,9 +154,11 @@ def begin_imports(*, with_certificates: bool) -> None:
                     os.environ[name] = value
                 elif not with_certificates:
                     os.environ.pop(name, None)
+            _has_own_environment.set()
         for name in LARGE:
             import_module(name)
 
+    _has_own_environment.clear()
     threading.Thread(target=work, name="imports", daemon=True).start()
 
 
