@@ -34,6 +34,7 @@ MERGE_REQUEST_REF = "refs/merge-requests/1/head"
 DESCRIBED_COMMITS = 50
 """So many commits back, tags come along: `git describe` works where it works in a job's shallow clone."""
 
+CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
 REPOSITORY_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -91,6 +92,8 @@ class _Source:
     """Not all of its history is there."""
     objects: Path
     index: Path
+    settings: tuple[str, ...]
+    """Those of the user that say how a file becomes what git keeps, as options of git."""
 
 
 def take(
@@ -271,6 +274,9 @@ def _source(repository: "Repository") -> _Source:
         has_gaps=shallow != "false" or is_partial,
         objects=Path(objects),
         index=Path(index),
+        settings=tuple(
+            word for name, value in repository.settings(*CONVERTING).items() for word in ("-c", f"{name}={value}")
+        ),
     )
 
 
@@ -306,10 +312,10 @@ class _Own:
     def answer(self, *arguments: str) -> str:
         return self.ask(*arguments).decode().strip()
 
-    def tree_of(self, paths: Iterable[bytes], prefix: str = "") -> str:
+    def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
         """The tree of the index with these files as they are now; those that are gone go."""
         listed = b"".join(path + b"\0" for path in paths)
-        self.ask("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
+        self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
 
     def changed_tree(self, source: _Source) -> str | None:
@@ -331,7 +337,7 @@ class _Own:
         if filtered:
             gone = b"".join(prefix + path + b"\0" for path in filtered)
             self.ask("update-index", "-z", "--force-remove", "--stdin", stdin=gone)
-        return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix)
+        return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
     def cut_off(self, commit: str, prefix: str, at: str) -> str:
         """A commit with the folder's files of another one, and no past."""
@@ -380,5 +386,5 @@ def _git(arguments: list[str], folder: Path, environment: Mapping[str, str], std
     )
     if result.returncode != 0:
         complaint = result.stderr.decode(errors="replace").strip() or f"exit code {result.returncode}"
-        raise CommandError(f"cannot take a snapshot of {folder}: git {arguments[0]}: {complaint}")
+        raise CommandError(f"cannot take a snapshot of {folder}: git {' '.join(arguments)[:60]}: {complaint}")
     return result.stdout

@@ -120,6 +120,16 @@ def test_a_plain_folder_needs_no_repository(tmp_path: Path) -> None:
     assert not (folder / ".git").exists()
 
 
+def test_files_become_what_the_users_git_would_make_of_them(repository: Path, tmp_path: Path) -> None:
+    git(repository, "config", "core.autocrlf", "true")
+    git(repository, "config", "core.fileMode", "false")
+    (repository / "kept.txt").write_bytes(b"one\r\ntwo\r\n")
+    (repository / "kept.txt").chmod(0o755)
+    snapshot = snapshot_of(repository, tmp_path / "own.git")
+    assert files_of(snapshot)["kept.txt"] == "one\ntwo\n"
+    assert git(snapshot.git_dir, "ls-tree", snapshot.sha, "kept.txt").startswith("100644 ")
+
+
 def test_a_repository_inside_is_left_out(repository: Path, tmp_path: Path) -> None:
     inner = repository / "inner"
     inner.mkdir()
@@ -283,6 +293,7 @@ def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path:
     folder = tmp_path / "clone"
     git(repository, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repository}", str(folder))
+    (folder / "mine.txt").write_text("mine")
     snapshot = snapshot_of(folder, tmp_path / "own.git")
     assert snapshot.since is None
     assert "partial clone" in snapshot.remark
