@@ -13,7 +13,7 @@ from pathlib import Path
 from remuda.stdsteps import submodules
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
-from remuda.stdsteps.git import Git, Remote, last_line, private_config, shallow, split_credentials
+from remuda.stdsteps.git import Git, Remote, private_config, reason, shallow, split_credentials
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -120,7 +120,7 @@ def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
 def fetch(git: Git, options: list[str], refspecs: list[str]) -> None:
     """The wanted refs."""
     if text := git.patiently("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs):
-        raise StepError(f"git fetch failed, the server refused: {last_line(text)}")
+        raise StepError(f"git fetch failed, the server refused: {reason(text)}")
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
