@@ -14,8 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench.local_run import local_run
+from tests.bench.pipeline import compile_large
+
 from remuda.testing.client import first_pipeline, new_project, wait_for
-from remuda.testing.lab import Lab
+from remuda.testing.lab import Lab, processes
 
 AT_A_TIME = 20
 NOOP_JOBS = 200
@@ -117,7 +120,11 @@ def memory(folder: Path) -> None:
             "cell": resident(cell.pid),
             "manager": resident(manager.pid),
             "agent": sum(resident(pid) for pid in lab.agent_pids()),
+            "standby process": sum(resident(pid) for pid, words in processes() if is_standby(words)),
         }
+
+    def is_standby(words: list[str]) -> bool:
+        return "remuda.steps.standby" in words and any(str(lab.manager_data) in word for word in words)
 
     bare = subprocess.Popen([sys.executable, "-c", "import asyncio, sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     time.sleep(1)
@@ -152,6 +159,8 @@ def memory(folder: Path) -> None:
 def main() -> None:
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name:
+        compile_large(show)
+        local_run(Path(name) / "run", show)
         for part in (noop_jobs, start_latency, memory):
             part(Path(name))
 

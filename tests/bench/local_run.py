@@ -1,5 +1,8 @@
-"""`remuda run` beside gitlab-ci-local on the same file: ten jobs whose scripts cost next to nothing, so what counts is
-what each tool adds.
+"""`remuda run` beside gitlab-ci-local on the same files of ten jobs.
+
+In one file the jobs do next to nothing, so what counts is what each tool adds. In the other they take time, some more
+than others, and `needs` say who waits for whom, as in the pipelines people have: there it counts, too, whether a job
+starts as soon as what it needs is there. Both have artifacts.
 
 gitlab-ci-local is a program for Node. It is installed by npm into a folder of the user's cache the first time, which
 takes a minute or two; without node, npm or rsync (which it calls) the figure is left out, with the reason.
@@ -20,9 +23,8 @@ from platformdirs import user_cache_path
 
 VERSION = "4.56.0"
 ROUNDS = 7
-AT_MOST = 0.7
 
-TEN_JOBS = """\
+EMPTY_JOBS = """\
 stages: [prepare, build, test, package]
 variables:
   GREETING: hello
@@ -71,6 +73,68 @@ report:
 """
 
 
+UNEVEN_JOBS = """\
+stages: [build, test, package, deploy]
+
+.work:
+  script:
+    - sleep "$SECONDS_OF_WORK"
+    - mkdir -p out
+    - echo "$CI_JOB_NAME" > "out/$CI_JOB_NAME.txt"
+  artifacts:
+    paths: [out/]
+
+lint:
+  extends: .work
+  stage: build
+  variables: {SECONDS_OF_WORK: "0.5"}
+build-api:
+  extends: .work
+  stage: build
+  variables: {SECONDS_OF_WORK: "0.3"}
+build-web:
+  extends: .work
+  stage: build
+  variables: {SECONDS_OF_WORK: "1.5"}
+test-api:
+  extends: .work
+  stage: test
+  needs: [build-api]
+  variables: {SECONDS_OF_WORK: "1.5"}
+test-api-again:
+  extends: .work
+  stage: test
+  needs: [build-api]
+  variables: {SECONDS_OF_WORK: "0.5"}
+test-web:
+  extends: .work
+  stage: test
+  needs: [build-web]
+  variables: {SECONDS_OF_WORK: "0.4"}
+package-api:
+  extends: .work
+  stage: package
+  needs: [test-api, test-api-again]
+  variables: {SECONDS_OF_WORK: "0.2"}
+package-web:
+  extends: .work
+  stage: package
+  needs: [test-web]
+  variables: {SECONDS_OF_WORK: "0.2"}
+deploy:
+  extends: .work
+  stage: deploy
+  needs: [package-api, package-web, lint]
+  variables: {SECONDS_OF_WORK: "0.1"}
+report:
+  stage: deploy
+  needs: [deploy]
+  script:
+    - ls out
+"""
+FILES = {"ten empty jobs": EMPTY_JOBS, "ten uneven jobs": UNEVEN_JOBS}
+
+
 def installed() -> Path | str:
     """gitlab-ci-local's program, or why there is none."""
     missing = [name for name in ("node", "npm", "rsync") if shutil.which(name) is None]
@@ -88,10 +152,10 @@ def installed() -> Path | str:
     return program
 
 
-def repository(folder: Path, environment: dict[str, str]) -> Path:
+def repository(folder: Path, text: str, environment: dict[str, str]) -> Path:
     """A committed work tree with the ten jobs, and an origin, which gitlab-ci-local wants to know."""
     folder.mkdir(parents=True)
-    (folder / ".gitlab-ci.yml").write_text(TEN_JOBS)
+    (folder / ".gitlab-ci.yml").write_text(text)
     (folder / ".gitignore").write_text("out/\npackage.tar\n.gitlab-ci-local/\n")
 
     def git(*words: str) -> None:
@@ -132,24 +196,29 @@ def local_run(folder: Path, show: Callable[[str, str, str], None] = show_line) -
         "gitlab-ci-local": [str(program)],
         "gitlab-ci-local --shell-isolation": [str(program), "--shell-isolation"],
     }
+    for title, text in FILES.items():
+        middle = {name: statistics.median(took[1:]) for name, took in _turns(folder / title, text, commands).items()}
+        own = next(iter(middle))
+        for name, value in middle.items():
+            ratio = "" if name == own else f"remuda run takes {middle[own] / value:.2f} of that"
+            show(f"{name}, {title}", f"{value:.2f} s", ratio or f"median of {ROUNDS}")
+
+
+def _turns(folder: Path, text: str, commands: dict[str, list[str]]) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {name: [] for name in commands}
     places: dict[str, tuple[Path, dict[str, str]]] = {}
     for number, name in enumerate(commands):
         home = folder / f"home{number}"
         home.mkdir(parents=True)
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CI", "GIT", "REMUDA"))}
+        # PYTHONDONTWRITEBYTECODE, for one, would make each run of ours compile all its modules anew.
+        dropped = ("CI", "GIT", "REMUDA", "PYTHON", "XDG")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         environment = clean | {"HOME": str(home), "TMPDIR": str(home)}
-        places[name] = (repository(folder / f"clone{number}", environment), environment)
+        places[name] = (repository(folder / f"clone{number}", text, environment), environment)
     for _ in range(ROUNDS + 1):
         for name, command in commands.items():
             took[name].append(seconds(command, *places[name]))
-    middle = {name: statistics.median(rounds[1:]) for name, rounds in took.items()}
-    for name, value in middle.items():
-        show(f"{name}, ten jobs", f"{value:.2f} s", f"median of {ROUNDS}")
-    own, *others = middle
-    for name in others:
-        note = f"at most {AT_MOST}" if name == others[0] else "with a folder for each job, as remuda run has"
-        show(f"  ratio of remuda run to {name}", f"{middle[own] / middle[name]:.2f}", note)
+    return took
 
 
 if __name__ == "__main__":

@@ -32,12 +32,12 @@ from remuda.pipeline import Trigger
 from remuda.telemetry.logs import logger
 
 FILE_LIMIT_BYTES = 1024 * 1024
-WORKERS = 4
+WORKERS = 32
 """So many trigger jobs are looked at at a time: one that waits for a file from far away holds up no other."""
 MAX_MESSAGE = 20_000
 
 FindRef = Callable[[Project, str], Awaitable[tuple[str, str] | None]]
-"""The whole name and the commit of a branch or tag."""
+"""The whole name and the commit of a branch or tag; of the default branch where no name is given."""
 
 _log = logger("cell")
 
@@ -160,7 +160,8 @@ class Bridges:
         return await self._of_project(asker)
 
     async def _of_project(self, asker: Asker) -> PipelineRequest:
-        path = asker.expanded(asker.trigger.project)
+        expand = asker.expander()
+        path = expand(asker.trigger.project)
         user_id = asker.pipeline.user_id
         project = await reached(self._store, user_id, path, Level.DEVELOPER, self._clock.now())
         if project is None:
@@ -173,10 +174,11 @@ class Bridges:
                 FailureReason.INVALID_TRIGGER,
                 f'"{path}" is the project of this job itself; start a child pipeline with "include" instead',
             )
-        branch = asker.expanded(asker.trigger.branch) or project.default_branch
+        branch = expand(asker.trigger.branch)
         found = await self._find_ref(project, branch)
         if found is None:
-            raise InvalidError(f'the project "{path}" has no branch or tag "{branch}"')
+            missing = f'branch or tag "{branch}"' if branch else "default branch yet"
+            raise InvalidError(f'the project "{path}" has no {missing}')
         return downstream.for_project(asker, project, *found)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:

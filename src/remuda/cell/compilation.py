@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from remuda.cell.adapters.git_reading import GitReading
-from remuda.cell.core import predefined
 from remuda.cell.core.creating import PARENT, given_variables, merge_request_iid, new_pipeline
+from remuda.cell.core.predefined import is_literal, of_pipeline, of_project
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.linting import Linted, lint
 from remuda.cell.requests import PipelineRequest
@@ -23,6 +23,7 @@ from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.choosing import ChoiceError, choose
 from remuda.pipeline.facts import NO_SHA
 from remuda.pipeline.globs import normal_path
+from remuda.pipeline.predefined import OPEN_MERGE_REQUESTS, SOURCE_BRANCH, TARGET_BRANCH, of_merge_request, of_tag
 
 _HEADS, _MERGE_REQUESTS = "refs/heads/", "refs/merge-requests"
 _DIFF_BASE = "CI_MERGE_REQUEST_DIFF_BASE_SHA"
@@ -94,13 +95,13 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
     if pipeline.merge_request_iid is not None:
         told |= _merge_request(request, known, reading, pipeline.merge_request_iid)
     elif pipeline.tag:
-        told |= predefined.of_tag(reading.tag_message(repo, pipeline.ref))
+        told |= of_tag(reading.tag_message(repo, pipeline.ref))
     elif pipeline.ref != known.default_branch:
         heads = reading.refs_at(repo, request.sha, _MERGE_REQUESTS)
         numbers = sorted(int(ref.split("/")[2]) for ref in heads if merge_request_iid(ref) is not None)
         if numbers:
             names = [f"{request.project.path}!{number}" for number in numbers[:_MAX_OPEN]]
-            told[predefined.OPEN_MERGE_REQUESTS] = ",".join(names)
+            told[OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
         told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
     # Nobody runs a pipeline in another one's name.
@@ -111,19 +112,18 @@ def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, 
     if request.source == PARENT and request.upstream is not None:
         above = request.upstream.pipeline.predefined
         names = [name for name in above if name.startswith("CI_MERGE_REQUEST_")]
-        return {name: above[name] for name in (*names, predefined.OPEN_MERGE_REQUESTS) if name in above}
+        return {name: above[name] for name in (*names, OPEN_MERGE_REQUESTS) if name in above}
     repo, default = request.project.repo_path, known.default_branch
     told = {**known.of_merge_request, **request.predefined}
-    target = told.get(predefined.TARGET_BRANCH) or default
+    target = told.get(TARGET_BRANCH) or default
     target_sha = reading.commit(repo, _HEADS + target)
     branches = [ref.removeprefix(_HEADS) for ref in reading.refs_at(repo, request.sha, "refs/heads")]
-    source = request.predefined.get(predefined.SOURCE_BRANCH) or next(
-        (branch for branch in branches if branch not in (target, default)), told.get(predefined.SOURCE_BRANCH)
+    source = request.predefined.get(SOURCE_BRANCH) or next(
+        (branch for branch in branches if branch not in (target, default)), told.get(SOURCE_BRANCH)
     )
-    return predefined.of_merge_request(
+    return of_merge_request(
         iid=iid,
-        project=request.project,
-        public_url=known.url,
+        project=of_project(request.project, known.url.rstrip("/")),
         source=source or request.ref,
         target=target,
         default_branch=default,
@@ -135,9 +135,9 @@ def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, 
 
 def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: GitReading) -> Facts:
     repo, sha = request.project.repo_path, request.sha
-    own = predefined.of_pipeline(pipeline, request.project, known.url)
+    own = of_pipeline(pipeline, request.project, known.url)
     variables, raw = given_variables(pipeline, known.variables)
-    literal = {name for name, value in own.items() if predefined.is_literal(name, value)}
+    literal = {name for name, value in own.items() if is_literal(name, value)}
     return Facts(
         ref=own["CI_COMMIT_REF_NAME"],
         is_tag=pipeline.tag,

@@ -108,17 +108,20 @@ async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, s
         key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
         await store.add_signing_key(key.kid, key.pem())
         keys = [key]
-    expand = expansion([*predefined(of), *given(of)])
     level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
     names = [one.name.lower() for one in Level if one <= level]
+    # In a thread, because a file may ask for thousands.
+    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "")
+
+
+def _signed(of: Circumstances, key: IdKey, now: float, access_level: str) -> dict[str, str]:
+    expand = expansion([*predefined(of), *given(of)])
     tokens = {}
     for name, asked in of.spec.id_tokens.items():
         aud = asked["aud"]
         said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
-        tokens[name] = sign_id_token(
-            claims(of, audience=said, token_id=str(uuid.uuid4()), now=now, access_level=names[-1] if names else ""),
-            keys[-1],
-        )
+        content = claims(of, audience=said, token_id=str(uuid.uuid4()), now=now, access_level=access_level)
+        tokens[name] = sign_id_token(content, key)
     return tokens
 
 

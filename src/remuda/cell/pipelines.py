@@ -9,9 +9,7 @@ Invariant: nothing is stored before the file is compiled, and then everything in
 repeated because its answer was lost gets the pipeline it made.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -23,31 +21,36 @@ from remuda.cell.adapters.git import GitError, GitRepos
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
+from remuda.cell.compilers import Ask, Compilers
 from remuda.cell.core import redundant
 from remuda.cell.core.creating import PARENT, check_depth, merge_request_iid, new_jobs, new_pipeline, with_outcome
-from remuda.cell.core.predefined import of_commit, of_user
+from remuda.cell.core.predefined import of_user
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.handout import variables_of
 from remuda.cell.linting import Linted
 from remuda.cell.people import Level
 from remuda.cell.ports import Applied, Changes, Store
 from remuda.cell.reach import level_of, reached
+from remuda.cell.refs import default_branch
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.sources import FILE_LIMIT_BYTES, Outside
 from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilter, Project
-from remuda.lib.clock import Clock
+from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
-from remuda.pipeline import PipelineError
+from remuda.pipeline import PipelineError, SourceProblem
+from remuda.pipeline.predefined import of_commit
 from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
 """Pipelines whose commits are known to be kept; of others that is looked up again."""
-OUTSIDE_SECONDS = 30.0
-"""How long a compilation waits for an answer of the store or of another machine."""
-COMPILATIONS = 8
-"""So many at a time, in threads of their own: a slow one must not hold up those that write logs and artifacts."""
+REMOTE_SECONDS = 20.0
+"""After so long with remote files a compilation asks for no further one."""
+COMPILATIONS = 4
+"""So many files for pipelines are compiled at a time."""
+LINTS = 2
+"""So many more are only checked."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -80,7 +83,8 @@ class Pipelines:
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
         self._kept: set[PipelineId] = set()
-        self._threads = ThreadPoolExecutor(COMPILATIONS, thread_name_prefix="compilation")
+        self._compilers = Compilers(COMPILATIONS, name="compilation")
+        self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
@@ -91,7 +95,7 @@ class Pipelines:
             known = await self._store.downstream(request.upstream.job.id)
             if known is not None:
                 return known
-            check_depth(request.upstream, request.source, await self._ancestors(request.upstream.pipeline))
+        check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
         await self._check_starter(request)
         planned = await self._plan(request)
         if planned is None:
@@ -108,8 +112,8 @@ class Pipelines:
         if request.source == PARENT:
             return
         level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
-        default_branch = self._repos.head(request.project.repo_path) or request.project.default_branch
-        is_protected = new_pipeline(request, default_branch=default_branch, predefined={}, now=0).protected
+        branch = default_branch(self._repos, request.project)
+        is_protected = new_pipeline(request, default_branch=branch, predefined={}, now=0).protected
         if level < (Level.MAINTAINER if is_protected else Level.DEVELOPER):
             name = request.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
@@ -141,7 +145,7 @@ class Pipelines:
 
     async def lint(self, request: PipelineRequest) -> Linted:
         """Only compile, as `start` would, and say what came of it; InvalidError when there is no file."""
-        found = await self._in_thread(linted, request, await self._known(request))
+        found = await self._in_thread(linted, request, await self._known(request), self._lints)
         if found is None:
             raise InvalidError("Missing CI config file")
         return found
@@ -159,13 +163,14 @@ class Pipelines:
             return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
 
         try:
-            return await self._in_thread(plan, request, known)
+            return await self._in_thread(plan, request, known, self._compilers)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
 
     async def _described(self, request: PipelineRequest) -> Pipeline:
         """The pipeline without its file."""
-        return await self._in_thread(lambda *given: described(*given[:3]), request, await self._known(request))
+        known = await self._known(request)
+        return await self._in_thread(lambda *given: described(*given[:3]), request, known, self._compilers)
 
     async def _known(self, request: PipelineRequest) -> Known:
         project = request.project
@@ -183,10 +188,10 @@ class Pipelines:
             of_commit=of_commit(
                 message=commit.message,
                 author=f"{commit.author_name} <{commit.author_email}>",
-                committed_at=commit.committed_at,
+                timestamp=rfc3339(commit.committed_at),
             ),
             of_merge_request=told,
-            default_branch=self._repos.head(project.repo_path) or project.default_branch,
+            default_branch=default_branch(self._repos, project),
             url=self._settings.url,
             now=self._clock.now(),
         )
@@ -203,28 +208,38 @@ class Pipelines:
         return found
 
     async def _in_thread(
-        self, work: Callable[[PipelineRequest, Known, GitReading, Outside], _T], request: PipelineRequest, known: Known
+        self,
+        work: Callable[[PipelineRequest, Known, GitReading, Outside], _T],
+        request: PipelineRequest,
+        known: Known,
+        compilers: Compilers,
     ) -> _T:
-        """Compile in a thread: a large file takes seconds, and the loop must go on meanwhile."""
-        loop = asyncio.get_running_loop()
+        remote_seconds = 0.0
 
-        def ask(question: Coroutine[Any, Any, Any]) -> Any:
-            return asyncio.run_coroutine_threadsafe(question, loop).result(OUTSIDE_SECONDS)
+        async def fetch(url: str) -> bytes | SourceProblem:
+            nonlocal remote_seconds
+            if remote_seconds >= REMOTE_SECONDS:
+                reason = f"the remote files before it took {REMOTE_SECONDS:g} s already"
+                return SourceProblem(reason=reason, suggestion="try again, or include from a project of the cell")
+            began = self._clock.monotonic()
+            try:
+                return await self._remote.fetch(url)
+            finally:
+                remote_seconds += self._clock.monotonic() - began
 
-        outside = Outside(
-            find_project=lambda path: ask(
-                reached(self._store, request.user_id, path, Level.REPORTER, self._clock.now())
-            ),
-            fetch=lambda url: ask(self._remote.fetch(url)),
-            host=urlsplit(self._settings.url).netloc,
-            other_hosts=self._settings.component_hosts,
-        )
-
-        def run() -> _T:
+        def run(ask: Ask) -> _T:
+            outside = Outside(
+                find_project=lambda path: ask(
+                    reached(self._store, request.user_id, path, Level.REPORTER, self._clock.now())
+                ),
+                fetch=lambda url: ask(fetch(url)),
+                host=urlsplit(self._settings.url).netloc,
+                other_hosts=self._settings.component_hosts,
+            )
             with GitReading(self._repos) as reading:
                 return work(request, known, reading, outside)
 
-        return await loop.run_in_executor(self._threads, run)
+        return await compilers.run(run)
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
         family = await self._store.add_pipeline(

@@ -120,10 +120,12 @@ class Projects:
             creator_id=creator_id,
         )
         try:
-            return await self._store.add_project(project)
+            added = await self._store.add_project(project)
         except ConflictError:
             await self.repos.remove(repo)
             raise ConflictError("has already been taken") from None
+        self.repos.link(repo, path)
+        return added
 
     async def remove(self, project: Project) -> None:
         """Nobody sees the project any more, its path is free, its repository goes. What it ran stays in the store."""
@@ -153,6 +155,23 @@ class Projects:
         reach("cell.ref_updated")
         await self.refs_changed(project)
         return sha
+
+    async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
+        """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        if not self._pipelines_per_push:
+            await self.repos.put_refs(project.repo_path, refs)
+            await self._store.see_refs(project.id, refs)
+            return
+        authors = {(project.id, ref): user.id for ref in refs}
+        self._authors |= authors
+        try:
+            await self.repos.put_refs(project.repo_path, refs)
+        except CellError:
+            for key in authors:
+                self._authors.pop(key, None)
+            raise
+        reach("cell.ref_updated")
+        await self.refs_changed(project)
 
     async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path

@@ -1,7 +1,8 @@
 """From what people call a ref to the ref itself and its commit.
 
-Decided here: a bare name is a branch before it is a tag, and of whole names only branches, tags and the heads of merge
-requests can have pipelines. Called by whoever makes a `PipelineRequest` from a name: the HTTP edge, the schedules.
+Decided here: a bare name is a branch before it is a tag, of whole names only branches, tags and the heads of merge
+requests can have pipelines, and the default branch is the one that the repository shows its clients. Called by whoever
+makes a `PipelineRequest` from a name: the HTTP edge, the schedules, the trigger jobs.
 """
 
 from typing import Protocol
@@ -19,6 +20,19 @@ class Commits(Protocol):
     async def commit_of(self, repo: str, ref: str) -> str | None:
         """The commit a full ref leads to."""
         ...
+
+
+class Heads(Commits, Protocol):
+    """Whoever knows their default branches too."""
+
+    def head(self, repo: str) -> str | None:
+        """The default branch as clients see it."""
+        ...
+
+
+def default_branch(repos: Heads, project: Project) -> str:
+    """The branch that is meant where none is named. The project's own word for it counts before the first push."""
+    return repos.head(project.repo_path) or project.default_branch
 
 
 def merge_request_ref(iid: int) -> str:
@@ -42,3 +56,8 @@ async def named_ref(repos: Commits, project: Project, name: str) -> tuple[str, s
         if sha is not None:
             return ref, sha
     return None
+
+
+async def named_or_default_ref(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
+    """The same; of the default branch where the name is empty."""
+    return await named_ref(repos, project, name or default_branch(repos, project))

@@ -52,6 +52,8 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The commit against which `rules:changes` looks; None: by the source's own rule."""
     predefined: Mapping[str, str] = {}
     upstream: Upstream | None = None
+    depth: int = 0
+    """How many pipelines led to it, where no trigger job did: a job called with its token."""
     schedule: Schedule | None = None
     """Stored with the pipeline: the schedule that is due, with its next time."""
     due_at: float | None = None

@@ -9,6 +9,7 @@ is due nor starts it twice. Runs that were missed while the cell was away are ma
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.telemetry.logs import logger
 
+AT_ONCE = 32
 LOOK_SECONDS = 60.0
 """How long at most until the next look: the machine's clock may jump, and a machine may sleep."""
 
@@ -63,17 +65,32 @@ class Schedules:
         """Start what is due, and say how long nothing can be due."""
         now = self._clock.now()
         soon = await self._store.due_schedules(now + LOOK_SECONDS)
-        pause = LOOK_SECONDS
-        for schedule in soon:
-            due_at = schedule.next_run_at or now
-            if due_at > now:
-                return min(pause, max(due_at - self._clock.now(), 0.0))
-            if stop.is_set():
-                break
-            await self._start(schedule, now)
-            # It may be due again within this minute, and so may others by the time this took.
-            pause = 0.0
-        return pause
+        due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
+        if due:
+            await self._start_all(due, now, stop)
+            # They may be due again within this minute, and so may others by the time this took.
+            return 0.0
+        first = min((schedule.next_run_at or now for schedule in soon), default=None)
+        return LOOK_SECONDS if first is None else max(first - self._clock.now(), 0.0)
+
+    async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
+        """Start them side by side: one whose file takes long to get holds up no other. StoreError when one met it."""
+        turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
+
+        async def start(schedule: Schedule) -> None:
+            async with turns:
+                if failures or stop.is_set():
+                    return
+                try:
+                    await self._start(schedule, now)
+                except StoreError as error:
+                    failures.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for schedule in due:
+                group.create_task(start(schedule), name=f"schedule {schedule.id}")
+        if failures:
+            raise failures[0]
 
     async def _start(self, due: Schedule, now: float) -> None:
         next_at = None

@@ -40,7 +40,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
-from remuda.cell.refs import named_ref
+from remuda.cell.refs import named_or_default_ref, named_ref
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
@@ -139,7 +139,7 @@ class CellService:
 
     async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
         settings, clock = self.settings, self._clock
-        repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects)
+        repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects, links=settings.links)
         repos.prepare()
         blobs = await self._blobs(store, folder)
         traces = ArchivedTraces(FileTraces(folder.traces), blobs)
@@ -211,7 +211,7 @@ class CellService:
             blobs=edge.blobs,
             dispatch=edge.dispatch,
             starter=edge.pipelines,
-            find_ref=partial(named_ref, edge.projects.repos),
+            find_ref=partial(named_or_default_ref, edge.projects.repos),
             clock=self._clock,
             public_url=self.settings.url,
         )

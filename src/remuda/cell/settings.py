@@ -84,6 +84,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     borrowed_objects: tuple[Path, ...] = ()
     """Folders with git objects on this machine that new repositories borrow, so that a push need not send them. What
     is borrowed must stay for as long as the cell does."""
+    links: Path | None = None
+    """A folder in which new repositories can be found by the paths of their projects, for runners on this machine."""
     pipelines_per_push: int = 20
     """Of a push that moves more branches and tags, the rest start no pipeline."""
     stop_seconds: int = 5

@@ -7,6 +7,7 @@ lost event or a crash costs a minute at most. What each look comes to is decided
 
 import asyncio
 import math
+from collections.abc import Awaitable
 
 from remuda.cell.core import leases, lifecycle
 from remuda.cell.errors import StoreError
@@ -38,7 +39,7 @@ class Sweeps(Motion):
         now = self._clock.now()
         scheduled = [(job.scheduled_at or now, job) for job in await self._store.jobs_in([JobState.SCHEDULED])]
         for pipeline_id in dict.fromkeys(job.pipeline_id for at, job in scheduled if at <= now):
-            await self.change(pipeline_id, lambda family: lifecycle.start_due(family, now))
+            await self._apart(self.change(pipeline_id, lambda family: lifecycle.start_due(family, now)))
         return min((at for at, _ in scheduled if at > now), default=math.inf)
 
     async def _sweep(self) -> float:
@@ -60,12 +61,12 @@ class Sweeps(Motion):
             if gone_at is None or gone_at > now:
                 next_at = min(next_at, gone_at or next_at)
             else:
-                await self._take_back(job)
+                await self._apart(self._take_back(job))
         await self._look_who_waits()
         await self.announce([job for job in held if job.is_trigger])
         waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
         for pipeline_id in dict.fromkeys(job.pipeline_id for job in waiting):
-            await self.resume(pipeline_id)
+            await self._apart(self.resume(pipeline_id))
         return next_at
 
     async def _look_who_waits(self) -> None:
@@ -75,6 +76,15 @@ class Sweeps(Motion):
         await self.announce(pending)
         if gone := set(known) - {job.id for job in pending}:
             await self.announce(await self._store.some_jobs(gone))
+
+    async def _apart(self, work: Awaitable[object]) -> None:
+        """Do one thing of many: whatever is odd about it, the others get their turn and the cell goes on."""
+        try:
+            await work
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            self._log.error("a sweep failed in part", exc_info=error)
 
     async def _take_back(self, job: Job) -> None:
         """The runner that has this job is gone."""

@@ -1,22 +1,138 @@
 """What a run does first, so that it overlaps: the agent starts in its own process, the large imports in a thread.
 
-Both take longer than anything that comes before the first job. Nothing of the platform is decided here; `remuda run`
-is the caller. This module itself imports next to nothing.
+Both take longer than anything that comes before the first job, and neither needs to know what will be run; so they
+begin before the options are read. Nothing of the platform is decided here; `remuda run` is the caller.
 
-Invariant: an agent that was started here has ended, at the latest, when `early_agent` is left.
+Invariant: whatever comes in between, nothing of what was started here is left when `end` returns, which the command
+calls last; signals that come while something is started, or ended, wait until it is known, or gone.
 """
 
 import os
+import shutil
 import signal
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
+
+from remuda.cli.snapshot import REPOSITORY_VARIABLES
+from remuda.manager.adapters.agent_process import spawn_agent
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 LARGE = ("remuda.cli.embedded", "remuda.cli.local_agent", "remuda.cli.follow")
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+AGENT_IDLE_SECONDS = 5.0
+"""After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STARTS_NOTHING = frozenset({"--help", "-h", "--list"})
+
+
+class Started(NamedTuple):
+    """What runs already."""
+
+    folder: Path
+    """The platform's."""
+    agent_pid: int
+    """The agent that starts in it."""
+    is_temporary: bool
+
+
+_started: list[Started] = []
+_has_own_environment = threading.Event()
+"""Not set while this process sees an environment that no other process should get."""
+_has_own_environment.set()
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """Start what can be started, if these arguments of `remuda run` look as if there will be a run."""
+    for name in REPOSITORY_VARIABLES:
+        # Inside a git hook these would turn the git of every job to the repository of the hook.
+        os.environ.pop(name, None)
+    if STARTS_NOTHING.intersection(arguments):
+        return
+    listen_to_signals()
+    keep_off_proxies()
+    if not any(word.startswith("--data") for word in arguments):
+        start(None)
+    begin_imports(with_certificates=any(word.startswith("--allow-remote") for word in arguments))
+
+
+def start(data: Path | None) -> Started:
+    """The platform's folder, the given one or a temporary one, and its agent; started now unless that was done."""
+    if not _started:
+        _has_own_environment.wait()
+        with _deaf():
+            folder = data or Path(tempfile.mkdtemp(prefix="remuda-run-"))
+            try:
+                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS)
+            except OSError:
+                if data is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+            _started.append(Started(folder=folder, agent_pid=pid, is_temporary=data is None))
+    return _started[0]
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Hear of signals only afterwards. Blocking them would not do: they come to any thread."""
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in STOPPING[:2]}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            raise KeyboardInterrupt
+
+
+def end(*, keep: bool = False) -> None:
+    """End what was started and is still there; `keep` leaves a temporary folder, and says where it is."""
+    if not _started:
+        return
+    # This is short, and half done it would leave a mess that nobody finds.
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    while _started:
+        folder, pid, is_temporary = _started[-1]
+        with suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                os.kill(pid, signal.SIGTERM)
+                os.waitpid(pid, 0)
+        if is_temporary and keep:
+            print(f"kept: {folder}", file=sys.stderr)
+        elif is_temporary:
+            remove_tree(folder)
+        _started.pop()
+
+
+def listen_to_signals() -> None:
+    """Until a loop runs and handles signals itself, each of them is a Ctrl-C: clean-ups still happen."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that jobs left in it, folders without write permission included."""
+
+    def unlock(_function: object, path: str, _error: object) -> None:
+        for place in (os.path.dirname(path), path):
+            if not os.path.islink(place):
+                os.chmod(place, 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+    try:
+        shutil.rmtree(folder, onerror=unlock)
+    except OSError as error:
+        print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
 
 
 def begin_imports(*, with_certificates: bool) -> None:
@@ -38,25 +154,17 @@ def begin_imports(*, with_certificates: bool) -> None:
                     os.environ[name] = value
                 elif not with_certificates:
                     os.environ.pop(name, None)
+            _has_own_environment.set()
         for name in LARGE:
             import_module(name)
 
+    _has_own_environment.clear()
     threading.Thread(target=work, name="imports", daemon=True).start()
 
 
-@contextmanager
-def early_agent(manager_data: Path, *, idle_exit_seconds: float) -> Iterator[int]:
-    """An agent that starts at once; its process number. A run that comes so far ends it by itself."""
-    from remuda.manager.adapters.agent_process import spawn_agent
-
-    pid = spawn_agent(manager_data, idle_exit_seconds=idle_exit_seconds)
-    try:
-        yield pid
-    finally:
-        with suppress(ProcessLookupError, ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                os.kill(pid, signal.SIGTERM)
-                os.waitpid(pid, 0)
+def manager_data(folder: Path) -> Path:
+    """Where the runner manager of a platform keeps its things."""
+    return folder / "manager"
 
 
 def keep_off_proxies(names: Sequence[str] = NO_PROXY) -> None:

@@ -37,7 +37,11 @@ def _several(name: str, about: str) -> Parameter:
 class PipelineOptions:
     """For which pipeline the file is compiled."""
 
-    file: Annotated[Path | None, Parameter(help="Pipeline file in place of PATH/.gitlab-ci.yml; - is stdin.")] = None
+    file: Annotated[
+        Path | None,
+        # Otherwise a lone - would be taken for the next option.
+        Parameter(allow_leading_hyphen=True, help="Pipeline file in place of PATH/.gitlab-ci.yml; - is stdin."),
+    ] = None
     event: Annotated[
         str,
         Parameter(
@@ -182,6 +186,10 @@ def _text(source: Path) -> str:
     try:
         data = sys.stdin.buffer.read(LIMIT_BYTES + 1) if source == _STDIN else _read(source)
     except FileNotFoundError:
+        if above := _above(source):
+            raise BadInputError(
+                f"{source}: there is no pipeline file, but the repository around it has one; name that folder: {above}"
+            ) from None
         raise BadInputError(
             f"{source}: there is no pipeline file; write one, or name another with --file. The smallest one:\n\n"
             '    hello:\n      script: [echo "Hello"]'
@@ -195,6 +203,16 @@ def _text(source: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInputError(f"{source}:{line}: is no UTF-8 text; save it as UTF-8") from None
+
+
+def _above(source: Path) -> Path | None:
+    """The repository that a folder without a pipeline file is in, if that has one."""
+    from remuda.cli.repository import Repository
+
+    folder = source.resolve().parent
+    repository = Repository.at(folder) if source.name == PIPELINE_FILE and folder.is_dir() else None
+    top = repository.top() if repository else None
+    return top if top and top != folder and (top / PIPELINE_FILE).is_file() else None
 
 
 def _read(source: Path) -> bytes:

@@ -67,11 +67,13 @@ def _other(path: str, folder: Path, git_dir: Path) -> Package:
     return Package(path=path, default_branch=default, snapshot=mirror(repository, facts, default, git_dir))
 
 
-async def deliver(cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice) -> "PipelineInfo":
-    """Push everything, then create the pipeline."""
+async def deliver(
+    cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice, *, pushes: bool
+) -> "PipelineInfo":
+    """Bring everything into the cell, then create the pipeline. Without `pushes` the cell borrows all objects."""
     for package in others:
-        await _push(cell, package)
-    project = await _push(cell, own)
+        await _bring(cell, package, pushes=pushes)
+    project = await _bring(cell, own, pushes=pushes)
     return await cell.client.create_pipeline(project, request_of(ready, own.snapshot, choice))
 
 
@@ -111,9 +113,12 @@ def _predefined(facts: "Facts") -> Mapping[str, str]:
     return {name: told[name] for name in names if name in told}
 
 
-async def _push(cell: "Cell", package: Package) -> int:
+async def _bring(cell: "Cell", package: Package, *, pushes: bool) -> int:
     """The project with everything in it; its id."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
+    if not pushes:
+        await cell.client.put_refs(project.id, package.snapshot.refs)
+        return project.id
     refspecs = [f"{sha}:{ref}" for ref, sha in package.snapshot.refs.items()]
     for start in range(0, len(refspecs), REFS_AT_ONCE):
         await _git_push(

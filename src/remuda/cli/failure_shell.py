@@ -16,10 +16,13 @@ from remuda.cli.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for the first failed job if wanted and possible, else say how to get one."""
+    """Open a shell for the first failed job if wanted and possible, else say how to get one.
+
+    One that was allowed to fail is not why the pipeline failed, so it comes after all others.
+    """
     from remuda.manager.kept import kept_job
 
-    for name, _, job in view.all_jobs():
+    for name, _, job in sorted(view.all_jobs(), key=lambda found: found[2].allow_failure):
         kept = kept_job(manager_data, job.id) if job.has_failed() else None
         if kept is None:
             continue

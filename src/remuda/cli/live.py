@@ -75,7 +75,7 @@ class LiveScreen:
         view = outcome.view
         self._live.stop()
         for name, _, job in view.all_jobs():
-            if job.id in outcome.tails:
+            if outcome.tails.get(job.id):
                 self._console.print(Text(f"\nend of the log of {name} (job {job.id}):", style="bold"))
                 for line in outcome.tails[job.id]:
                     self._console.print(Text("  ") + Text.from_ansi(line))

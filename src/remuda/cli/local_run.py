@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data
 from remuda.cli.delivery import Choice, Package, deliver, pack
 from remuda.cli.exits import CommandError
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
-AGENT_IDLE_SECONDS = 5.0
-"""After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +53,17 @@ class Plan:
     keeps_builds: bool = False
     """Failed jobs leave their working directories."""
     borrows: bool = True
-    """The cell may use the objects of the user's repository; one that outlives the run must have its own."""
+    """The cell uses the objects of the snapshot and so of the user's repository; one that outlives the run needs its
+    own."""
 
     def plays(self, job: "JobView") -> bool:
         """Whether a job that waits for a person is started."""
         return self.play_manual or job.name in self.manual
 
 
-def manager_data(folder: Path) -> Path:
-    """Where the runner manager of a platform keeps its things."""
-    return folder / "manager"
+def _links(folder: Path) -> Path:
+    """Where jobs find the repositories."""
+    return folder / "repositories"
 
 
 async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
@@ -126,7 +126,9 @@ async def _through_platform(
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
     data, news = manager_data(folder), asyncio.Event()
     async with serving_cell(_settings(plan, folder, [own, *others])) as cell, asyncio.TaskGroup() as group:
-        delivering = group.create_task(deliver(cell, own, others, plan.ready, plan.choice), name="delivery")
+        delivering = group.create_task(
+            deliver(cell, own, others, plan.ready, plan.choice, pushes=not plan.borrows), name="delivery"
+        )
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
         section = RunnerConfig(
             name="remuda run",
@@ -135,6 +137,8 @@ async def _through_platform(
             executor="shell",
             request_concurrency=min(plan.at_once, 4),
             cache_dir=str(plan.cache) if plan.cache else "",
+            # Everything is on this machine: git need not go through the cell.
+            clone_url=_links(folder).as_uri() if plan.borrows else "",
         )
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:
@@ -167,7 +171,6 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
     from remuda.cli.embedded import ensure_token
 
     told = plan.ready.facts.predefined
-    borrowed = dict.fromkeys(package.snapshot.objects for package in packages if package.snapshot.objects)
     return CellSettings(
         data=folder / "cell",
         port=0,
@@ -176,7 +179,8 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
         trace_interval_seconds=1,
         remote_includes=plan.ready.remotes,
         component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
-        borrowed_objects=tuple(borrowed) if plan.borrows else (),
+        borrowed_objects=tuple(package.snapshot.objects for package in packages) if plan.borrows else (),
+        links=_links(folder) if plan.borrows else None,
         # The pipeline is asked for, with all that is known about it; pushes only bring commits.
         pipelines_per_push=0,
     )

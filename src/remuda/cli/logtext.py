@@ -10,7 +10,15 @@ from collections import deque
 
 _HEADER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z [0-9a-f]{2}[OE]([ +])")
 _SECTION = re.compile(rb"section_(?:start|end):\d+:[^\r\n]*\r(?:\x1b\[0K)?")
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_COMMANDS = re.compile(
+    r"\x1b[]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links and other texts for the terminal
+    r"|\x1b\[[0-?]*[ -/]*(?![0-?m])[ -~]?"  # cursor movements: all but colours
+    r"|\x1b(?!\[)[ -/]*[0-~]?"
+)
+_COLOURS = re.compile(r"\x1b\[[0-?]*m")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+LONGEST_LINE = 2000
+"""Of a tail; nobody reads more, and a terminal takes long to show it."""
 
 
 class LogText:
@@ -44,12 +52,19 @@ class LogText:
 
 
 def tail(data: bytes, lines: int) -> list[str]:
-    """The last lines of a whole log."""
+    """The last lines of a whole log as a terminal would leave them, with colours and nothing else that moves it."""
     text = LogText()
     whole = text.feed(data) + text.finish()
-    return list(deque(whole.splitlines(), maxlen=lines))
+    return [_left_on_screen(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]
+
+
+def _left_on_screen(line: str) -> str:
+    # A progress bar writes over itself; what it wrote last stays.
+    line = line.rstrip("\r").rpartition("\r")[2]
+    line = _CONTROLS.sub("", _COMMANDS.sub("", line))
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"
 
 
 def without_escapes(line: str) -> str:
-    """The line without colours and cursor movements."""
-    return _ESCAPES.sub("", line)
+    """The line without colours, cursor movements and all else that a terminal would obey."""
+    return _CONTROLS.sub("", _COLOURS.sub("", _COMMANDS.sub("", line))).replace("\x1b", "")

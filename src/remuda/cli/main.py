@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.cli.exits import Exit, code_of, first_cause
@@ -23,6 +24,8 @@ class Command(NamedTuple):
     words: str
     target: str
     summary: str
+    early: str = ""
+    """What to do with the arguments before anything else, the reading of options included."""
 
 
 GROUPS = {
@@ -34,7 +37,12 @@ GROUPS = {
 }
 
 COMMANDS = (
-    Command("run", "remuda.cli.run:run", "Run a repository's pipeline here and now."),
+    Command(
+        "run",
+        "remuda.cli.run:run",
+        "Run a repository's pipeline here and now.",
+        early="remuda.cli.beginning:begin",
+    ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
     Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
     Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline that a file makes."),
@@ -98,8 +106,16 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 def call(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; its exit code. Raises whatever went wrong."""
+    _begin_early(arguments)
     result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
     return int(result) if result is not None else Exit.SUCCESS
+
+
+def _begin_early(arguments: Sequence[str]) -> None:
+    for command in COMMANDS:
+        if command.early and list(arguments[:1]) == [command.words]:
+            module, _, name = command.early.partition(":")
+            getattr(import_module(module), name)(arguments[1:])
 
 
 def describe(error: BaseException) -> tuple[str, Exit]:
@@ -133,6 +149,8 @@ def main() -> None:
         with suppress(OSError):
             print(f"remuda: {message}", file=sys.stderr, flush=True)
     _let_go_of_output()
+    if (beginning := sys.modules.get("remuda.cli.beginning")) is not None:
+        beginning.end()
     # Everything is closed and written; to take a thousand modules apart would take longer than a job.
     os._exit(code)
 

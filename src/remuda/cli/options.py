@@ -41,7 +41,8 @@ def platform_folder(folder: Path, option: str) -> Path:
     """The same for a platform's data: a folder with other things in it, mistyped probably, is left alone."""
     usable_folder(folder, option)
     names = sorted(entry.name for entry in folder.iterdir())
-    foreign = [name for name in names if not name.startswith((".", "snapshot-")) and name not in _OF_A_PLATFORM]
+    ours = (*_OF_A_PLATFORM, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))
+    foreign = [name for name in names if name not in ours]
     if foreign and "client.json" not in names:
         raise BadInputError(
             f"{option} {folder}: holds something else ({', '.join(foreign[:3])}); give an empty or a new folder"

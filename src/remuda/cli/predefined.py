@@ -1,7 +1,8 @@
 """The predefined variables that a folder on this machine can tell: of its project, commit, tag, user, merge request.
 
 Decided here: what an `origin` says about the server and the project's path, and which values stand in for what only a
-server knows (numbers are 1). `worktree` calls it; the variables that follow from the ref alone are made by `Facts`.
+server knows (numbers are 1). What the variables are called is decided in `remuda.pipeline.predefined`. `worktree` calls
+it; the variables that follow from the ref alone are made by `Facts`.
 
 Invariant: no credentials of a remote's address get into a variable.
 """
@@ -12,14 +13,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from remuda.cli.repository import Repository
+from remuda.pipeline import predefined
 
 NOWHERE = "http://localhost"
 """The server of a project that has none."""
+NUMBER = 1
+"""Of the project, and of its merge request."""
 
 # One letter before the colon is a drive, not a host.
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
-_TITLE_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class Address:
 
 def address_of(repository: Repository | None, folder: Path) -> Address:
     """The project that the folder's `origin` names, or one that is called like the folder."""
-    origin = repository.answer("remote", "get-url", "origin") if repository else ""
+    origin = repository.origin() if repository else ""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
     return read_address(origin) or Address(path=f"root/{name}")
 
@@ -65,26 +68,9 @@ def read_address(origin: str) -> Address | None:
 
 def of_project(address: Address) -> dict[str, str]:
     """What the project's address tells."""
-    namespace, _, name = address.path.rpartition("/")
-    server = urlsplit(address.server)
-    return {
-        "CI_PROJECT_ID": "1",
-        "CI_PROJECT_NAME": name,
-        "CI_PROJECT_TITLE": name,
-        "CI_PROJECT_PATH": address.path,
-        "CI_PROJECT_PATH_SLUG": _slug(address.path),
-        "CI_PROJECT_NAMESPACE": namespace,
-        "CI_PROJECT_NAMESPACE_SLUG": _slug(namespace),
-        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
-        "CI_PROJECT_URL": address.url,
-        "CI_PROJECT_VISIBILITY": "private",
-        "CI_SERVER_URL": address.server,
-        "CI_SERVER_HOST": server.hostname or "",
-        "CI_SERVER_FQDN": server.netloc,
-        "CI_SERVER_PORT": str(server.port or (443 if server.scheme == "https" else 80)),
-        "CI_SERVER_PROTOCOL": server.scheme,
-        "CI_API_V4_URL": f"{address.server}/api/v4",
-    }
+    title = address.path.rpartition("/")[2]
+    own = predefined.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
+    return {**own, **predefined.of_server(address.server)}
 
 
 def of_commit(repository: Repository | None) -> dict[str, str]:
@@ -94,17 +80,7 @@ def of_commit(repository: Repository | None) -> dict[str, str]:
     if told is None:
         return {}
     sha, author, at, message = told.decode(errors="replace").split("\0", 3)
-    message = message.strip("\n")
-    title, _, rest = message.partition("\n")
-    return {
-        "CI_COMMIT_SHA": sha,
-        "CI_COMMIT_AUTHOR": author,
-        "CI_COMMIT_TIMESTAMP": at,
-        "CI_COMMIT_MESSAGE": message,
-        "CI_COMMIT_TITLE": title,
-        # As in GitLab: all of it where the title is too long to be one.
-        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _TITLE_LIMIT else message,
-    }
+    return {"CI_COMMIT_SHA": sha, **predefined.of_commit(message=message, author=author, timestamp=at)}
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
@@ -113,7 +89,7 @@ def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
     kind, _, message = (
         repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
     ).partition(" ")
-    return {"CI_COMMIT_TAG_MESSAGE": message} if kind == "tag" else {}
+    return predefined.of_tag(message) if kind == "tag" else {}
 
 
 def of_user(repository: Repository | None) -> dict[str, str]:
@@ -125,27 +101,16 @@ def of_user(repository: Repository | None) -> dict[str, str]:
     return {**user, "GITLAB_USER_LOGIN": login} if login else user
 
 
-def of_merge_request(address: Address, *, source: str, target: str, base: str, title: str) -> dict[str, str]:
+def of_merge_request(
+    address: Address, *, source: str, target: str, default_branch: str, base: str, title: str
+) -> dict[str, str]:
     """A first merge request of the branch into the target, not merged with it yet."""
-    return {
-        "CI_MERGE_REQUEST_ID": "1",
-        "CI_MERGE_REQUEST_IID": "1",
-        "CI_MERGE_REQUEST_EVENT_TYPE": "detached",
-        "CI_MERGE_REQUEST_REF_PATH": "refs/merge-requests/1/head",
-        "CI_MERGE_REQUEST_TITLE": title,
-        "CI_MERGE_REQUEST_PROJECT_ID": "1",
-        "CI_MERGE_REQUEST_PROJECT_PATH": address.path,
-        "CI_MERGE_REQUEST_PROJECT_URL": address.url,
-        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": source,
-        "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1",
-        "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": address.path,
-        "CI_MERGE_REQUEST_SOURCE_PROJECT_URL": address.url,
-        "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": target,
-        "CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED": "true",
-        "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
-        "CI_OPEN_MERGE_REQUESTS": f"{address.path}!1",
-    }
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
+    return predefined.of_merge_request(
+        iid=NUMBER,
+        project=of_project(address),
+        source=source,
+        target=target,
+        default_branch=default_branch,
+        base_sha=base,
+        title=title,
+    )

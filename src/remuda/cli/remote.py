@@ -1,19 +1,19 @@
 """Files behind web addresses, from an allow list that the caller gives; by default nothing is fetched.
 
-Decided here: whether an address is on the list, also after every redirect, and how much of an answer is taken.
-`sources` is the caller. An entry of the list is a prefix: scheme, host and port must be the same, and the path must
-begin with the entry's, folder by folder; an entry that is only a host stands for https on all its paths.
+Decided here: that every redirect is looked up on the list too, and how much of an answer is taken. `sources` is the
+caller. An entry of the list is a prefix (`remuda.pipeline.addresses`); one that is only a host stands for https on all
+its paths.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from remuda.cli.exits import BadInputError
 from remuda.lib.clock import Clock, SystemClock
 from remuda.pipeline import SourceProblem
+from remuda.pipeline.addresses import Prefix, read_prefix
 from remuda.pipeline.errors import printable
 
 if TYPE_CHECKING:
@@ -23,43 +23,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1024 * 1024
 TIMEOUT_SECONDS = 10.0
 
-_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
-    """An address, or the beginning of some, taken apart so that two can be compared."""
-
-    scheme: str
-    host: str
-    port: int
-    folders: tuple[str, ...]
-
-    @property
-    def address(self) -> str:
-        return f"{self.scheme}://{self.host}:{self.port}/{'/'.join(self.folders)}"
-
-    def covers(self, other: "Prefix") -> bool:
-        same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
-        return same and other.folders[: len(self.folders)] == self.folders
-
-
-def read_prefix(text: str) -> Prefix | None:
-    """An address taken apart; None for one that is none, or whose path goes up again."""
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
-        return None
-    # A server may undo the escapes before it looks for `..`, and some take a backslash for a slash.
-    path = unquote(parts.path).replace("\\", "/")
-    folders = tuple(name for name in path.split("/") if name)
-    if ".." in folders or "%" in path:
-        return None
-    return Prefix(scheme=parts.scheme, host=parts.hostname, port=port or _PORTS[parts.scheme], folders=folders)
 
 
 def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:

@@ -135,7 +135,7 @@ def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
         yield ""
         place = f" ({failure.place})" if failure.place else ""
         suite = f"{failure.suite}: " if failure.suite else ""
-        yield f"{failure.kind} in {job}: {suite}{failure.name}{place}"
+        yield without_escapes(f"{failure.kind} in {job}: {suite}{failure.name}{place}")
         yield from (f"  {without_escapes(line)}" for line in failure.message.splitlines())
     left = sum(report.failed + report.errors for report in reports) - len(failures[:SHOWN_FAILURES])
     if left > 0:

@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from remuda.cli.exits import BadInputError
@@ -42,6 +43,10 @@ def is_ref_name(text: str) -> bool:
     return bool(text) and _BAD_IN_REF.search(text) is None
 
 
+# Folders that are known to be repositories, and whether only a part of one. Git is asked many things about one folder.
+_PARTS: dict[Path, bool] = {}
+
+
 class Repository:
     """The repository that a folder is, or is a part of. Paths are relative to the folder."""
 
@@ -54,6 +59,8 @@ class Repository:
     @classmethod
     def at(cls, folder: Path) -> "Repository | None":
         """The folder's repository; None if it has none, or there is no git to read it with."""
+        if folder in _PARTS:
+            return cls(folder, is_part=_PARTS[folder])
         try:
             found = _run(("rev-parse", "--show-prefix"), folder)
         except FileNotFoundError:
@@ -63,7 +70,8 @@ class Repository:
             if "not a git repository" in complaint:
                 return None
             raise BadInputError(f"git cannot read the repository at {folder}: {complaint}")
-        return cls(folder, is_part=bool(found.stdout.strip()))
+        _PARTS[folder] = bool(found.stdout.strip())
+        return cls(folder, is_part=_PARTS[folder])
 
     def top(self) -> Path:
         """Where the repository begins; the folder itself in one without a work tree."""
@@ -96,9 +104,27 @@ class Repository:
 
     def settings(self, *names: str) -> dict[str, str]:
         """The values of settings, keys in lower case, as far as they are set."""
-        pattern = "^(" + "|".join(map(re.escape, names)) + ")$"
-        found = self.names("config", "-z", "--get-regexp", pattern)
-        return {name: value for name, _, value in (each.partition("\n") for each in found)}
+        return {name: self._configured[name] for name in names if name in self._configured}
+
+    def is_set(self, pattern: str) -> bool:
+        """Whether there is a setting whose name, with its section in lower case, fits."""
+        return any(re.fullmatch(pattern, name) for name in self._configured)
+
+    @cached_property
+    def _configured(self) -> dict[str, str]:
+        """All settings; of several values the last counts, but the first of a remote's addresses."""
+        found: dict[str, str] = {}
+        for each in self.names("config", "-z", "--list"):
+            name, _, value = each.partition("\n")
+            if name not in found or not name.startswith("remote."):
+                found[name] = value
+        return found
+
+    def origin(self) -> str:
+        """The address of `origin`, empty without one; git itself is asked where addresses are rewritten."""
+        if self.is_set(r"url\..*\.insteadof"):
+            return self.answer("remote", "get-url", "origin")
+        return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
         """The commit that an id, a tag or a branch stands for; the server's branches go before one's own, or after."""

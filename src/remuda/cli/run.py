@@ -9,29 +9,26 @@ Invariant: however a run ends, short of kill -9, no temporary file of it is left
 import asyncio
 import hashlib
 import os
-import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.beginning import begin_imports
+from remuda.cli.beginning import end, listen_to_signals, manager_data, start
 from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Output, platform_folder, usable_folder
-from remuda.cli.snapshot import REPOSITORY_VARIABLES
 
 if TYPE_CHECKING:
     from remuda.cli.local_run import Plan
     from remuda.pipeline import Pipeline
 
 _DEFAULTS = PipelineOptions()
+LEAST_AT_ONCE = 4
+"""Jobs wait for disks and networks more than they compute, so a machine of two cores does well with more than two."""
 
 
 def _named(name: str, about: str) -> Parameter:
@@ -55,7 +52,7 @@ def run(
     manual: Annotated[tuple[str, ...], _named("--manual", "Start this manual job when its turn comes.")] = (),
     play_manual: Annotated[bool, _switch("Start all manual jobs.")] = False,
     jobs: Annotated[
-        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 2].")
+        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 4].")
     ] = None,
     output: Output = "text",
     artifacts: Annotated[
@@ -108,21 +105,16 @@ def run(
             return None
         return replace(
             found,
-            at_once=jobs or max(2, len(os.sched_getaffinity(0))),
+            at_once=jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
             output=output,
             artifacts=artifacts.absolute() if artifacts else None,
             cache=None if no_cache else _cache_folder(ready, cache_dir),
             manual=frozenset(manual),
             play_manual=play_manual,
             keeps_builds=keep or shell_on_failure,
-            borrows=data is None,
+            borrows=data is None and not keep,
         )
 
-    # Inside a git hook these would turn the git of every job to the repository of the hook.
-    for name in REPOSITORY_VARIABLES:
-        os.environ.pop(name, None)
-    if not list_:
-        begin_imports(with_certificates=bool(options.allow_remote))
     if not watch or list_:
         planned = plan()
         return Exit.SUCCESS if planned is None else _run_once(planned, data, keep=keep, opens_shell=shell_on_failure)
@@ -137,7 +129,7 @@ def run(
                 return Exit.INTERRUPTED
         except CommandError as error:
             print(f"remuda: {error}", file=sys.stderr)
-        _listen_to_signals()
+        listen_to_signals()
         print(f"\nwaiting for changes in {folder.resolve()}; Ctrl-C ends it", file=sys.stderr)
         changed = wait_for_change(folder, before)
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
@@ -216,66 +208,18 @@ def _cache_folder(ready: Ready, given: Path | None) -> Path:
 
 def _run_once(plan: "Plan", data: Path | None, *, keep: bool, opens_shell: bool) -> int:
     from remuda.cli import failure_shell, local_run
-    from remuda.cli.beginning import early_agent, keep_off_proxies
 
-    _listen_to_signals()
-    keep_off_proxies()
-    with (
-        _data_folder(data, keep=keep) as folder,
-        early_agent(local_run.manager_data(folder), idle_exit_seconds=local_run.AGENT_IDLE_SECONDS) as agent_pid,
-        # Outside the loop, whose end waits for its threads: none of them writes there any more when this is removed.
-        tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as own,
-    ):
-        outcome = asyncio.run(local_run.run(plan, folder, Path(own), agent_pid))
-        if plan.keeps_builds and not outcome.interrupted:
-            failure_shell.offer(
-                outcome.view,
-                folder,
-                local_run.manager_data(folder),
-                opens=opens_shell,
-                is_kept=keep or data is not None,
-            )
-    return outcome.exit
-
-
-def _listen_to_signals() -> None:
-    """Until a loop runs and handles signals itself, each of them is a Ctrl-C: clean-ups still happen."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-
-
-@contextmanager
-def _data_folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
-    """The given folder, or one that lasts as long as the run."""
+    listen_to_signals()
     if data is not None:
-        yield platform_folder(data, "--data").resolve()
-        return
-    folder = Path(tempfile.mkdtemp(prefix="remuda-run-"))
+        platform_folder(data, "--data")
+    folder, agent_pid, _ = start(data.resolve() if data else None)
     try:
-        yield folder
+        # Outside the loop, whose end waits for its threads: none of them writes there any more when this is removed.
+        with tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as own:
+            outcome = asyncio.run(local_run.run(plan, folder, Path(own), agent_pid))
+        if plan.keeps_builds and not outcome.interrupted:
+            is_kept = keep or data is not None
+            failure_shell.offer(outcome.view, folder, manager_data(folder), opens=opens_shell, is_kept=is_kept)
     finally:
-        # This is short, and half done it would leave a mess that nobody finds.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        if keep:
-            print(f"kept: {folder}", file=sys.stderr)
-        else:
-            remove_tree(folder)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that jobs left in it, folders without write permission included."""
-
-    def unlock(_function: object, path: str, _error: object) -> None:
-        for place in (os.path.dirname(path), path):
-            if not os.path.islink(place):
-                os.chmod(place, 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-
-    try:
-        shutil.rmtree(folder, onerror=unlock)
-    except OSError as error:
-        print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
+        end(keep=keep)
+    return outcome.exit

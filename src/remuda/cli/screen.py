@@ -78,7 +78,7 @@ class PlainScreen:
     def finish(self, outcome: Outcome) -> None:
         view = outcome.view
         for name, _, job in view.all_jobs():
-            if job.id in outcome.tails:
+            if outcome.tails.get(job.id):
                 self._print(f"\nend of the log of {name} (job {job.id}):")
                 for line in outcome.tails[job.id]:
                     self._print(f"  {without_escapes(line)}")

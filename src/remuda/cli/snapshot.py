@@ -4,7 +4,7 @@ Decided here: which files belong to the snapshot, which commit they make, and wh
 have so that rules and jobs find there what they would find after a real push. Where nothing is uncommitted the snapshot
 is HEAD itself; else a commit on top of it with the same message, so that the same work gives the same commit. The
 user's repository is only read; what is new goes into a repository of our own beside the run's data, which borrows the
-user's objects. `remuda run` is the caller: it pushes the result into the embedded cell.
+user's objects. `remuda run` is the caller: its cell borrows them from there, or gets them by a push.
 
 A part of a repository, and one whose history git has cut off, have no history of their own to go on with: the
 snapshot's parents are then the commits that rules compare with, each without a past.
@@ -34,6 +34,7 @@ MERGE_REQUEST_REF = "refs/merge-requests/1/head"
 DESCRIBED_COMMITS = 50
 """So many commits back, tags come along: `git describe` works where it works in a job's shallow clone."""
 
+CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
 REPOSITORY_VARIABLES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -69,10 +70,13 @@ class Snapshot:
     """The commit that `rules:changes` compares with; None where everything counts as changed."""
     refs: dict[str, str] = field(default_factory=dict)
     """All refs that the cell should have, with their commits."""
-    objects: Path | None = None
-    """Where the user's own objects are, which the history consists of."""
     remark: str = ""
     """What the snapshot cannot tell, for the person who runs it."""
+
+    @property
+    def objects(self) -> Path:
+        """Where its objects are; those of the user's repository are borrowed there."""
+        return self.git_dir / "objects"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,8 @@ class _Source:
     """Not all of its history is there."""
     objects: Path
     index: Path
+    settings: tuple[str, ...]
+    """Those of the user that say how a file becomes what git keeps, as options of git."""
 
 
 def take(
@@ -130,8 +136,6 @@ def take(
         ref=ref,
         since=cut.get(since) if since else None,
         refs=refs | _branches(facts, sha) | {ref: sha},
-        # A past that ends somewhere is of no use to another repository.
-        objects=None if source.has_gaps else source.objects,
         remark=remark,
     )
 
@@ -152,7 +156,7 @@ def _with_history(git: "_Own", source: _Source, facts: "Facts", tree: str | None
         if commit := repository.resolved(origins) or repository.resolved(default):
             refs[default] = commit
     refs |= _branches(facts, sha) | {ref: sha}
-    return Snapshot(git_dir=git.git_dir, sha=sha, ref=ref, since=since, refs=refs, objects=source.objects)
+    return Snapshot(git_dir=git.git_dir, sha=sha, ref=ref, since=since, refs=refs)
 
 
 def _near_tags(repository: "Repository") -> dict[str, str]:
@@ -181,8 +185,7 @@ def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_di
         at = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
         refs = {ref: git.cut_off(commit, "", at) for ref, commit in refs.items()}
     ref = f"refs/heads/{default_branch}"
-    objects = None if source.has_gaps else source.objects
-    return Snapshot(git_dir=git_dir, sha=refs[ref], ref=ref, refs=refs, objects=objects)
+    return Snapshot(git_dir=git_dir, sha=refs[ref], ref=ref, refs=refs)
 
 
 def push_environment(git_dir: Path, authorization: str) -> dict[str, str]:
@@ -226,7 +229,9 @@ def _since(repository: "Repository", facts: "Facts") -> str | None:
     if facts.source == "merge_request_event":
         return facts.predefined.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
     before = facts.predefined.get("CI_COMMIT_BEFORE_SHA", NO_SHA)
-    return None if before == NO_SHA else repository.merge_base(before) or before
+    if before in (NO_SHA, facts.sha):
+        return None if before == NO_SHA else before
+    return repository.merge_base(before) or before
 
 
 def _base(repository: "Repository", name: str) -> str | None:
@@ -261,9 +266,7 @@ def _source(repository: "Repository") -> _Source:
     shallow, form, objects, index, prefix, *_ = (os.fsdecode(line) for line in told)
     if form != "sha1":
         raise BadInputError(f"the repository at {repository.folder} has object names by {form}; only sha1 is supported")
-    is_partial = (
-        repository.ask("config", "--get-regexp", r"^remote\..*\.promisor$|^extensions\.partialclone$") is not None
-    )
+    is_partial = repository.is_set(r"remote\..*\.promisor|extensions\.partialclone")
     return _Source(
         repository=repository,
         prefix=prefix,
@@ -271,6 +274,9 @@ def _source(repository: "Repository") -> _Source:
         has_gaps=shallow != "false" or is_partial,
         objects=Path(objects),
         index=Path(index),
+        settings=tuple(
+            word for name, value in repository.settings(*CONVERTING).items() for word in ("-c", f"{name}={value}")
+        ),
     )
 
 
@@ -306,10 +312,10 @@ class _Own:
     def answer(self, *arguments: str) -> str:
         return self.ask(*arguments).decode().strip()
 
-    def tree_of(self, paths: Iterable[bytes], prefix: str = "") -> str:
+    def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
         """The tree of the index with these files as they are now; those that are gone go."""
         listed = b"".join(path + b"\0" for path in paths)
-        self.ask("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
+        self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=listed)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
 
     def changed_tree(self, source: _Source) -> str | None:
@@ -323,14 +329,15 @@ class _Own:
         filtered = _filtered(repository)
         if not changed and not filtered:
             return None
-        # With the user's index, git hashes only what is changed.
+        # With the user's index, git hashes only what is changed. It takes a file that is as old as the index for one
+        # that may have changed since; so the copy must be as old, too.
         for part in (source.index, *source.index.parent.glob("sharedindex.*")):
             if part.exists():
-                shutil.copyfile(part, self.git_dir / part.name)
+                shutil.copy2(part, self.git_dir / part.name)
         if filtered:
             gone = b"".join(prefix + path + b"\0" for path in filtered)
             self.ask("update-index", "-z", "--force-remove", "--stdin", stdin=gone)
-        return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix)
+        return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
     def cut_off(self, commit: str, prefix: str, at: str) -> str:
         """A commit with the folder's files of another one, and no past."""
@@ -379,5 +386,5 @@ def _git(arguments: list[str], folder: Path, environment: Mapping[str, str], std
     )
     if result.returncode != 0:
         complaint = result.stderr.decode(errors="replace").strip() or f"exit code {result.returncode}"
-        raise CommandError(f"cannot take a snapshot of {folder}: git {arguments[0]}: {complaint}")
+        raise CommandError(f"cannot take a snapshot of {folder}: git {' '.join(arguments)[:60]}: {complaint}")
     return result.stdout

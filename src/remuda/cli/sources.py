@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from remuda.cli.remote import LIMIT_BYTES, Prefix, Remote
+from remuda.cli.remote import LIMIT_BYTES, Remote
 from remuda.cli.repository import REGULAR, Repository
 from remuda.cli.worktree import WorkTreeFiles
 from remuda.pipeline import Component, ComponentAddress, Facts, SourceProblem, Sources
+from remuda.pipeline.addresses import Prefix
 from remuda.pipeline.errors import quoted
 from remuda.pipeline.globs import matching
 

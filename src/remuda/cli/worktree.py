@@ -73,9 +73,11 @@ def facts_of(
         before = repository.commit(target) if repository else None
         base = repository.merge_base(before) if repository and before else None
         title = commit.get("CI_COMMIT_TITLE", "")
-        more = predefined.of_merge_request(address, source=branch, target=target, base=base or "", title=title)
+        more = predefined.of_merge_request(
+            address, source=branch, target=target, default_branch=default_branch, base=base or "", title=title
+        )
     elif source == "push" and tag is None:
-        before = _upstream(repository, branch, current) if repository else None
+        before = _pushed(repository, branch, current) if repository else None
         more = {"CI_COMMIT_BEFORE_SHA": before or NO_SHA}
     elif source == "trigger":
         more = {"CI_PIPELINE_TRIGGERED": "true"}
@@ -210,10 +212,17 @@ def _names(
     return branch, tag.removeprefix("refs/tags/") if tag else None
 
 
-def _upstream(repository: Repository, branch: str, current: str) -> str | None:
-    """The commit that the server has of the branch, as far as this clone knows."""
+def _pushed(repository: Repository, branch: str, current: str) -> str | None:
+    """The commit that the server has of the branch, as far as this clone knows.
+
+    None as well when it has all there is here: with nothing to push, a run is one of everything.
+    """
     tracked = repository.resolved("@{upstream}") if branch == current else None
-    return tracked or repository.resolved(f"refs/remotes/origin/{branch}")
+    there = tracked or repository.resolved(f"refs/remotes/origin/{branch}")
+    base = repository.merge_base(there) if there else None
+    if base and base == repository.resolved("HEAD") and not repository.differing(base):
+        return None
+    return there
 
 
 def _default_branch(repository: Repository | None) -> str:

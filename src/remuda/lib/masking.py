@@ -143,6 +143,8 @@ class Masker:
         """Where the longest end of the text begins that could grow into a secret or into a prefix with a token."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
+        if line == keep:
+            return keep
         for secret in self._secrets.texts:
             keep = min(keep, _partial(text, secret, line, len(secret) - 1))
         for prefix in self._secrets.prefixes:

@@ -56,7 +56,8 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where caches are kept; relative to the data folder. Default: `cache` there."""
     cache: CacheConfig = CacheConfig()
     clone_url: str = ""
-    """Address of the server as jobs reach it, in place of the one in the repository's address."""
+    """Address of the server as jobs reach it, in place of the one in the repository's address. A file:// one is a
+    folder of repositories on this machine."""
     environment: tuple[str, ...] = ()
     """`NAME=value` for every job; the job's own variables win."""
     limit: int = 0

@@ -92,6 +92,8 @@ def _repo_url(payload: JobPayload, runner: RunnerConfig, variables: Variables) -
     if not runner.clone_url:
         return payload.git_info.repo_url
     path = variables["CI_PROJECT_PATH"] or project_path(payload.git_info.repo_url)
+    if runner.clone_url.startswith("file://"):
+        return f"{runner.clone_url.rstrip('/')}/{quote(path)}.git"
     parts = urlsplit(runner.clone_url)
     host = parts.netloc.rpartition("@")[2]
     address = f"gitlab-ci-token:{quote(payload.token, safe='')}@{host}"

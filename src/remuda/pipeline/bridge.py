@@ -89,6 +89,8 @@ def _inputs(report: Report, node: Node, path: str) -> dict[str, Any]:
 
 def _includes(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
     nodes = node.items if isinstance(node, Items) else (node,)
+    if not nodes:
+        report.add(node, path, "must not be empty", "name the file of the child pipeline")
     if len(nodes) > MAX_CHILD_FILES:
         report.add(node, path, f"a child pipeline has at most {MAX_CHILD_FILES} files", "include the others from one")
     return tuple(found for item in nodes if (found := _include(report, item, path)))

@@ -39,6 +39,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...]
     compare_to: str | None
     at: Node
+    key: str = "changes"
+    """Where it stands, for mistakes."""
 
 
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +137,7 @@ class Judge:
         if (paths, compare_to or "") not in self._found:
             files = self.facts.changed(compare_to)
             if isinstance(files, SourceProblem):
-                self._report.add(changes.at, "changes", files.reason, files.suggestion)
+                self._report.add(changes.at, changes.key, files.reason, files.suggestion)
                 files = None
             self._found[paths, compare_to or ""] = files is None or self._any(paths, files, changes.at)
         return self._found[paths, compare_to or ""]
@@ -210,8 +212,10 @@ def _changes(report: Report, node: Node, path: str) -> Changes | None:
         return None
     paths = read_paths(report, entries["paths"].value, inside(path, "paths"))
     ref = entries.get("compare_to")
-    compare_to = read_text(report, ref.value, inside(path, "compare_to")) if ref else None
-    return None if paths is None else Changes(paths=paths, compare_to=compare_to, at=ref.value if ref else node)
+    if paths is None or ref is None:
+        return None if paths is None else Changes(paths=paths, compare_to=None, at=node)
+    key = inside(path, "compare_to")
+    return Changes(paths=paths, compare_to=read_text(report, ref.value, key), at=ref.value, key=key)
 
 
 def _exists(report: Report, node: Node, path: str) -> tuple[str, ...] | None:

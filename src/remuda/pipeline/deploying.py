@@ -22,9 +22,11 @@ from remuda.pipeline.reading import (
 )
 from remuda.pipeline.spec import Environment
 from remuda.pipeline.tree import Items, Node, Scalar, Table, plain
+from remuda.pipeline.variables import check_name
 
 ACTIONS = ("start", "prepare", "stop", "verify", "access")
 TIERS = ("production", "staging", "testing", "development", "other")
+MAX_NAME = 255
 LINK_TYPES = ("runbook", "package", "image", "other")
 
 # The part of Vault that a short path names.
@@ -34,7 +36,7 @@ _ENGINE = {"name": "kv-v2", "path": "kv-v2"}
 def read_environment(report: Report, node: Node, path: str) -> Environment | None:
     """A name, or a map with one."""
     if isinstance(node, Scalar):
-        name = read_text(report, node, path)
+        name = read_name(report, node, path)
         return None if name is None else Environment(name=name)
     entries = read_table(report, node, path, ENVIRONMENT)
     given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
@@ -43,19 +45,28 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
     auto_stop = entries.get("auto_stop_in")
     if auto_stop and not (isinstance(auto_stop.value, Scalar) and "$" in auto_stop.value.text):
         read_duration(report, auto_stop.value, inside(path, "auto_stop_in"), also=("never",))
-    texts = {key: read_text(report, *at) for key in ("name", "url", "on_stop") if (at := given.get(key))}
+    texts = {key: read_text(report, *at) for key in ("url", "on_stop") if (at := given.get(key))}
+    name = read_name(report, *at) if (at := given.get("name")) else None
     if "name" not in entries:
         if isinstance(node, Table):
             report.add(node, path, 'has no "name"', "name the environment")
         return None
     return Environment(
-        name=texts["name"] or "",
+        name=name or "",
         url=texts.get("url") or "",
         on_stop=texts.get("on_stop") or "",
         action=action or "start",
         auto_stop_in=auto_stop.value.text if auto_stop and isinstance(auto_stop.value, Scalar) else "",
         deployment_tier=tier or "",
     )
+
+
+def read_name(report: Report, node: Node, path: str) -> str | None:
+    """The name of an environment or a resource group; how long it is with its variables is seen when it has them."""
+    name = read_text(report, node, path)
+    if name is not None and "$" not in name and len(name) > MAX_NAME:
+        report.add(node, path, f"a name has at most {MAX_NAME} characters", "shorten it")
+    return name
 
 
 def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None:
@@ -101,6 +112,7 @@ def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, A
     found: dict[str, dict[str, Any]] = {}
     for name, entry in node.entries.items():
         where = inside(path, name)
+        check_name(report, entry.key, where)
         entries = read_table(report, entry.value, where, SECRET)
         providers = [key for key in entries if key not in ("file", "token")]
         if isinstance(entry.value, Table) and len(providers) != 1:
@@ -140,6 +152,7 @@ def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str,
     found: dict[str, dict[str, Any]] = {}
     for name, entry in node.entries.items():
         where = inside(path, name)
+        check_name(report, entry.key, where)
         entries = read_table(report, entry.value, where, ID_TOKEN)
         if "aud" not in entries:
             if isinstance(entry.value, Table):

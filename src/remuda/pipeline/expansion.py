@@ -26,17 +26,28 @@ class ExpansionError(Exception):
 
 
 class Expansion:
-    """Expands texts with one set of variables. `raw`: names whose values are taken as they are."""
+    """Expands texts with one set of variables. `raw`: names whose values are taken as they are.
 
-    def __init__(self, variables: Mapping[str, str], *, raw: Collection[str] = (), keep_unknown: bool = False) -> None:
+    With `one_budget` all texts together may take `MAX_LOOKUPS`.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        *,
+        raw: Collection[str] = (),
+        keep_unknown: bool = False,
+        one_budget: bool = False,
+    ) -> None:
         self._variables = variables
         self._raw = raw
         self._keep_unknown = keep_unknown
+        self._one_budget = one_budget
         self._lookups = 0
 
     def expand(self, text: str) -> str:
         """The text with its variables' values, or `ExpansionError`."""
-        self._lookups = 0
+        self._lookups = self._lookups if self._one_budget else 0
         return self._expand(text, ()) if "$" in text else text
 
     def _expand(self, text: str, inside: tuple[str, ...]) -> str:

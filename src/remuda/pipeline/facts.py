@@ -7,10 +7,11 @@ push, `remuda run` from the work tree.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import msgspec
+
+from remuda.pipeline.predefined import slug
 
 # As GitLab calls it in CI_PIPELINE_SOURCE.
 MERGE_REQUEST = "merge_request_event"
@@ -67,7 +68,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             "CI_COMMIT_SHA": self.sha,
             "CI_COMMIT_SHORT_SHA": self.sha[:8],
             "CI_COMMIT_REF_NAME": self.ref,
-            "CI_COMMIT_REF_SLUG": re.sub(r"[^a-z0-9]", "-", self.ref.lower())[:63].strip("-"),
+            "CI_COMMIT_REF_SLUG": slug(self.ref),
         }
         if self.is_tag:
             variables["CI_COMMIT_TAG"] = self.ref

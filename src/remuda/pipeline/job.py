@@ -14,7 +14,7 @@ import msgspec
 
 from remuda.pipeline.bridge import check_alone, read_run, read_trigger
 from remuda.pipeline.conditions import Judge
-from remuda.pipeline.deploying import read_environment, read_pages, read_release, read_secrets
+from remuda.pipeline.deploying import read_environment, read_name, read_pages, read_release, read_secrets
 from remuda.pipeline.errors import Report, quoted
 from remuda.pipeline.keywords import DEFAULT, INHERIT, JOB, is_near, listed, nearest
 from remuda.pipeline.needs import Needs, read_needs
@@ -111,7 +111,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -
         cache=shared.cache or (),
         hooks=shared.hooks or (),
         run=run,
-        resource_group=(read_text(report, *at) if (at := given.get("resource_group")) else None) or "",
+        resource_group=(read_name(report, *at) if (at := given.get("resource_group")) else None) or "",
         environment=read_environment(report, *at) if (at := given.get("environment")) else None,
         coverage=_coverage(report, judge, *at) if (at := given.get("coverage")) else "",
         release=read_release(report, *at) if (at := given.get("release")) else None,

@@ -17,7 +17,7 @@ from remuda.pipeline.errors import Report
 from remuda.pipeline.keywords import PARALLEL
 from remuda.pipeline.reading import inside, mistyped, read_integer, read_table
 from remuda.pipeline.tree import Items, Node, Table
-from remuda.pipeline.variables import read_value
+from remuda.pipeline.variables import check_name, read_value
 
 MAX_PARALLEL = 200
 
@@ -62,6 +62,8 @@ def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
     rows: list[dict[str, tuple[str, ...]]] = []
     for item in node.items:
         if isinstance(item, Table) and item.entries:
+            for name, entry in item.entries.items():
+                check_name(report, entry.key, inside(path, name))
             rows.append({name: _values(report, e.value, inside(path, name)) for name, e in item.entries.items()})
         else:
             mistyped(report, item, path, "a map of variables")

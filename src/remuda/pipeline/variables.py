@@ -48,15 +48,21 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
     raw: set[str] = set()
     for name, entry in node.entries.items():
         where = inside(path, name)
-        if not is_text(entry.key) or not _NAME.fullmatch(name):
-            message = f"{quoted(name)} is no name for a variable"
-            report.add(entry.key, where, message, "use letters, digits and _, no digit first")
+        if not check_name(report, entry.key, where):
             continue
         value = _described(report, entry.value, where, raw, name)
         if value is not None:
             values[name] = value
             _check_git(report, name, value, entry.value, where)
     return Variables(values=values, raw=frozenset(raw))
+
+
+def check_name(report: Report, key: Scalar, path: str) -> bool:
+    """Whether a variable may be called so: others would not reach the job's shell."""
+    if is_text(key) and _NAME.fullmatch(key.text):
+        return True
+    report.add(key, path, f"{quoted(key.text)} is no name for a variable", "use letters, digits and _, no digit first")
+    return False
 
 
 def _described(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:

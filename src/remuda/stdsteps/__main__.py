@@ -11,9 +11,9 @@ NAMES = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artif
 
 
 def load() -> None:
-    """Import every step, for a process that is going to run many."""
-    for name in NAMES:
-        importlib.import_module(f"remuda.stdsteps.{name}")
+    """Import every step, for a process that is going to run many, and what Python imports at the first need."""
+    for name in (*(f"remuda.stdsteps.{step}" for step in NAMES), "encodings.idna", "encodings.cp437"):
+        importlib.import_module(name)
 
 
 def main(arguments: list[str]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from remuda.stdsteps import submodules
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
-from remuda.stdsteps.git import Git, Remote, last_line, private_config, shallow, split_credentials
+from remuda.stdsteps.git import Git, Remote, private_config, reason, shallow, split_credentials
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -58,7 +58,8 @@ def run(inputs: Inputs) -> None:
         # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
         wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
         mark = work_dir / ".git" / FETCHED
-        if is_fetched(git, mark, wanted, sha):
+        is_here = is_fetched(mark, wanted) and (not checks_out or check_out(git, sha, quiet=True))
+        if is_here:
             say("Not fetching: an earlier job of this pipeline did")
         else:
             say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
@@ -73,7 +74,8 @@ def run(inputs: Inputs) -> None:
             say("Skipping Git checkout: GIT_CHECKOUT is false")
             return
         say(f"Checking out {sha[:8]} as detached HEAD (ref is {ref})...")
-        git.run("checkout", "-f", "-q", "--detach", sha)
+        if not is_here:
+            check_out(git, sha)
         if clean_flags:
             git.run("clean", *clean_flags)
         if had_modules:
@@ -98,18 +100,27 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
         git.run("init", "--quiet", "--template=")
 
 
-def is_fetched(git: Git, mark: Path, wanted: str, sha: str) -> bool:
+def is_fetched(mark: Path, wanted: str) -> bool:
     """Whether exactly this was fetched here before. The mark is a hint that a job may have made up."""
     try:
-        return not mark.is_symlink() and mark.read_text() == wanted and git.has(sha)
+        return not mark.is_symlink() and mark.read_text() == wanted
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
+    """Put the commit's files in place; False, or a failed step, where that cannot be done."""
+    words = ("checkout", "-f", "-q", "--detach", sha)
+    if quiet:
+        return git.attempt(*words, quiet=True)[0] == 0
+    git.run(*words)
+    return True
 
 
 def fetch(git: Git, options: list[str], refspecs: list[str]) -> None:
     """The wanted refs."""
     if text := git.patiently("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs):
-        raise StepError(f"git fetch failed, the server refused: {last_line(text)}")
+        raise StepError(f"git fetch failed, the server refused: {reason(text)}")
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:

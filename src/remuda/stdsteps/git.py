@@ -23,7 +23,7 @@ from remuda.stdsteps.speech import say
 _FINAL = re.compile(
     r"authentication failed|access denied|(error:|HTTP) 4(?!08|29)\d\d|not found|could not read (username|password)"
     r"|does not appear to be a git repository|couldn't find remote ref|not our ref|permission denied"
-    r"|unadvertised object|does not make sense",
+    r"|unadvertised object|does not make sense|transport '\w+' not allowed",
     re.IGNORECASE,
 )
 """What git says when trying again does not help."""
@@ -86,7 +86,7 @@ class Git:
             code, text = self.attempt(*arguments, quiet=True)
             if code and may_pass(text):
                 away = is_away(text)
-                line = f"exit code {code}: {last_line(text)}"
+                line = f"exit code {code}: {reason(text)}"
                 raise PassingError(f"the server cannot be reached: {line}" if away else line, away=away)
             if text.strip():
                 say(text.rstrip("\n"))
@@ -105,7 +105,7 @@ class Git:
             check=False,
         )
         if done.returncode:
-            raise StepError(f"git {arguments[0]} failed: {last_line(done.stderr.decode(errors='replace'))}")
+            raise StepError(f"git {arguments[0]} failed: {reason(done.stderr.decode(errors='replace'))}")
         return done.stdout
 
     def has(self, sha: str) -> bool:
@@ -137,6 +137,9 @@ def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False
     lines += ["[core]", "\tfsmonitor = false", "\thooksPath = /dev/null"]
     lines += ["[submodule]", "\trecurse = false", "[fetch]", "\trecurseSubmodules = false"]
     lines += ["[http]", "\tlowSpeedLimit = 1", "\tlowSpeedTime = 300"]
+    if urlsplit(remote.url).scheme == "file":
+        # Whoever runs jobs has repositories on this machine; so submodules may lie beside them.
+        lines += ['[protocol "file"]', "\tallow = always"]
     if remote.header is not None:
         lines += [f'[http "{remote.origin}"]', f"\textraHeader = {remote.header}"]
     host = urlsplit(remote.origin).hostname
@@ -159,9 +162,11 @@ def is_away(text: str) -> bool:
     return bool(_AWAY.search(text))
 
 
-def last_line(text: str) -> str:
+def reason(text: str) -> str:
+    """The line that says why: the first fatal one, for what follows tells only what else did not work for it."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it gave no reason"
+    fatal = [line for line in lines if line.startswith("fatal:")]
+    return fatal[0] if fatal else lines[-1] if lines else "it gave no reason"
 
 
 def shallow(depth: int) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
-from remuda.stdsteps.git import Git, last_line, shallow
+from remuda.stdsteps.git import Git, reason, shallow
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -61,7 +61,7 @@ def update(git: Git, work_dir: Path, wanted: Submodules) -> None:
         clear(git, work_dir)
         text = _update(git, replace(wanted, depth=0))
     if text:
-        raise StepError(f"git submodule update failed: {last_line(text)}")
+        raise StepError(f"git submodule update failed: {reason(text)}")
 
 
 def _update(git: Git, wanted: Submodules) -> str:

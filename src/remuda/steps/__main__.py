@@ -5,6 +5,7 @@ Only arguments and exit codes are decided here. 75 means that another agent hold
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -49,4 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    # Whoever waits for the agent's end need not wait until all modules are taken apart.
+    os._exit(code)

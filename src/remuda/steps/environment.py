@@ -70,6 +70,9 @@ def write_files(folder: Path, variables: Sequence[Variable]) -> dict[str, str]:
 
 def fit(env: Mapping[str, str]) -> Environment:
     """Export as much as a process can carry, small entries first."""
+    # No character takes more than four bytes: most jobs are far from any limit, and this is asked for every step.
+    if sum(len(key) + len(value) + 2 for key, value in env.items()) * 4 <= LARGEST_ENTRY_BYTES:
+        return Environment(exported=env, too_large={})
     exported: dict[str, str] = {}
     too_large: dict[str, str] = {}
     room = LARGEST_ENVIRONMENT_BYTES

@@ -60,6 +60,7 @@ class Journal:
         self.started: dict[str, Any] | None = None
         """The event of the step that runs now."""
         self.end: JobEnd | None = None
+        self._step_files: tuple[int, StepFiles] | None = None
         for entry in _read_lines(folder / "control"):
             self._learn_control(json.loads(entry))
         for line in _read_lines(folder / "results"):
@@ -110,7 +111,9 @@ class Journal:
         reach("agent.job_ended")
 
     def step_files(self, index: int) -> StepFiles:
-        return StepFiles(self.folder, index)
+        if self._step_files is None or self._step_files[0] != index:
+            self._step_files = (index, StepFiles(self.folder, index))
+        return self._step_files[1]
 
     def forget_step(self, index: int) -> None:
         self.step_files(index).remove()

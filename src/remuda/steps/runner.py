@@ -31,6 +31,7 @@ from remuda.steps.process import Usage
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 _CLEAR = "\r\033[0K"
+_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 _FIRST_STAGE, _LAST_STAGE = 1, 2**32 - 1
 
 logger = logging.getLogger(__name__)
@@ -282,6 +283,6 @@ def _event(step: Step, event: str, now: float) -> dict[str, Any]:
 
 def _signal_in(exit_code: int | None) -> int | None:
     """Shells report a death by signal N as 128 + N."""
-    if exit_code is None or exit_code - 128 not in signal.valid_signals():
+    if exit_code is None or exit_code - 128 not in _SIGNALS:
         return None
     return exit_code - 128

@@ -1,8 +1,9 @@
 """A process that stands by with the standard steps loaded, and forks one child for each that is to run.
 
 To start Python and import a step costs more than most steps do; a fork costs a millisecond. What it makes of a step is
-what `shim` makes of it: a leader of its own session that claims the step by its pid file, a child under it that runs
-the step, an exit file. So a step may be started by either, adopted by any agent, and outlives this process, too.
+what `shim` makes of it: a leader of its own session that claims the step by its pid file, and an exit file. Steps are
+our own programs, so the leader runs the step itself and writes down how that ended; only when it is killed nobody does.
+A step may be started by either, is adopted by any agent, and outlives this process, too.
 
 The standby process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
 Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
@@ -13,6 +14,7 @@ agent's, only stands in its command line, where whoever looks for the processes 
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -99,13 +101,17 @@ def main(arguments: list[str]) -> int:
     program.load()
     # The kernel reaps the children: nobody here asks how they ended.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Children share this memory until they write to it, and looking for garbage writes to all of it.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     with contextlib.suppress(OSError):
         while head := _received(connection, _SIZE.size):
             request = json.loads(_received(connection, *_SIZE.unpack(head)))
             pid = os.fork()
             if pid == 0:
                 connection.close()
-                _lead(request, program.main)
+                _run(request, program.main)
             connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
     return 0
 
@@ -121,66 +127,68 @@ def _received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _lead(request: dict[str, Any], program: Any) -> NoReturn:
-    """What the shim does: claim the step, start it, write down how it ended."""
+def _run(request: dict[str, Any], program: Any) -> NoReturn:
+    """The step, as the leader of a session of its own. How it ends is written down, unless it is killed."""
     code = 1
     try:
         os.setsid()
-        # Caught, not ignored: what is ignored would be ignored in the step as well.
         for number in _ENDING:
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, _end)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
-        code = _lead_step(request, program)
+        base = request["base"]
+        try:
+            claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except OSError:
+            os._exit(shim.LOST_CLAIM)
+        os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
+        os.close(claim)
+        code = _code_of(request, program)
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        user, system = sum(one.ru_utime for one in used), sum(one.ru_stime for one in used)
+        # As a shell tells it, and with what a shell cannot tell.
+        with open(f"{base}.exit", "w") as file:
+            file.write(f"{code} {user:.6f} {system:.6f} {max(one.ru_maxrss for one in used)}\n")
     finally:
         os._exit(code)
 
 
-def _lead_step(request: dict[str, Any], program: Any) -> int:
-    base = request["base"]
-    try:
-        claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    except OSError:
-        return shim.LOST_CLAIM
-    os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
-    os.close(claim)
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
-        os.dup2(null, number)
-    os.close(null)
-    step = os.fork()
-    if step == 0:
-        _follow(request, program)
-    _, status, usage = os.wait4(step, 0)
-    ended = os.waitstatus_to_exitcode(status)
-    # As a shell tells it, and with what a shell cannot tell.
-    told = f"{ended if ended >= 0 else 128 - ended} {usage.ru_utime:.6f} {usage.ru_stime:.6f} {usage.ru_maxrss}\n"
-    with open(f"{base}.exit", "w") as file:
-        file.write(told)
-    return 0
-
-
-def _follow(request: dict[str, Any], program: Any) -> NoReturn:
-    """The step itself, in a process as a new Python would have it."""
+def _code_of(request: dict[str, Any], program: Any) -> int:
+    """Run the step in a process as a new Python would have it."""
     code = 1
     try:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
-        raw = os.open(f"{request['base']}.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(raw, 1)
-        os.dup2(raw, 2)
-        os.close(raw)
+        for place, descriptor in (
+            (os.open(os.devnull, os.O_RDONLY), 0),
+            (os.open(f"{request['base']}.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1),
+        ):
+            os.dup2(place, descriptor)
+            os.close(place)
+        os.dup2(1, 2)
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["work_dir"])
         code = program([request["name"]])
+    except _EndedError as ended:
+        code = ended.code
     except BaseException:  # noqa: BLE001 - whatever it is ends this child, which must not go on as its parent
         traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        os._exit(code)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    return code
+
+
+class _EndedError(BaseException):
+    """The step was told to end."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """Once: what the step does to tidy up is not to be disturbed."""
+    signal.signal(number, signal.SIG_IGN)
+    raise _EndedError(128 + number)
 
 
 if __name__ == "__main__":

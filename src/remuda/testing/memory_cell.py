@@ -70,7 +70,7 @@ class MemoryStarter:
 
     async def find_ref(self, project: Project, name: str) -> tuple[str, str] | None:
         """The branch `main`."""
-        return (f"refs/heads/{name}", SHA) if name == "main" else None
+        return ("refs/heads/main", SHA) if name in ("", "main") else None
 
 
 @dataclass

@@ -170,6 +170,10 @@ class UserClient:
             found = await self.call("POST", "/api/v4/projects", body)
         return _convert(found, ProjectInfo)
 
+    async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
+        """Let refs lead to commits that the cell has, or borrows."""
+        await self.call("PUT", f"/api/remuda/v1/projects/{project_id}/refs", {"refs": dict(refs)})
+
     async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
         """A runner for all projects; its token, which the cell tells only once."""
         return (await self.add_instance_runner(description, tags=tags)).token

@@ -1,7 +1,9 @@
 """git itself clones, fetches and pushes; what it pushes starts pipelines."""
 
 import os
+import shutil
 import socket
+import subprocess
 import threading
 import zlib
 from pathlib import Path
@@ -9,6 +11,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.push_notes import HOOK, read_notes
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
 from remuda.testing.clone import Clone
@@ -221,6 +225,26 @@ def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
     assert len(pipelines(cell)) == 2
 
 
+def test_addresses_without_git_at_the_end(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    for project in ("root/app", "root/new"):
+        short = address(cell, project, cell.token).removesuffix(".git")
+        clone.run("push", "--quiet", short, "main")
+        assert "refs/heads/main" in clone.run("ls-remote", short).stdout
+        assert len(pipelines(cell, quote(project, safe=""))) == 1
+
+
+def test_tags_of_other_things_than_commits(cell: ServedCell, clone: Clone) -> None:
+    sha = clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("tag", "-a", "-m", "inner", "inner", "main")
+    clone.run("tag", "-a", "-m", "outer", "outer", "inner")
+    clone.run("tag", "folder", "main^{tree}")
+    clone.run("tag", "-a", "-m", "of a file", "file", "main:.gitlab-ci.yml")
+    clone.run("tag", "-a", "-m", "of that", "twice", "file")
+    clone.run("push", "--quiet", "origin", "outer", "folder", "file", "twice")
+    assert [(one["ref"], one["sha"]) for one in pipelines(cell)] == [("outer", sha)]
+
+
 def test_strange_names(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     names = ["a\u2028b", "ünï/code", "a'b\"c$(d)", "x;y|z"]
@@ -288,3 +312,39 @@ def test_a_repository_that_cannot_be_looked_at_does_not_end_the_cell(
         for _ in range(2):
             assert looks.acquire(timeout=30)
         assert cell.send("GET", "/-/health").status == 200
+
+
+def test_a_push_while_the_folder_of_notes_is_removed(tmp_path: Path) -> None:
+    programs, repo = tmp_path / "programs", tmp_path / "repo.git"
+    programs.mkdir()
+    repo.mkdir()
+    mktemp = programs / "mktemp"
+    mktemp.write_text(
+        f"""#!/bin/sh
+[ -e {tmp_path}/removed ] || {{ rmdir "$GIT_DIR/push-notes"; : >{tmp_path}/removed; }}
+exec {shutil.which("mktemp")} "$@"
+"""
+    )
+    mktemp.chmod(0o700)
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "GIT_DIR": str(repo),
+        "GIT_PUSH_OPTION_COUNT": "1",
+        "GIT_PUSH_OPTION_0": "ci.skip",
+    }
+    moved = f"{'0' * 40} {'1' * 40} refs/heads/main\n"
+    subprocess.run(["sh", "-c", HOOK], env=environment, input=moved, text=True, check=True, timeout=30)
+    [note] = read_notes(repo)
+    assert (note.refs, note.options) == ({"refs/heads/main": "1" * 40}, ("ci.skip",))
+
+
+async def test_commits_are_remembered_unless_their_messages_are_long(tmp_path: Path) -> None:
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    short, long = clone.commit("Short"), clone.commit("Long " * 10_000)
+    repos = GitRepos(tmp_path, tmp_path / "hooks")
+    repo = "work/.git"
+    assert await repos.commit(repo, short) is await repos.commit(repo, short)
+    first, again = await repos.commit(repo, long), await repos.commit(repo, long)
+    assert first == again
+    assert first is not again, "thousands of them would fill the memory"

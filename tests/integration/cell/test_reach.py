@@ -61,6 +61,27 @@ def test_git_by_scope(cell: ServedCell, clone: Clone) -> None:
     clone.run("push", ada.with_scopes("write_repository").address("acme/shop"), "HEAD:side")
 
 
+def test_refs_are_put_as_by_a_push(cell: ServedCell, shop: int) -> None:
+    people = {level: a_developer(cell, level, f"p{level}") for level in (20, 30, 40)}
+    root = f"/api/remuda/v1/projects/{shop}/refs"
+    sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
+
+    def put(person: Person, **refs: str) -> int:
+        body = {"refs": {f"refs/heads/{name}": to for name, to in refs.items()}}
+        return cell.send("PUT", root, body, PRIVATE_TOKEN=person.token).status
+
+    assert put(a_person(cell, "stranger"), side=sha) == 404
+    assert put(people[20], side=sha) == 403
+    assert put(people[30].with_scopes("read_repository"), side=sha) == 403
+    assert put(people[30], main=sha, side=sha) == 403
+    assert put(people[30], side="0" * 39 + "1") == 400
+    assert put(people[30].with_scopes("write_repository"), side=sha) == 204
+    assert put(people[40], main=sha, other=sha) == 204
+    pipelines = cell.until_pipelines(3, "acme/shop")
+    found = [cell.api("GET", f"/projects/{shop}/pipelines/{one['id']}").json() for one in pipelines[:2]]
+    assert {one["ref"]: one["user"]["username"] for one in found} == {"side": "p30", "other": "p40"}
+
+
 def test_a_push_makes_a_project_only_where_one_may(cell: ServedCell, clone: Clone) -> None:
     a_group(cell, "acme")
     ada = a_person(cell, "ada")

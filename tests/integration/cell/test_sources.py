@@ -3,6 +3,7 @@
 import http.server
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import pytest
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.adapters.remote_files import RemoteFiles
+from remuda.cell.pipelines import LINTS
 from remuda.cell.sources import CellSources, Outside, TreeFiles, changes_of
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
@@ -181,9 +183,12 @@ class _Remote(http.server.BaseHTTPRequestHandler):
     """Serves small files, large ones, and redirects to the path in the query."""
 
     asked: ClassVar[list[str]] = []
+    go: ClassVar[threading.Event] = threading.Event()
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
+        if "slow" in self.path:
+            self.go.wait(60)
         path, _, query = self.path.partition("?")
         self.send_response(302 if query else 404 if path.endswith("none.yml") else 200)
         if query:
@@ -201,6 +206,7 @@ class _Remote(http.server.BaseHTTPRequestHandler):
 def remote() -> Iterator[str]:
     """The address of a server of files."""
     _Remote.asked.clear()
+    _Remote.go.clear()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Remote) as server:
         thread = threading.Thread(target=server.serve_forever, name="remote files", daemon=True)
         thread.start()
@@ -225,6 +231,9 @@ async def test_remote_files(remote: str) -> None:
         f"{remote}/secret.yml",
         f"{remote}/ci-too/a.yml",
         f"{remote}/ci/../a.yml",
+        f"{remote}/ci/x%2f..%2f..%2fa.yml",
+        f"{remote}/ci/..%5c..%5ca.yml",
+        f"{remote}/ci/%252e%252e/a.yml",
         "http://127.0.0.1:1/ci/a",
     ):
         assert "not on the cell's list" in reason(await files.fetch(address)), address
@@ -237,6 +246,19 @@ async def test_remote_files(remote: str) -> None:
         await RemoteFiles(("http://127.0.0.1:1",), limit_bytes=9).fetch("http://127.0.0.1:1")
     )
     assert "not on the cell's list" in reason(await RemoteFiles((), limit_bytes=9).fetch(f"{remote}/ci/a.yml"))
+
+
+async def test_an_address_that_hangs_is_left_alone_for_a_while(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cell.adapters.remote_files.DEADLINE_SECONDS", 0.05)
+    files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
+    try:
+        for _ in range(3):
+            assert "did not answer" in reason(await files.fetch(f"{remote}/ci/slow.yml"))
+    finally:
+        _Remote.go.set()
+    assert _Remote.asked == ["/ci/slow.yml"]
+    monkeypatch.undo()
+    assert await files.fetch(f"{remote}/ci/other.yml") == b"#####"
 
 
 def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> None:
@@ -267,6 +289,39 @@ def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> No
         runner: ScriptedRunner = cell.new_runner()
         scripts = sorted(runner.take()["steps"][0]["script"][0] for _ in range(4))
         assert scripts == ["component", "one", "own", "two"]
+
+
+def test_a_server_that_hangs_holds_up_nobody_else(tmp_path: Path, remote: str) -> None:
+    with (
+        ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell,
+        ThreadPoolExecutor(2 * LINTS) as threads,
+    ):
+        number = cell.new_project("app", "a: {script: [x]}\n")
+
+        def lint(text: str) -> bool:
+            return bool(cell.api("POST", f"/projects/{number}/ci/lint", {"content": text}).json()["valid"])
+
+        slow = f"include: [{{remote: '{remote}/ci/slow.yml'}}]\na: {{script: [x]}}\n"
+        waiting = [threads.submit(lint, slow) for _ in range(2 * LINTS)]
+        try:
+            while len(_Remote.asked) < 2 * LINTS:
+                assert not any(each.done() for each in waiting)
+                _Remote.go.wait(0.01)
+            assert lint("b: {script: [x]}\n")
+            assert not any(each.done() for each in waiting)
+        finally:
+            _Remote.go.set()
+
+
+def test_many_slow_remote_files(tmp_path: Path, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cell.pipelines.REMOTE_SECONDS", 1e-9)
+    with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
+        number = cell.new_project("app", "a: {script: [x]}\n")
+        text = f"include: [{{remote: '{remote}/ci/none.yml'}}, {{remote: '{remote}/ci/a.yml'}}]\n"
+        found = cell.api("POST", f"/projects/{number}/ci/lint", {"content": text}).json()["errors"]
+    assert "answered 404" in found[0]
+    assert "the remote files before it took" in found[1]
+    assert _Remote.asked == ["/ci/none.yml"]
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,13 @@ def test_a_generated_file_with_mistakes_fails_its_job_and_says_where(cell: Serve
     bridges = cell.api("GET", f"/projects/{repo.project}/pipelines/{repo.pipeline}/bridges").json()
     failed = next(row for row in bridges if row["name"] == "generated")
     assert failed["failure_reason"] == "downstream_pipeline_creation_failed"
+
+
+def test_another_project_whose_default_branch_came_with_its_first_push(cell: ServedCell) -> None:
+    docs = cell.new_project("docs")
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build: {script: [x]}\n"}]
+    first = {"branch": "trunk", "commit_message": "First commit", "actions": actions}
+    assert cell.api("POST", f"/projects/{docs}/repository/commits", first).status == 201
+    cell.new_project("app", "go: {trigger: root/docs}\n")
+    found = cell.until_pipelines(2, "root/docs")
+    assert [(one["ref"], one["source"]) for one in found] == [("trunk", "pipeline"), ("trunk", "push")]

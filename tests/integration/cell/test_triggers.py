@@ -139,6 +139,17 @@ def test_a_jobs_token_starts_pipelines_of_any_project(
     assert (ended.status, ended.json()) == (404, {"message": "404 Not Found"})
 
 
+def test_jobs_that_start_their_own_pipeline_again_come_to_an_end(
+    cell: ServedCell, project: Project, runner: ScriptedRunner
+) -> None:
+    answers = []
+    while (asked := runner.ask()).status == 201:
+        answers.append(call(cell, project.id, token=asked.json()["token"], ref="main"))
+        runner.put(asked.json(), "success")
+    assert [answer.status for answer in answers] == [201] * 10 + [400]
+    assert "more than 10 pipelines" in answers[-1].json()["message"]["base"][0]
+
+
 def test_what_opens_nothing(cell: ServedCell, project: Project, token: str) -> None:
     other = cell.new_project("other", PIPELINE)
     before = len(project.pipelines.list(get_all=True))

@@ -22,6 +22,10 @@ START = 1_750_000_040.0
 """15:07:20 UTC."""
 
 
+class DeathError(BaseException):
+    """Ends everything, as the end of the process does."""
+
+
 class Refs:
     """A repository with one branch."""
 
@@ -39,11 +43,15 @@ class Starting:
         """Raised, one a call, before anything is stored."""
         self.after: list[BaseException] = []
         """Raised, one a call, when everything is stored."""
+        self.slow: dict[str, asyncio.Event] = {}
+        """What a pipeline waits for, by the description of its schedule."""
         self.requests: list[PipelineRequest] = []
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         self.requests.append(request)
         await asyncio.sleep(0)
+        if request.schedule is not None and request.schedule.description in self.slow:
+            await self.slow[request.schedule.description].wait()
         if self.before:
             raise self.before.pop()
         family = await self._store.add_pipeline(
@@ -209,9 +217,10 @@ async def test_trouble_with_the_store_is_waited_for(bench: Bench) -> None:
 
 async def test_a_death_before_it_is_stored_loses_nothing(bench: Bench) -> None:
     await bench.add("@hourly")
-    bench.starting.before = [asyncio.CancelledError()]
-    async with bench.watching():
-        await bench.clock.advance(HOUR)
+    bench.starting.before = [DeathError()]
+    with pytest.raises(BaseExceptionGroup):
+        async with bench.watching():
+            await bench.clock.advance(HOUR)
     assert await bench.pipelines() == 0
     async with bench.watching(bench.reopened()):
         await bench.clock.advance(MINUTE)
@@ -220,9 +229,10 @@ async def test_a_death_before_it_is_stored_loses_nothing(bench: Bench) -> None:
 
 async def test_a_death_after_it_is_stored_starts_nothing_twice(bench: Bench) -> None:
     schedule = await bench.add("@hourly")
-    bench.starting.after = [asyncio.CancelledError()]
-    async with bench.watching():
-        await bench.clock.advance(HOUR)
+    bench.starting.after = [DeathError()]
+    with pytest.raises(BaseExceptionGroup):
+        async with bench.watching():
+            await bench.clock.advance(HOUR)
     assert await bench.pipelines() == 1
     async with bench.watching(bench.reopened()):
         await bench.clock.advance(MINUTE)
@@ -244,3 +254,16 @@ async def test_a_run_by_hand_leaves_the_next_time_alone(bench: Bench) -> None:
     schedule = await bench.add("@hourly", active=False)
     pipeline = await bench.schedules.run(schedule)
     assert await bench.kept(schedule) == replace(schedule, last_pipeline_id=pipeline.id)
+
+
+async def test_one_that_takes_long_holds_up_no_other(bench: Bench) -> None:
+    slow = await bench.add("*/15 * * * *", description="slow")
+    quick = await bench.add("*/15 * * * *", description="quick")
+    bench.starting.slow["slow"] = asyncio.Event()
+    async with bench.watching():
+        await bench.clock.advance(8 * MINUTE)
+        assert (await bench.kept(quick)).last_pipeline_id is not None
+        assert (await bench.kept(slow)).last_pipeline_id is None
+        bench.starting.slow["slow"].set()
+        await settle()
+        assert (await bench.kept(slow)).last_pipeline_id is not None

@@ -1,12 +1,15 @@
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core import lifecycle
 from remuda.cell.errors import StoreError
+from remuda.cell.ports import Applied, Changes
+from remuda.cell.values import Family
 from remuda.lib.clock import settle
-from remuda.model.job import JobState
+from remuda.model.job import JobState, PipelineId
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -23,6 +26,24 @@ class TestLeases:
         assert (second.id, second.epoch) == (first.id, first.epoch + 1)
         assert await cell.refusal(old_token) is None
         assert await cell.put(new_token, "success") == (200, "success")
+
+    async def test_an_odd_job_ends_neither_the_sweep_nor_the_cell(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        odd, _ = await cell.push(a_spec("odd")), await cell.push(a_spec("plain"))
+        change_family = cell.store.change_family
+
+        async def change(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+            if pipeline_id == odd.pipeline.id:
+                raise RuntimeError("odd")
+            return await change_family(pipeline_id, decide)
+
+        monkeypatch.setattr(cell.store, "change_family", change)
+        async with cell.watching():
+            await cell.take()
+            await cell.take()
+            await cell.clock.advance(61)
+            assert (await cell.take())[0].name == "plain"
 
     async def test_a_held_poll_gets_the_job_when_its_lease_ends(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())

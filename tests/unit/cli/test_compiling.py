@@ -9,6 +9,7 @@ import pytest
 
 from remuda.cli.compiling import PipelineOptions, prepare
 from remuda.cli.exits import BadInputError
+from remuda.cli.main import call
 
 MakeRepo = Callable[..., Any]
 JOB = "job: {script: [x]}\n"
@@ -59,6 +60,24 @@ def test_a_file_in_place_of_the_folder(make_repo: MakeRepo, tmp_path: Path) -> N
 def test_stdin(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(JOB.encode())))
     assert prepare(make_repo().folder, PipelineOptions(file=Path("-"))).text == JOB
+
+
+def test_stdin_is_a_lone_hyphen_on_the_command_line(
+    make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(JOB.encode())))
+    assert call(["pipeline", "lint", str(make_repo().folder), "--file", "-"]) == 0
+    assert "- is good" in capsys.readouterr().out
+
+
+def test_a_folder_inside_a_repository_is_told_of_the_file_there(make_repo: MakeRepo) -> None:
+    repo = make_repo()
+    repo.put("src/code", "")
+    with pytest.raises(BadInputError, match="write one"):
+        prepare(repo.folder / "src", PipelineOptions())
+    repo.put(".gitlab-ci.yml", JOB)
+    with pytest.raises(BadInputError, match=f"name that folder: {repo.folder}$"):
+        prepare(repo.folder / "src", PipelineOptions())
 
 
 def test_everything_the_options_name_is_used(make_repo: MakeRepo, tmp_path: Path) -> None:

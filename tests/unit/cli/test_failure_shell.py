@@ -1,7 +1,12 @@
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from remuda.cli.failure_shell import script_text
+import pytest
+
+from remuda.cli.failure_shell import offer, script_text
+from remuda.cli.view import JobView, RunView
+from remuda.manager import kept
 
 
 def test_the_script_opens_a_shell_there_with_the_variables(tmp_path: Path) -> None:
@@ -11,3 +16,16 @@ def test_the_script_opens_a_shell_there_with_the_variables(tmp_path: Path) -> No
     done = subprocess.run(["/bin/sh", "-c", text], env={}, capture_output=True, text=True, check=True)
     assert "A=it's $HOME\nand more\n" in done.stdout
     assert f"PWD={place}\n" in done.stdout
+
+
+def test_a_job_that_may_fail_is_not_the_one_to_look_at(
+    a_job: Callable[..., JobView],
+    a_run: Callable[..., RunView],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = a_run(a_job("lint", "failed", allow_failure=True), a_job("unit", "failed"), status="failed")
+    for job in view.jobs:
+        kept.keep(tmp_path, job.id, work_dir=str(tmp_path), variables=())
+    offer(view, tmp_path, tmp_path, opens=False, is_kept=True)
+    assert "a shell where unit failed" in capsys.readouterr().err

@@ -1,3 +1,6 @@
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +52,37 @@ def test_the_tail_counts_lines_as_people_see_them() -> None:
 
 def test_escapes_are_removed() -> None:
     assert without_escapes("\x1b[32;1m$ make\x1b[0;m \x1b[0K") == "$ make "
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b]0;a title\x07named", "named"),
+        ("\x1b]8;;https://example.org\x1b\\a link", "a link"),
+        ("\x1bPnever ended", ""),
+        ("\x1b(B\x1bcreset\x0e\x05\x9b31m", "reset31m"),
+        ("\x1b[2Jcleared\x1b[1;1H\x1b[", "cleared"),
+        ("a\tb", "a\tb"),
+    ],
+)
+def test_nothing_is_left_that_a_terminal_obeys(line: str, shown: str) -> None:
+    assert without_escapes(line) == shown
+    assert tail(line.encode(), 1) == [shown]
+
+
+@given(line=st.text(alphabet=st.sampled_from("\x1b[]m;07PX^_\\\x07\x9bac(\t")))
+def test_no_text_reaches_the_terminal_as_a_command(line: str) -> None:
+    assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", without_escapes(line))
+
+
+def test_a_tail_keeps_colours_and_what_a_progress_bar_wrote_last() -> None:
+    log = line(b"10%\r50%\r\x1b[32m100%\x1b[0m\r") + line(b"a\x0bb\xe2\x80\xa8c")
+    assert tail(log, 5) == ["\x1b[32m100%\x1b[0m", "ab\u2028c"]
+    assert tail(b"", 5) == []
+
+
+def test_a_tail_cuts_lines_that_nobody_reads() -> None:
+    assert tail(b"x" * 3000, 1) == ["x" * 2000 + "... (3000 characters)"]
 
 
 @given(data=st.binary(max_size=200) | st.lists(st.binary(max_size=20).map(line)).map(b"".join), cut=st.integers(0, 300))

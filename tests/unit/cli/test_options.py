@@ -45,3 +45,10 @@ def test_the_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     assert platform_folder(tmp_path, "--data") == tmp_path
     assert platform_folder(tmp_path / "new" / "er", "--data").is_dir()
+
+
+def test_a_repository_is_no_folder_for_data(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitlab-ci.yml").touch()
+    with pytest.raises(BadInputError, match=r"--data .*\.git"):
+        platform_folder(tmp_path, "--data")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.predefined import Address, address_of, of_project, read_address
+from remuda.cli.predefined import Address, address_of, of_merge_request, of_project, read_address
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,11 @@ def test_what_follows_from_the_address() -> None:
         "CI_API_V4_URL": "https://example.org:8443/api/v4",
     }
     assert expected.items() <= told.items()
+
+
+def test_a_merge_request_into_a_branch_that_is_not_protected() -> None:
+    told = of_merge_request(
+        Address(path="a/b"), source="topic", target="stable", default_branch="main", base="", title="Draft: it"
+    )
+    assert told["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "false"
+    assert (told["CI_MERGE_REQUEST_DRAFT"], told["CI_OPEN_MERGE_REQUESTS"]) == ("true", "a/b!1")

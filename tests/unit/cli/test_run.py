@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from remuda.cli.beginning import remove_tree
 from remuda.cli.compiling import PipelineOptions, prepare
 from remuda.cli.delivery import Choice, request_of
 from remuda.cli.exits import BadInputError
-from remuda.cli.run import _planned, remove_tree, run
+from remuda.cli.run import _planned, run
 from remuda.cli.snapshot import Snapshot
 
 MakeRepo = Callable[..., Any]

@@ -64,6 +64,15 @@ def test_the_spinner_turns_with_time() -> None:
     assert row_text(row, 0.0).plain != row_text(row, 0.15).plain
 
 
+def test_a_failed_job_without_a_log_has_no_end_of_it(failed_run: RunView) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, height=30, color_system=None, legacy_windows=False)
+    with LiveScreen(console) as screen:
+        screen.finish(Outcome(view=failed_run, tails={4: []}))
+    assert "pipeline failed in" in out.getvalue()
+    assert "end of the log" not in out.getvalue()
+
+
 def test_a_terminal_gets_the_tree_and_then_the_summary(failed_run: RunView) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, height=30, color_system=None, legacy_windows=False)

@@ -120,6 +120,16 @@ def test_a_plain_folder_needs_no_repository(tmp_path: Path) -> None:
     assert not (folder / ".git").exists()
 
 
+def test_files_become_what_the_users_git_would_make_of_them(repository: Path, tmp_path: Path) -> None:
+    git(repository, "config", "core.autocrlf", "true")
+    git(repository, "config", "core.fileMode", "false")
+    (repository / "kept.txt").write_bytes(b"one\r\ntwo\r\n")
+    (repository / "kept.txt").chmod(0o755)
+    snapshot = snapshot_of(repository, tmp_path / "own.git")
+    assert files_of(snapshot)["kept.txt"] == "one\ntwo\n"
+    assert git(snapshot.git_dir, "ls-tree", snapshot.sha, "kept.txt").startswith("100644 ")
+
+
 def test_a_repository_inside_is_left_out(repository: Path, tmp_path: Path) -> None:
     inner = repository / "inner"
     inner.mkdir()
@@ -179,6 +189,16 @@ def test_changes_are_a_commit_on_top_that_only_the_work_decides(repository: Path
     assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|Ann|First"
 
 
+def test_a_change_in_the_same_moment_is_not_missed(repository: Path, tmp_path: Path) -> None:
+    """Same size, same time: only the age of the index tells git to look into the file."""
+    index, file = repository / ".git" / "index", repository / "kept.txt"
+    told = file.stat()
+    os.utime(index, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    file.write_text("new")
+    os.utime(file, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    assert files_of(snapshot_of(repository, tmp_path / "own.git"))["kept.txt"] == "new"
+
+
 def clone_with_a_branch(repository: Path, folder: Path) -> str:
     """A clone whose branch is one commit ahead of what the server has; the server's commit."""
     git(repository.parent, "clone", "--quiet", str(repository), str(folder))
@@ -210,7 +230,8 @@ def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: 
         f"refs/compared/{base}": base,
         "refs/tags/v1.0": git(repository, "rev-parse", "v1.0").strip(),
     }
-    assert snapshot.objects == folder / ".git" / "objects"
+    borrowed = (snapshot.objects / "info" / "alternates").read_text()
+    assert borrowed == f"{folder / '.git' / 'objects'}\n"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +293,7 @@ def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path:
     folder = tmp_path / "clone"
     git(repository, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repository}", str(folder))
+    (folder / "mine.txt").write_text("mine")
     snapshot = snapshot_of(folder, tmp_path / "own.git")
     assert snapshot.since is None
     assert "partial clone" in snapshot.remark

@@ -110,7 +110,7 @@ def test_other_events_know_of_no_changes(cloned: Any, event: str) -> None:
 
 def test_what_a_push_would_change(cloned: Any) -> None:
     before = cloned.git("rev-parse", "HEAD")
-    assert changed(cloned.folder) == []
+    assert changed(cloned.folder) is None, "with nothing to push, everything counts as changed"
     cloned.write(committed="1")
     cloned.commit()
     cloned.write(kept="2", staged="1", untracked="1", ignored="1")
@@ -125,7 +125,9 @@ def test_what_a_push_would_change(cloned: Any) -> None:
 def test_a_new_branch_knows_of_no_changes(cloned: Any) -> None:
     cloned.git("checkout", "--quiet", "-b", "fresh")
     assert changed(cloned.folder) is None
-    assert changed(cloned.folder, ref="main") == []
+    cloned.write(new="1")
+    assert changed(cloned.folder) is None
+    assert changed(cloned.folder, ref="main") == ["new"]
 
 
 def test_changes_since_a_ref(cloned: Any) -> None:

@@ -32,5 +32,5 @@ def test_changed_files_may_be_asked_for() -> None:
 
 def test_a_ref_that_cannot_be_compared_with_is_a_mistake() -> None:
     facts = Facts(changed_files=lambda _ref: SourceProblem(reason="no such ref", suggestion="push it"))
-    with pytest.raises(PipelineError, match="1:59: changes: no such ref; push it"):
+    with pytest.raises(PipelineError, match="1:59: a:rules:changes:compare_to: no such ref; push it"):
         compile_pipeline(TEXT, facts=facts)

@@ -156,6 +156,12 @@ def test_timeout(timeout: str, seconds: int, jobs: Jobs) -> None:
             "1:31: a:variables:A: must be a string, a number or a boolean, not a list",
         ),
         ("{script: x, 5: y}", '1:16: a:5: a key must be a string, not the number "5"'),
+        ("{trigger: {include: []}}", "1:24: a:trigger:include: must not be empty"),
+        ("{script: x, parallel: {matrix: [{1A: x}]}}", '1:37: a:parallel:matrix:1A: "1A" is no name for a variable'),
+        ("{script: x, id_tokens: {A B: {aud: x}}}", '1:28: a:id_tokens:A B: "A B" is no name for a variable'),
+        ("{script: x, secrets: {A-B: {vault: a/b}}}", '1:26: a:secrets:A-B: "A-B" is no name for a variable'),
+        (f"{{script: x, resource_group: {'r' * 256}}}", "1:32: a:resource_group: a name has at most 255 characters"),
+        (f"{{script: x, environment: {'r' * 256}}}", "1:29: a:environment: a name has at most 255 characters"),
         ("{script: x, zzz: y}", '1:16: a:zzz: unknown key "zzz"; known here: stage, script,'),
     ],
 )

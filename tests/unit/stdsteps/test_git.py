@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.git import Remote, is_away, may_pass, private_config, split_credentials
+from remuda.stdsteps.git import Remote, is_away, may_pass, private_config, reason, split_credentials
 
 
 def test_credentials_leave_the_address() -> None:
@@ -58,6 +58,7 @@ def test_a_server_that_is_away_is_waited_for(text: str) -> None:
         "fatal: remote error: upload-pack: not our ref 00\nfatal: the remote end hung up unexpectedly",
         "error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413",
         "error: Server does not allow request for unadvertised object 00",
+        "fatal: transport 'file' not allowed\nfatal: clone of 'file:///x' into submodule path '/y' failed",
     ],
 )
 def test_refusals_are_final(text: str) -> None:
@@ -67,3 +68,17 @@ def test_refusals_are_final(text: str) -> None:
 def test_ssh_addresses_of_the_server_mean_http_ones(tmp_path: Path) -> None:
     text = private_config(tmp_path, split_credentials("https://u:p@h:8443/g/x.git"), instead_of_ssh=True).read_text()
     assert '[url "https://h:8443/"]\n\tinsteadOf = git@h:\n\tinsteadOf = ssh://git@h/\n' in text
+
+
+def test_the_reason_is_what_failed_first() -> None:
+    text = (
+        "Cloning into 'm'...\nfatal: repository 'u' not found\nfatal: clone of 'u' into 'm' failed\nFailed to clone 'm'"
+    )
+    assert reason(text) == "fatal: repository 'u' not found"
+    assert reason("one\n\ntwo\n") == "two"
+    assert reason("") == "it gave no reason"
+
+
+@pytest.mark.parametrize(("url", "allowed"), [("file:///r/p.git", True), ("https://h/p.git", False)])
+def test_submodules_may_lie_on_this_machine_where_the_repository_does(tmp_path: Path, url: str, allowed: bool) -> None:
+    assert ('[protocol "file"]' in private_config(tmp_path, split_credentials(url)).read_text()) is allowed

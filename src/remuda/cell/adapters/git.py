@@ -28,6 +28,8 @@ LIST_LIMIT_BYTES = 64 * 1024 * 1024
 """The names of half a million files or more. A few objects can stand for a tree of billions."""
 KEPT_COMMITS = 4096
 """How many commits are remembered: they never change, and lists of jobs name the same few again and again."""
+KEPT_MESSAGE = 16 * 1024
+"""A commit with a longer message is read anew each time."""
 
 _SETTINGS = {
     "safe.directory": "*",
@@ -75,10 +77,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 class GitRepos:
     """All repositories below one folder."""
 
-    def __init__(self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = (), links: Path | None = None
+    ) -> None:
         self.root = root
         self._hooks = hooks
         self._borrowed = borrowed_objects
+        self._links = links
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
         settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
         self.environment = {
@@ -120,6 +125,14 @@ class GitRepos:
             info.mkdir(exist_ok=True)
             (info / "alternates").write_bytes(listed)
 
+    def link(self, repo: str, path: str) -> None:
+        """Let a repository be found by its project's path, where that is wanted."""
+        if self._links is not None:
+            place = self._links / f"{path}.git"
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            place.symlink_to(self.path(repo).absolute())
+
     async def remove(self, repo: str) -> None:
         """Remove a repository that nothing refers to."""
         await asyncio.to_thread(shutil.rmtree, self.path(repo), ignore_errors=True)
@@ -137,6 +150,9 @@ class GitRepos:
                 found[ref] = sha
             elif inner_kind == "commit":
                 found[ref] = inner_sha
+            # Before 2.45 git looks through one tag only, and a tag may be of a tag.
+            elif inner_kind == "tag" and (commit := await self.commit_of(repo, inner_sha)) is not None:
+                found[ref] = commit
         return found
 
     async def resolve(self, repo: str, name: str) -> str | None:
@@ -183,6 +199,13 @@ class GitRepos:
     async def put_ref(self, repo: str, ref: str, sha: str) -> None:
         """Let a ref lead to a commit."""
         await self._git("update-ref", ref, sha, repo=repo)
+
+    async def put_refs(self, repo: str, refs: Mapping[str, str]) -> None:
+        """Let refs lead to objects that the repository has or borrows, all of them or none. GitError when it cannot."""
+        lines = [f"update {ref}\0{sha}\0\0".encode() for ref, sha in refs.items()]
+        code, _, err = await self._call("update-ref", "-z", "--stdin", repo=repo, stdin=lines)
+        if code != 0:
+            raise _failure("update-ref", err)
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
@@ -233,6 +256,8 @@ class GitRepos:
             return None
         if not found:
             return None
+        if len(found[0].message) > KEPT_MESSAGE:
+            return found[0]
         self._commits[(repo, sha)] = found[0]
         if len(self._commits) > KEPT_COMMITS:
             self._commits.popitem(last=False)

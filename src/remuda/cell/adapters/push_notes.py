@@ -31,7 +31,12 @@ HOOK = f"""#!/bin/sh
 count=${{GIT_PUSH_OPTION_COUNT:-0}}
 folder=$GIT_DIR/{FOLDER}
 [ "$count" -gt 0 ] || [ -n "${USER_VARIABLE}" ] || [ -d "$folder" ] || exit 0
-mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX") || exit 1
+tries=0
+until mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX"); do
+  # The cell may just have removed the folder, because it was empty.
+  tries=$((tries + 1))
+  [ "$tries" -lt 3 ] || exit 1
+done
 {{
   printf 'user %s\\n' "${USER_VARIABLE}" || exit 1
   while read -r old new ref; do

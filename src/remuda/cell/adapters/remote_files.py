@@ -1,8 +1,8 @@
 """Files behind web addresses, for `include:remote`.
 
-Decided here: which addresses are allowed and what a fetch may cost. The allow list is the operator's: the beginnings of
-addresses. An address is taken apart once, and what was checked is what is asked for, so that no two readings of it can
-differ. Called by `remuda.cell.sources`.
+Decided here: what a fetch may cost. The allow list is the operator's: the beginnings of addresses, compared by
+`remuda.pipeline.addresses`. What is compared is what is asked for, so that no two readings of it can differ. Called by
+`remuda.cell.sources`.
 
 Invariant: nothing is asked for that is not on the list, redirects included.
 """
@@ -15,8 +15,12 @@ import aiohttp
 from yarl import URL
 
 from remuda.pipeline import SourceProblem
+from remuda.pipeline.addresses import read_prefix
 
 DEADLINE_SECONDS = 10
+SILENT_SECONDS = 30
+"""For so long an address that did not answer is not asked again: who includes it learns that at once."""
+MAX_SILENT = 1000
 MAX_REDIRECTS = 3
 
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -34,34 +38,29 @@ def parsed(text: str) -> URL | None:
         return None
     if url.scheme not in ("http", "https") or not url.host or url.user is not None or url.password is not None:
         return None
-    dotted = re.search(r"(^|/)(\.|%2e){1,2}(/|%2f|$)", url.raw_path, re.IGNORECASE)
-    return None if dotted or port == 0 else url
-
-
-def is_allowed(url: URL, allowed: Sequence[str]) -> bool:
-    """Whether an address begins with one on the list: same scheme, host and port, and a path below its path."""
-    for text in allowed:
-        start = parsed(text)
-        if start is None or (url.scheme, url.host, url.port) != (start.scheme, start.host, start.port):
-            continue
-        path = start.raw_path.rstrip("/")
-        if url.raw_path == path or url.raw_path.startswith(f"{path}/"):
-            return True
-    return False
+    return None if port == 0 else url
 
 
 class RemoteFiles:
     """Fetches what the allow list has."""
 
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
-        self._allowed = allowed
+        self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
         self._limit_bytes = limit_bytes
+        self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
         """The bytes behind an address, or why they cannot be had."""
         url = parsed(text)
         if url is None:
             return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
+        now = asyncio.get_running_loop().time()
+        silent = SourceProblem(
+            reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s",
+            suggestion=f"try again in {SILENT_SECONDS} s",
+        )
+        if self._silent_until.get(url, now) > now:
+            return silent
         try:
             async with (
                 asyncio.timeout(DEADLINE_SECONDS),
@@ -69,16 +68,18 @@ class RemoteFiles:
             ):
                 return await self._followed(s, url)
         except TimeoutError:
-            return SourceProblem(
-                reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s", suggestion="try again"
-            )
+            if len(self._silent_until) >= MAX_SILENT:
+                self._silent_until.clear()
+            self._silent_until[url] = now + DEADLINE_SECONDS + SILENT_SECONDS
+            return silent
         except (aiohttp.ClientError, OSError, ValueError) as error:
             said = str(error) or type(error).__name__
             return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
 
     async def _followed(self, session: aiohttp.ClientSession, url: URL) -> bytes | SourceProblem:
         for _ in range(1 + MAX_REDIRECTS):
-            if not is_allowed(url, self._allowed):
+            address = read_prefix(str(url))
+            if address is None or not any(prefix.covers(address) for prefix in self._allowed):
                 return SourceProblem(
                     reason=f"{url.origin()} is not on the cell's list of addresses to include from",
                     suggestion="ask its operator to put it into REMUDA_REMOTE_INCLUDES, or include by project",

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.cell.core.predefined import is_literal, of_pipeline, of_spec
-from remuda.cell.errors import InvalidError, TooDeepError
-from remuda.cell.requests import PipelineRequest, Upstream
+from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
+from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
 from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names
-from remuda.pipeline import ExpansionError, JobSpec, artifact_sources, expand, prerequisites
+from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, expand, prerequisites
 from remuda.pipeline import Pipeline as Compiled
+from remuda.pipeline.errors import quoted
 from remuda.pipeline.facts import NO_SHA
 
 PARENT = "parent_pipeline"
@@ -35,14 +36,19 @@ def merge_request_iid(ref: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def check_depth(upstream: Upstream, source: str, ancestors: Sequence[Pipeline]) -> None:
+def _depth(request: PipelineRequest) -> int:
+    return request.upstream.pipeline.depth + 1 if request.upstream else request.depth
+
+
+def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
     """Refuse a pipeline that too many others led to; `ancestors` are the upstream pipeline's own, nearest first."""
-    if upstream.pipeline.depth >= MAX_DEPTH:
+    if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
-            f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs run in a "
-            "circle"
+            f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
+            "that call with their tokens, run in a circle"
         )
-    if source != PARENT:
+    upstream = request.upstream
+    if upstream is None or request.source != PARENT:
         return
     children = 1
     for pipeline in (upstream.pipeline, *ancestors):
@@ -89,7 +95,7 @@ def new_pipeline(
         upstream_job_id=upstream.job.id if upstream else None,
         upstream_pipeline_id=upstream.pipeline.id if upstream else None,
         is_child=request.source == PARENT,
-        depth=upstream.pipeline.depth + 1 if upstream else 0,
+        depth=_depth(request),
         schedule_id=request.schedule.id if request.schedule else None,
         user_id=request.user_id,
         organization_id=request.project.organization_id,
@@ -117,20 +123,27 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """The jobs to be stored, names of environments and resource groups expanded."""
+    """The jobs to be stored, names of environments and resource groups expanded; MistakesError when some cannot be."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     known = of_pipeline(pipeline, project, url)
     given, raw = given_variables(pipeline, variables)
     raw |= {key for key, value in known.items() if is_literal(key, value)}
-    found = []
+    found: list[NewJob] = []
+    mistakes: list[Mistake] = []
     for spec in specs:
         environment = resource_group = ""
         if spec.environment is not None or spec.resource_group:
             values = {**known, **of_spec(spec), **spec.variables, **given}
             kept = raw | set(spec.raw_variables)
-            environment = _name(spec.environment.name, values, kept, spec) if spec.environment else ""
-            values |= of_spec(spec, environment)
-            resource_group = _name(spec.resource_group, values, kept, spec)
+            try:
+                key = "environment:name"
+                environment = _name(spec.environment.name, values, kept) if spec.environment else ""
+                values |= of_spec(spec, environment)
+                key = "resource_group"
+                resource_group = _name(spec.resource_group, values, kept)
+            except InvalidError as error:
+                file, key = spec.file or pipeline.file, f"{spec.name}:{key}"
+                mistakes.append(Mistake(file=file, line=spec.line, column=1, key=key, message=str(error)))
         found.append(
             NewJob(
                 spec=spec,
@@ -141,14 +154,16 @@ def new_jobs(
                 priority=project.priority,
             )
         )
+    if mistakes:
+        raise MistakesError(tuple(mistakes))
     return found
 
 
-def _name(text: str, values: Mapping[str, str], raw: Iterable[str], spec: JobSpec) -> str:
+def _name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:
     try:
         name = expand(text, values, raw=frozenset(raw)).strip()
     except ExpansionError as error:
-        raise InvalidError(f'{spec.name}: the name "{text[:60]}" {error}; use shorter variables') from None
+        raise InvalidError(f"the name {quoted(text)} {error}; use shorter variables") from None
     if len(name) > _MAX_NAME:
-        raise InvalidError(f'{spec.name}: "{name[:60]}..." is longer than {_MAX_NAME} characters; use a shorter name')
+        raise InvalidError(f"{quoted(name)} is longer than {_MAX_NAME} characters; use a shorter name")
     return name

@@ -4,10 +4,12 @@ Decided here: what is handed on (the file's variables with their values, and on 
 what earlier jobs left in dotenv reports), how several files make one child, and which commit a child is of. Where text
 must be read first (a file in an archive, the commit of another project's branch) the caller does that. Pure;
 `remuda.cell.bridges` calls it.
+
+Invariant: what is handed on has a limit, however variables name each other.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ from remuda.pipeline.expansion import Expansion
 from remuda.pipeline.globs import is_glob
 
 OTHER_PROJECT = "pipeline"
+MAX_HANDED_ON = 1024 * 1024
 _SEVERAL = "trigger:include"
 
 
@@ -39,8 +42,8 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     """Out of the dotenv reports of the jobs whose artifacts it gets."""
     public_url: str
 
-    def expanded(self, text: str) -> str:
-        """A text of the trigger with its variables' values."""
+    def expander(self) -> Callable[[str], str]:
+        """Puts the values of variables into texts; InvalidError where those become too much."""
         known = {
             **of_pipeline(self.pipeline, self.project, self.public_url),
             **of_spec(self.spec, self.job.environment),
@@ -48,19 +51,25 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
         given, raw = given_variables(self.pipeline, self.variables)
         raw |= {name for name, value in known.items() if is_literal(name, value)} | set(self.spec.raw_variables)
         values = {**known, **self.spec.variables, **self.inherited, **given, **self.job.play_variables}
-        try:
-            return Expansion(values, raw=raw).expand(text)
-        except ExpansionError as error:
-            raise InvalidError(f'"{text[:60]}" {error}; use shorter variables') from None
+        expansion = Expansion(values, raw=raw, one_budget=True)
+
+        def expand(text: str) -> str:
+            try:
+                return expansion.expand(text)
+            except ExpansionError as error:
+                raise InvalidError(f'"{text[:60]}" {error}; use fewer or shorter variables') from None
+
+        return expand
 
 
 def includes(asker: Asker) -> tuple[dict[str, Any], ...]:
     """The files of a child, their names expanded."""
+    expand = asker.expander()
 
     def expanded(value: Any) -> Any:
         if isinstance(value, list):
             return [expanded(each) for each in value]
-        return asker.expanded(value) if isinstance(value, str) else value
+        return expand(value) if isinstance(value, str) else value
 
     return tuple(
         {key: value if key == "inputs" else expanded(value) for key, value in include.items()}
@@ -104,10 +113,15 @@ def _handed_on(asker: Asker) -> dict[str, Any]:
     variables: dict[str, str] = {}
     files: frozenset[str] = frozenset()
     if trigger.forward_yaml_variables:
-        variables |= {
-            name: value if name in spec.raw_variables else asker.expanded(value)
-            for name, value in spec.variables.items()
-        }
+        expand, raw, length = asker.expander(), frozenset(spec.raw_variables), 0
+        for name, value in spec.variables.items():
+            variables[name] = value if name in raw else expand(value)
+            length += len(variables[name])
+            if length > MAX_HANDED_ON:
+                raise InvalidError(
+                    f"the variables that it hands on have more than {MAX_HANDED_ON} characters together; leave some "
+                    'out with "inherit", or all with "trigger:forward"'
+                )
     if trigger.forward_pipeline_variables:
         variables |= {**asker.inherited, **pipeline.variables}
         files = frozenset(pipeline.file_variables)

@@ -6,8 +6,9 @@ Pure. `remuda.wire.id_token` signs them, the hand-out puts the token into the va
 from collections.abc import Sequence
 from typing import Any
 
-from remuda.cell.core.predefined import SOURCE_BRANCH, of_pipeline, tier
+from remuda.cell.core.predefined import of_pipeline, tier
 from remuda.cell.core.variables import Circumstances
+from remuda.pipeline.predefined import SOURCE_BRANCH
 
 _NOT_BEFORE_SECONDS = 5
 """A token is good a little before it was made, for clocks that are behind."""
@@ -21,10 +22,16 @@ def claims(
     known = of_pipeline(pipeline, project, of.public_url)
     namespace = known["CI_PROJECT_NAMESPACE"]
     issuer = of.public_url.rstrip("/")
-    of_request = pipeline.merge_request_iid is not None
-    ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
+    ref = pipeline.ref
     ref_type = "tag" if pipeline.tag else "branch"
     ref_path = f"refs/{'tags' if pipeline.tag else 'heads'}/{ref}"
+    if pipeline.merge_request_iid is not None:
+        # Whoever pushes a merge request says what its source is called. It cannot be the protected branch, which others
+        # trust: the commit is none of that one's.
+        source = pipeline.predefined.get(SOURCE_BRANCH, ref)
+        ref = ref if source == known["CI_DEFAULT_BRANCH"] else source
+        ref_path = ref if ref == pipeline.ref else f"refs/heads/{ref}"
+    config = f"{issuer.partition('://')[2]}/{project.path}//{pipeline.file}@{ref_path}"
     found: dict[str, Any] = {
         "iss": issuer,
         "sub": f"project_path:{project.path}:ref_type:{ref_type}:ref:{ref}",
@@ -52,8 +59,9 @@ def claims(
         "runner_id": of.runner.id,
         "runner_environment": "self-hosted",
         "sha": pipeline.sha,
-        "ci_config_ref_uri": f"{issuer.partition('://')[2]}/{project.path}//{pipeline.file}@{ref_path}",
-        "ci_config_sha": pipeline.sha,
+        # The file of a child may come from anywhere, even out of an artifact.
+        "ci_config_ref_uri": None if pipeline.is_child else config,
+        "ci_config_sha": None if pipeline.is_child else pipeline.sha,
     }
     if job.environment and of.spec.environment is not None:
         found["environment"] = job.environment

@@ -1,9 +1,10 @@
 """The variables that the cell itself gives: of a pipeline, and of a job.
 
-Decided here: their names and values, which are GitLab's. Rules are judged with those of the pipeline before it is
-stored, a job gets them again with its payload. So that both see the same and a hand-out needs no git, what only the
-repository or the moment can tell (`of_commit`, `of_merge_request` ...) is stored in `Pipeline.predefined` and stands
-over what follows from the other fields. Called by `remuda.cell.pipelines` and `core.payload`.
+Decided here: their names and values, which are GitLab's, as far as they do not follow from an address or a commit
+(`remuda.pipeline.predefined`). Rules are judged with those of the pipeline before it is stored, a job gets them again
+with its payload. So that both see the same and a hand-out needs no git, what only the repository or the moment can tell
+(the commit, the merge request ...) is stored in `Pipeline.predefined` and stands over what follows from the other
+fields. Called by `remuda.cell.compilation` and `core.payload`.
 """
 
 import hashlib
@@ -17,18 +18,13 @@ from remuda.cell.values import USER_ID, Job, Pipeline, Project, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.progress import When
 from remuda.pipeline import JobSpec
+from remuda.pipeline.predefined import SOURCE_BRANCH, of_server, slug, word
+from remuda.pipeline.predefined import of_project as named_project
 from remuda.wire.routable import to_base36
 
 GITLAB_VERSION = "18.5.0"
 """The version of GitLab that this cell is like; clients and scripts switch features by it."""
-MAX_MESSAGE_BYTES = 100_000
-"""Of a longer commit message only the beginning is given: no program can be started with more in one variable."""
-MAX_DESCRIPTION = 2700
-SOURCE_BRANCH = "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"
-TARGET_BRANCH = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
-OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
 
-_SHORT_TITLE = 100
 _GROUPED_BY_HAND = re.compile(r"[\s:]+[0-9]+[\s:/\\]+[0-9]+\s*")
 _TIERS = (
     ("development", re.compile(r"dev|review|trunk", re.IGNORECASE)),
@@ -41,14 +37,13 @@ _TIERS = (
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
     """What all jobs of a pipeline have. Of one that is not stored yet, without the numbers that the store gives."""
     base = public_url.rstrip("/")
-    project_url = f"{base}/{project.path}"
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
     values = {
         "CI": "true",
         "GITLAB_CI": "true",
         **_of_server(base),
-        **_of_project(project, project_url),
+        **of_project(project, base),
         "CI_CONFIG_PATH": ".gitlab-ci.yml" if pipeline.is_child else pipeline.file,
         "CI_PIPELINE_SOURCE": pipeline.source,
         "CI_PIPELINE_CREATED_AT": rfc3339(pipeline.created_at),
@@ -57,7 +52,7 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         "CI_COMMIT_BEFORE_SHA": pipeline.before_sha,
         "CI_COMMIT_REF_NAME": ref,
         "CI_COMMIT_REF_SLUG": slug(ref),
-        "CI_COMMIT_REF_PROTECTED": _word(pipeline.protected),
+        "CI_COMMIT_REF_PROTECTED": word(pipeline.protected),
         "GITLAB_USER_ID": str(pipeline.user_id),
         "GITLAB_USER_LOGIN": "root",
         "GITLAB_USER_NAME": "Administrator",
@@ -72,7 +67,7 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
     if pipeline.id:
         values["CI_PIPELINE_ID"] = str(pipeline.id)
         values["CI_PIPELINE_IID"] = str(pipeline.iid)
-        values["CI_PIPELINE_URL"] = f"{project_url}/-/pipelines/{pipeline.id}"
+        values["CI_PIPELINE_URL"] = f"{values['CI_PROJECT_URL']}/-/pipelines/{pipeline.id}"
     return {**values, **pipeline.predefined}
 
 
@@ -119,74 +114,6 @@ def of_job(
     return values | {"CI_JOB_MANUAL": "true"} if job.when is When.MANUAL else values
 
 
-def of_commit(*, message: str, author: str, committed_at: float) -> dict[str, str]:
-    """What a commit says of itself."""
-    message = message.strip("\n")
-    given = message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
-    title, _, rest = given.partition("\n")
-    return {
-        "CI_COMMIT_MESSAGE": given,
-        "CI_COMMIT_MESSAGE_IS_TRUNCATED": _word(given != message),
-        "CI_COMMIT_TITLE": title,
-        # As in GitLab: all of it where the title is too long to be one.
-        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _SHORT_TITLE else given,
-        "CI_COMMIT_AUTHOR": author,
-        "CI_COMMIT_TIMESTAMP": rfc3339(committed_at),
-    }
-
-
-def of_tag(message: str) -> dict[str, str]:
-    """What an annotated tag says; empty for a plain one."""
-    return {"CI_COMMIT_TAG_MESSAGE": message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")}
-
-
-def of_merge_request(
-    *,
-    iid: int,
-    project: Project,
-    public_url: str,
-    source: str,
-    target: str,
-    default_branch: str,
-    base_sha: str = "",
-    title: str = "",
-    description: str = "",
-) -> dict[str, str]:
-    """A merge request within the project, its pipeline not merged with the target."""
-    url = f"{public_url.rstrip('/')}/{project.path}"
-    place = {"PROJECT_ID": str(project.id), "PROJECT_PATH": project.path, "PROJECT_URL": url}
-    values = {
-        # The cell keeps no merge requests, so the number in the project is the only one.
-        "ID": str(iid),
-        "IID": str(iid),
-        "REF_PATH": f"refs/merge-requests/{iid}/head",
-        "EVENT_TYPE": "detached",
-        "TITLE": title,
-        "DESCRIPTION": description[:MAX_DESCRIPTION],
-        "DESCRIPTION_IS_TRUNCATED": _word(len(description) > MAX_DESCRIPTION),
-        "DRAFT": _word(title.lower().startswith(("draft:", "[draft]", "(draft)"))),
-        **place,
-        **{f"SOURCE_{name}": value for name, value in place.items()},
-        "SOURCE_BRANCH_NAME": source,
-        "SOURCE_BRANCH_PROTECTED": _word(source == default_branch),
-        # Empty unless the pipeline is of the merged result, as in GitLab.
-        "SOURCE_BRANCH_SHA": "",
-        "TARGET_BRANCH_NAME": target,
-        "TARGET_BRANCH_PROTECTED": _word(target == default_branch),
-        "TARGET_BRANCH_SHA": "",
-        "DIFF_BASE_SHA": base_sha,
-    }
-    return {
-        **{f"CI_MERGE_REQUEST_{name}": value for name, value in values.items()},
-        OPEN_MERGE_REQUESTS: f"{project.path}!{iid}",
-    }
-
-
-def slug(text: str) -> str:
-    """Fit for host names: lower case, 63 characters at most, only letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
-
-
 def environment_slug(name: str) -> str:
     """Fit for host names with a prefix: 24 characters at most. A name that had to change gets an ending of its own."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
@@ -212,45 +139,26 @@ def is_literal(key: str, value: str) -> bool:
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
-def _of_server(base: str) -> dict[str, str]:
-    server = urlsplit(base)
-    scheme = server.scheme or "http"
-    major, minor, patch = GITLAB_VERSION.split(".")
+def of_project(project: Project, url: str) -> dict[str, str]:
+    """What a project of the cell is called; `url` is the cell's."""
     return {
-        "CI_SERVER_URL": base,
-        "CI_SERVER_HOST": server.hostname or "",
-        "CI_SERVER_FQDN": server.netloc,
-        "CI_SERVER_PORT": str(server.port or (443 if scheme == "https" else 80)),
-        "CI_SERVER_PROTOCOL": scheme,
-        "CI_SERVER_NAME": "Remuda",
-        "CI_SERVER_VERSION": GITLAB_VERSION,
-        "CI_SERVER_VERSION_MAJOR": major,
-        "CI_SERVER_VERSION_MINOR": minor,
-        "CI_SERVER_VERSION_PATCH": patch,
-        "CI_SERVER_REVISION": f"remuda-{__version__}",
-        "CI_API_V4_URL": f"{base}/api/v4",
-    }
-
-
-def _of_project(project: Project, url: str) -> dict[str, str]:
-    namespace, _, name = project.path.rpartition("/")
-    return {
-        "CI_PROJECT_ID": str(project.id),
-        "CI_PROJECT_NAME": name,
-        "CI_PROJECT_TITLE": project.name,
+        **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
         "CI_PROJECT_DESCRIPTION": project.description,
-        "CI_PROJECT_PATH": project.path,
-        "CI_PROJECT_PATH_SLUG": slug(project.path),
-        "CI_PROJECT_NAMESPACE": namespace,
         "CI_PROJECT_NAMESPACE_ID": str(project.namespace_id),
-        "CI_PROJECT_NAMESPACE_SLUG": slug(namespace),
-        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
-        "CI_PROJECT_URL": url,
         "CI_PROJECT_VISIBILITY": project.visibility,
         "CI_PROJECT_CLASSIFICATION_LABEL": "",
         "CI_DEFAULT_BRANCH": project.default_branch,
     }
 
 
-def _word(true: bool) -> str:
-    return "true" if true else "false"
+def _of_server(base: str) -> dict[str, str]:
+    major, minor, patch = GITLAB_VERSION.split(".")
+    return {
+        **of_server(base),
+        "CI_SERVER_NAME": "Remuda",
+        "CI_SERVER_VERSION": GITLAB_VERSION,
+        "CI_SERVER_VERSION_MAJOR": major,
+        "CI_SERVER_VERSION_MINOR": minor,
+        "CI_SERVER_VERSION_PATCH": patch,
+        "CI_SERVER_REVISION": f"remuda-{__version__}",
+    }

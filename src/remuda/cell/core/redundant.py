@@ -13,12 +13,19 @@ from remuda.model.job import JobState
 
 _NOT_BY_A_COMMIT = frozenset({"schedule", "parent_pipeline"})
 """Sources of pipelines that say nothing about a newer commit."""
+ASKED_WITHIN_SECONDS = 7 * 86400
+"""A pipeline may wait for a person for ever. After so long it was asked often enough, and there may be thousands."""
 
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
-    """Whether an older pipeline was about a commit that the ref has left behind."""
+    """Whether an older pipeline was about a commit that the ref has left behind, and can be asked."""
     return (
-        newest.source not in _NOT_BY_A_COMMIT and old.id < newest.id and old.sha != newest.sha and old.tag == newest.tag
+        newest.source not in _NOT_BY_A_COMMIT
+        and old.cancel_on_new_commit != "none"
+        and old.id < newest.id
+        and old.sha != newest.sha
+        and old.tag == newest.tag
+        and newest.created_at - old.created_at < ASKED_WITHIN_SECONDS
     )
 
 

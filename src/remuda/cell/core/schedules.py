@@ -1,19 +1,19 @@
 """When a schedule is due next, and what becomes of it when it was due.
 
-Decided here: which cron lines and time zones there are, that a schedule runs at most once a minute, and that runs
-missed while nobody looked are made up for by one. The edge calls it when a schedule changes, `remuda.cell.schedules`
-when one is due, the store when it keeps a pipeline with its schedule.
+Decided here: which cron lines there are, that a schedule runs at most once a minute, and that runs missed while
+nobody looked are made up for by one; time zones have `core.time_zones`. The edge calls it when a schedule changes,
+`remuda.cell.schedules` when one is due, the store when it keeps a pipeline with its schedule.
 
 Local time is the schedule's own. A time that a clock change leaves out comes at the end of the gap, a time that it
 brings twice counts once; only lines that count minutes or hours (`*/10 * * * *`) run through both.
 """
 
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import datetime
 
 from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
+from remuda.cell.core.time_zones import time_zone
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.values import Schedule
 from remuda.model.job import PipelineId
@@ -46,7 +46,9 @@ def next_time(cron: str, timezone: str, after: float) -> float:
     if len(cron) > MAX_CRON or len(fields) != 5:
         seen = f"it has {len(fields)} fields" if len(cron) <= MAX_CRON else f"it has more than {MAX_CRON} characters"
         raise CronError(f"is invalid: {seen}; {advice}")
-    zone = _zone(timezone)
+    zone = time_zone(timezone)
+    if zone is None:
+        raise TimezoneError("is invalid: give a name of the time zone database, such as UTC or Europe/Berlin")
     try:
         return next(CronSim(" ".join(fields), datetime.fromtimestamp(after, zone))).timestamp()
     except CronSimError as error:
@@ -55,23 +57,12 @@ def next_time(cron: str, timezone: str, after: float) -> float:
         raise CronError("is invalid: such a day never comes; check day and month") from None
 
 
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise TimezoneError("is invalid: give a name of the time zone database, such as UTC or Europe/Berlin") from None
-
-
 def planned(schedule: Schedule, now: float) -> Schedule:
     """A schedule that was made or changed, with its next time."""
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 
 
-def with_pipeline(
-    kept: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None
-) -> Schedule:
+def with_pipeline(kept: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
     """The schedule as it is kept now, after a pipeline for the one that ran was stored.
 
     Somebody may have given it other times since `ran` was read: then those count. And a run by hand that began before

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.cell.core.predefined import SOURCE_BRANCH, TARGET_BRANCH
+from remuda.pipeline.predefined import SOURCE_BRANCH, TARGET_BRANCH
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _MERGE_REQUEST = {

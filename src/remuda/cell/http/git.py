@@ -1,4 +1,4 @@
-"""git over smart HTTP at `/<project path>.git`.
+"""git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
 
 Decided here: who may fetch and push. A job's token fetches its own project, which is also a sign of life of the job. A
 user's token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected
@@ -30,7 +30,7 @@ from remuda.cell.values import Project
 from remuda.lib.killpoints import reach
 from remuda.telemetry.logs import logger
 
-PATH = re.compile(r"/([^?]+)\.git/(info/refs|git-upload-pack|git-receive-pack)")
+PATH = re.compile(r"/(?!api/)([^?]+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
 ROUTE = "/{path}.git"
 FETCH, PUSH = "git-upload-pack", "git-receive-pack"
 JOB_USER = "gitlab-ci-token"

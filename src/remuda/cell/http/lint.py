@@ -24,7 +24,7 @@ from remuda.cell.http.starting import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.views import View
 from remuda.cell.linting import Included, Linted, lint
 from remuda.cell.people import Level
-from remuda.cell.refs import named_ref
+from remuda.cell.refs import default_branch, named_ref
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import Project
 from remuda.pipeline import Facts, JobSpec, MemorySources
@@ -75,7 +75,7 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
 
 async def _judged_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
     """A push to the ref that was named, or to the default branch."""
-    name = asked.dry_run_ref or asked.ref or edge.projects.repos.head(project.repo_path) or project.default_branch
+    name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
     found = await named_ref(edge.projects.repos, project, name)
     if found is None and (asked.dry_run_ref or asked.ref):
         raise not_found("Reference")

@@ -18,6 +18,7 @@ from remuda.cell.http.starting import SOURCES, answer
 from remuda.cell.http.views import pipeline_summary
 from remuda.cell.people import Level
 from remuda.cell.ports import Changes
+from remuda.cell.refs import default_branch
 from remuda.cell.values import Page, Pipeline, PipelineFilter
 from remuda.model.job import JobState
 from remuda.model.progress import OVER
@@ -89,7 +90,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
 async def latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/latest."""
     project = await project_in_path(edge, request)
-    ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
+    ref = request.query_params.get("ref") or default_branch(edge.projects.repos, project)
     found, _ = await edge.store.pipelines(project.id, Page(size=1), PipelineFilter(ref=ref))
     if not found:
         raise not_found("Pipeline")

@@ -1,25 +1,38 @@
-"""A project's repository as GitLab's API has it: commits with file actions, commits, branches, single files.
+"""A project's repository as GitLab's API has it: commits with file actions, commits, branches, files; and refs.
 
 What an action may do is decided in `remuda.cell.adapters.git_changes`; that a commit starts a pipeline, in
 `remuda.cell.projects`.
 """
 
+import re
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.adapters.git import GitError
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.views import View, branch_view, commit_view
 from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
+from remuda.cell.refs import default_branch
 from remuda.cell.values import Project
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
+_REF = re.compile(r"refs/(?:heads|tags|compared)/[^\0]+|refs/merge-requests/[1-9][0-9]*/head")
+_SHA = re.compile(r"[0-9a-f]{40}")
+
+
+class NewRefs(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/projects/:id/refs."""
+
+    refs: dict[str, str]
 
 
 async def commit(edge: Edge, request: Request) -> Response:
@@ -32,6 +45,23 @@ async def commit(edge: Edge, request: Request) -> Response:
     await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
     sha = await edge.projects.commit(project, asked, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
+
+
+async def put_refs(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/projects/:id/refs: what a push does whose commits are there already."""
+    project = await project_in_path(edge, request)
+    asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
+    for ref, sha in asked.refs.items():
+        if not _REF.fullmatch(ref) or not _SHA.fullmatch(sha):
+            raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
+    default = f"refs/heads/{default_branch(edge.projects.repos, project)}"
+    if default in asked.refs:
+        await check_protected(edge, caller, project, default)
+    try:
+        await edge.projects.put_refs(project, asked.refs, caller.user)
+    except GitError as error:
+        raise bad_parameter(f"refs is invalid: {error}") from None
+    return no_content()
 
 
 async def _view(edge: Edge, project: Project, sha: str) -> View:
@@ -112,6 +142,12 @@ async def raw_file(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/repository"
 
 ENDPOINTS = (
+    Endpoint(
+        "PUT",
+        "/api/remuda/v1/projects/{id}/refs",
+        put_refs,
+        in_project(Level.DEVELOPER).scoped("write_repository"),
+    ),
     Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER)),
     Endpoint("GET", f"{_ROOT}/commits", list_commits, in_project(Level.REPORTER)),
     Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER)),

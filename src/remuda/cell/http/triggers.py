@@ -182,11 +182,13 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
         project = await project_in_path(edge, request)
         if token.startswith(JOB_PREFIX):
             job = await auth.job_of(edge, token)
-            pipeline = await edge.store.pipeline(job.pipeline_id)
-            user_id = pipeline.user_id if pipeline else 0
+            above = await edge.store.pipeline(job.pipeline_id)
+            user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
             if (await level_of(edge.store, user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:
                 raise not_found("Project")
-            return project, PipelineRequest(project=project, source="pipeline", ref="", sha="", user_id=user_id)
+            return project, PipelineRequest(
+                project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth
+            )
     except (ApiError, ForbiddenError):
         raise ApiError(404, {"message": "404 Not Found"}) from None
     trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from remuda.cell.core.creating import check_depth, given_variables, merge_request_iid, new_jobs, new_pipeline
-from remuda.cell.errors import InvalidError
+from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.requests import PipelineRequest, Upstream
 from remuda.cell.values import Pipeline, ProjectVariable
 from remuda.model.job import ProjectId
@@ -14,9 +14,13 @@ URL = "https://ci.example"
 BEFORE = "b" * 40
 
 
-def made(**given: Any) -> Pipeline:
+def asked(**given: Any) -> PipelineRequest:
     values: dict[str, Any] = {"project": a_project(), "source": "push", "ref": "refs/heads/main", "sha": SHA}
-    return new_pipeline(PipelineRequest(**(values | given)), default_branch="main", predefined={}, now=NOW)
+    return PipelineRequest(**(values | given))
+
+
+def made(**given: Any) -> Pipeline:
+    return new_pipeline(asked(**given), default_branch="main", predefined={}, now=NOW)
 
 
 def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
@@ -56,7 +60,7 @@ def test_a_child_belongs_to_its_parent() -> None:
 def test_how_deep_pipelines_may_start_each_other() -> None:
     def check(source: str, depth: int, *children: bool) -> None:
         nearest, *rest = (a_pipeline(is_child=is_child, depth=depth) for is_child in children)
-        check_depth(Upstream(job=a_job(), pipeline=nearest), source, rest)
+        check_depth(asked(source=source, upstream=Upstream(job=a_job(), pipeline=nearest)), rest)
 
     check("parent_pipeline", 0, False)
     check("parent_pipeline", 1, True, False)
@@ -110,6 +114,14 @@ def test_a_message_that_looks_like_a_reference_is_none() -> None:
 
 @pytest.mark.parametrize("name", ["x" * 256, "$A" * 200])
 def test_names_that_become_too_long(name: str) -> None:
-    spec = a_spec(environment=Environment(name=name), variables={"A": "y" * 1000})
-    with pytest.raises(InvalidError, match="build: "):
-        new_jobs([spec], a_pipeline(), a_project(), [], URL)
+    long = {"A": "y" * 1000}
+    specs = [
+        a_spec(environment=Environment(name=name), variables=long, line=3),
+        a_spec("fine", resource_group="$A", variables={"A": "y"}),
+        a_spec("deploy", resource_group=name, variables=long, line=7, file="ci/deploy.yml"),
+    ]
+    with pytest.raises(MistakesError) as caught:
+        new_jobs(specs, a_pipeline(file=".gitlab-ci.yml"), a_project(), [], URL)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(".gitlab-ci.yml:3:1: build:environment:name: ")
+    assert second.startswith("ci/deploy.yml:7:1: deploy:resource_group: ")

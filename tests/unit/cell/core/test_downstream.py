@@ -2,6 +2,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.cell.core.downstream import Asker, for_child, for_project, includes
 from remuda.cell.errors import InvalidError
@@ -29,7 +30,7 @@ def an_asker(*, pipeline: dict[str, Any] | None = None, **trigger: Any) -> Asker
 def test_names_are_expanded_with_all_that_the_job_knows() -> None:
     asker = an_asker(include=({"project": "$GIVEN/$LEFT", "file": ["$DIR.yml", "$PLAYED"], "inputs": {"a": "$DIR"}},))
     assert includes(asker) == ({"project": "g/l", "file": ["ci/go.yml", "p"], "inputs": {"a": "$DIR"}},)
-    assert asker.expanded("$HOST $CI_PROJECT_PATH $LITERAL") == "ci/go.example acme/shop $DIR"
+    assert asker.expander()("$HOST $CI_PROJECT_PATH $LITERAL") == "ci/go.example acme/shop $DIR"
 
 
 def test_one_file_is_the_pipeline_file_itself() -> None:
@@ -85,4 +86,18 @@ def test_what_is_handed_on() -> None:
 def test_variables_that_grow_too_long() -> None:
     asker = an_asker(pipeline={"variables": {"A": "$B$B", "B": "x" * 40_000}})
     with pytest.raises(InvalidError, match="longer than"):
-        asker.expanded("$A")
+        asker.expander()("$A")
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({f"V{n}": "$A" for n in range(30)} | {"A": "x" * 50_000}, "more than 1048576 characters together"),
+        ({f"V{n}": "$A" for n in range(200)} | {"A": "$B" * 100, "B": ""}, "takes too long"),
+    ],
+)
+def test_variables_that_are_too_much_together(own: dict[str, str], reason: str) -> None:
+    asker = an_asker()
+    asker = replace(asker, spec=replace(asker.spec, variables=own, raw_variables=()))
+    with pytest.raises(InvalidError, match=reason):
+        for_project(asker, asker.project, "refs/heads/main", SHA)

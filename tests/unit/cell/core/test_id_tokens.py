@@ -81,3 +81,21 @@ def test_a_merge_request_is_known_by_its_source_branch() -> None:
     )
     found = claims(of(pipeline=pipeline), audience="a", token_id="", now=NOW)
     assert (found["ref"], found["ref_path"]) == ("feature", "refs/heads/feature")
+
+
+def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
+    def of_request(**predefined: str) -> dict[str, Any]:
+        pipeline = a_pipeline(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=predefined)
+        return claims(of(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
+
+    plain = of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="feature")
+    assert (plain["ref"], plain["ref_path"], plain["ref_protected"]) == ("feature", "refs/heads/feature", "false")
+    for found in of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="main"), of_request():
+        assert (found["ref"], found["ref_path"]) == ("refs/merge-requests/7/head",) * 2
+        assert found["sub"] == "project_path:acme/shop:ref_type:branch:ref:refs/merge-requests/7/head"
+
+
+def test_the_file_of_a_child_is_not_vouched_for() -> None:
+    child = a_pipeline(source="parent_pipeline", is_child=True, file="out/.gitlab-ci.yml")
+    found = claims(of(pipeline=child), audience="x", token_id="unique", now=NOW)
+    assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)

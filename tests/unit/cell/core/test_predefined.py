@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from remuda.cell.core import predefined
-from remuda.cell.core.predefined import environment_slug, group_name, of_commit, of_merge_request, of_pipeline, of_spec
+from remuda.cell.core.predefined import environment_slug, group_name, of_pipeline, of_project, of_spec
 from remuda.pipeline import Environment
+from remuda.pipeline.predefined import of_merge_request
 from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec
 
 URL = "https://ci.example:8443/root/"
@@ -53,40 +54,14 @@ def test_a_tag_is_no_branch() -> None:
 
 
 def test_a_merge_request_goes_by_its_source_branch() -> None:
-    told = of_merge_request(
-        iid=7, project=a_project(), public_url=URL, source="feature/A", target="main", default_branch="main"
-    )
+    project = of_project(a_project(), URL)
+    told = of_merge_request(iid=7, project=project, source="feature/A", target="main", default_branch="main")
     values = of(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=told)
     assert (values["CI_COMMIT_REF_NAME"], values["CI_COMMIT_REF_SLUG"]) == ("feature/A", "feature-a")
     assert values["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "true"
     assert values["CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"] == "acme/shop"
     assert values["CI_OPEN_MERGE_REQUESTS"] == "acme/shop!7"
     assert {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG"}.isdisjoint(values)
-
-
-@pytest.mark.parametrize(
-    ("message", "title", "description"),
-    [
-        ("Fix it", "Fix it", ""),
-        ("Fix it\n\nBecause.\nReally.\n", "Fix it", "Because.\nReally."),
-        ("x" * 100 + "\n\nBecause.", "x" * 100, "x" * 100 + "\n\nBecause."),
-        ("", "", ""),
-    ],
-)
-def test_what_a_commit_says(message: str, title: str, description: str) -> None:
-    values = of_commit(message=message, author="A <a@example.com>", committed_at=0)
-    assert (values["CI_COMMIT_TITLE"], values["CI_COMMIT_DESCRIPTION"]) == (title, description)
-    assert (values["CI_COMMIT_AUTHOR"], values["CI_COMMIT_TIMESTAMP"]) == (
-        "A <a@example.com>",
-        "1970-01-01T00:00:00.000Z",
-    )
-    assert values["CI_COMMIT_MESSAGE_IS_TRUNCATED"] == "false"
-
-
-def test_a_message_that_no_environment_could_carry() -> None:
-    values = of_commit(message="ü" * 100_000, author="", committed_at=0)
-    assert values["CI_COMMIT_MESSAGE"] == "ü" * 50_000
-    assert values["CI_COMMIT_MESSAGE_IS_TRUNCATED"] == "true"
 
 
 def test_an_environment() -> None:

@@ -62,7 +62,10 @@ def test_a_trigger_job_is_left_to_its_pipeline() -> None:
         ({"sha": OTHER}, {}, False),
         ({"id": 3}, {}, False),
         ({"tag": True}, {}, False),
+        ({"cancel_on_new_commit": "none"}, {}, False),
+        ({"created_at": NOW - 8 * 86400}, {}, False),
     ],
 )
 def test_which_pipelines_are_replaced(old: dict[str, Any], new: dict[str, Any], expected: bool) -> None:
-    assert is_replaced(a_pipeline(**({"id": 1} | old)), a_pipeline(**({"id": 2, "sha": OTHER} | new))) is expected
+    asked = a_pipeline(**({"id": 1, "cancel_on_new_commit": "conservative"} | old))
+    assert is_replaced(asked, a_pipeline(**({"id": 2, "sha": OTHER} | new))) is expected

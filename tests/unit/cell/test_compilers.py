@@ -1,0 +1,50 @@
+import asyncio
+import threading
+
+from remuda.cell.compilers import Ask, Compilers
+
+
+async def test_only_so_many_work_at_the_same_time() -> None:
+    compilers, guard = Compilers(2, name="test"), threading.Lock()
+    working, most = 0, 0
+
+    def work(_ask: Ask) -> None:
+        nonlocal working, most
+        with guard:
+            working += 1
+            most = max(most, working)
+        sum(range(20_000))
+        with guard:
+            working -= 1
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(compilers.run(work), name=f"compilation {number}")
+    assert most <= 2
+
+
+async def test_one_that_waits_for_an_answer_lets_others_work() -> None:
+    compilers, answer = Compilers(1, name="test"), asyncio.Event()
+
+    async def question() -> str:
+        await answer.wait()
+        return "an answer"
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(compilers.run(lambda ask: ask(question())), name="waiting")
+        assert await compilers.run(lambda _: "at once") == "at once"
+        assert not waiting.done()
+        answer.set()
+    assert waiting.result() == "an answer"
+
+
+async def test_a_turn_is_given_back_whatever_happens() -> None:
+    compilers = Compilers(1, name="test")
+
+    async def question() -> str:
+        raise LookupError
+
+    for work in (lambda ask: ask(question()), lambda _: 1 / 0):
+        result = (await asyncio.gather(compilers.run(work), return_exceptions=True))[0]
+        assert isinstance(result, LookupError | ZeroDivisionError)
+    assert await compilers.run(lambda _: "next") == "next"
