@@ -90,7 +90,10 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
             _check_room(folder)
             with (folder / "remuda.log").open("a") as log:
                 logs.configure(stream=service_log(log, screen.say), level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
-                return await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
+                outcome = await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
+        if isinstance(screen.lost, BrokenPipeError):
+            raise screen.lost
+        return outcome
 
 
 def _check_room(folder: Path) -> None:
