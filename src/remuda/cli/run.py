@@ -55,6 +55,7 @@ def run(
         int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 4].")
     ] = None,
     output: Output = "text",
+    logs: Annotated[bool, _switch("Show the whole log of every job at the end, not only where one failed.")] = False,
     artifacts: Annotated[
         Path | None, Parameter(help="Put the artifacts and reports of all jobs into DIR/<job name>.")
     ] = None,
@@ -108,6 +109,7 @@ def run(
             found,
             at_once=jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
             output=output,
+            shows_logs=logs,
             artifacts=artifacts.absolute() if artifacts else None,
             cache=None if no_cache else _cache_folder(ready, cache_dir),
             manual=frozenset(manual),

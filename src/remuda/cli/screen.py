@@ -79,7 +79,7 @@ class PlainScreen:
         view = outcome.view
         for name, _, job in view.all_jobs():
             if outcome.tails.get(job.id):
-                self._print(f"\nend of the log of {name} (job {job.id}):")
+                self._print(f"\n{outcome.log_title} of {name} (job {job.id}):")
                 for line in outcome.tails[job.id]:
                     self._print(f"  {without_escapes(line)}")
         if outcome.tests:
