@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from remuda.cli.exits import Exit
 from remuda.cli.snapshot import REPOSITORY_VARIABLES
 from remuda.manager.adapters.agent_process import spawn_agent
 
@@ -39,6 +40,8 @@ class Started(NamedTuple):
     agent_pid: int
     """The agent that starts in it."""
     is_temporary: bool
+    own: Path
+    """In it, for what the run needs beside the platform; it goes in any case."""
 
 
 _started: list[Started] = []
@@ -73,7 +76,8 @@ def start(data: Path | None) -> Started:
                 if data is None:
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
-            _started.append(Started(folder=folder, agent_pid=pid, is_temporary=data is None))
+            own = Path(tempfile.mkdtemp(dir=folder, prefix="snapshot-"))
+            _started.append(Started(folder=folder, agent_pid=pid, is_temporary=data is None, own=own))
     return _started[0]
 
 
@@ -81,14 +85,14 @@ def start(data: Path | None) -> Started:
 def _deaf() -> Iterator[None]:
     """Hear of signals only afterwards. Blocking them would not do: they come to any thread."""
     heard: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in STOPPING[:2]}
+    before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in _listened_to()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         if heard:
-            raise KeyboardInterrupt
+            signal.raise_signal(heard[0])
 
 
 def end(*, keep: bool = False) -> None:
@@ -96,25 +100,45 @@ def end(*, keep: bool = False) -> None:
     if not _started:
         return
     # This is short, and half done it would leave a mess that nobody finds.
+    hung_up = signal.getsignal(signal.SIGHUP)
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     while _started:
-        folder, pid, is_temporary = _started[-1]
+        folder, pid, is_temporary, own = _started[-1]
         with suppress(ProcessLookupError, ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGTERM)
                 os.waitpid(pid, 0)
+        remove_tree(own)
         if is_temporary and keep:
             print(f"kept: {folder}", file=sys.stderr)
         elif is_temporary:
             remove_tree(folder)
         _started.pop()
+    # A run that begins anew would take it for switched off by `nohup`, and outlive its terminal.
+    signal.signal(signal.SIGHUP, hung_up)
 
 
 def listen_to_signals() -> None:
-    """Until a loop runs and handles signals itself, each of them is a Ctrl-C: clean-ups still happen."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    """Until a loop runs and handles signals itself, each of them ends the command, with all that was started.
+
+    An exception would not do: one that comes amid an import can get lost, or leave a lock that the imports in the
+    background wait for, and then the main thread for them.
+    """
+    for number in _listened_to():
+        signal.signal(number, _leave)
+
+
+def _leave(*_: object) -> None:
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), b"remuda: interrupted\n")
+    end()
+    os._exit(Exit.INTERRUPTED)
+
+
+def _listened_to() -> list[signal.Signals]:
+    """What stops a run; a hang-up that the caller has switched off (`nohup`) does not."""
+    return [each for each in STOPPING if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 def remove_tree(folder: Path) -> None:

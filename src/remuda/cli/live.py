@@ -76,7 +76,7 @@ class LiveScreen:
         self._live.stop()
         for name, _, job in view.all_jobs():
             if outcome.tails.get(job.id):
-                self._console.print(Text(f"\nend of the log of {name} (job {job.id}):", style="bold"))
+                self._console.print(Text(f"\n{outcome.log_title} of {name} (job {job.id}):", style="bold"))
                 for line in outcome.tails[job.id]:
                     self._console.print(Text("  ") + Text.from_ansi(line))
         if outcome.tests:

@@ -45,6 +45,7 @@ class Plan:
     choice: Choice
     at_once: int
     output: str = "text"
+    shows_logs: bool = False
     artifacts: Path | None = None
     cache: Path | None = None
     """None: caches end with the run."""
@@ -90,7 +91,10 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
             _check_room(folder)
             with (folder / "remuda.log").open("a") as log:
                 logs.configure(stream=service_log(log, screen.say), level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
-                return await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
+                outcome = await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
+        if isinstance(screen.lost, BrokenPipeError):
+            raise screen.lost
+        return outcome
 
 
 def _check_room(folder: Path) -> None:
@@ -198,7 +202,8 @@ async def _followed(
     view = await follower.follow(screen, interrupts)
     outcome = report.Outcome(
         view=view,
-        tails=await _tails(client, view),
+        tails=await _tails(client, view, whole=plan.shows_logs),
+        has_whole_logs=plan.shows_logs,
         tests=await _tests(client, view),
         interrupted=interrupts.asked.is_set(),
     )
@@ -210,11 +215,12 @@ async def _followed(
     return outcome
 
 
-async def _tails(client: "UserClient", view: "RunView") -> dict[int, list[str]]:
+async def _tails(client: "UserClient", view: "RunView", *, whole: bool) -> dict[int, list[str]]:
+    """The ends of the logs of failed jobs, or the whole logs of all that began."""
     from remuda.cli.logtext import tail
 
-    failed = [job.id for _, _, job in view.all_jobs() if job.has_failed() and job.started_at is not None]
-    return {job_id: tail((await client.trace(job_id)).data, TAIL_LINES) for job_id in failed}
+    wanted = [job.id for _, _, job in view.all_jobs() if job.started_at is not None and (whole or job.has_failed())]
+    return {job_id: tail((await client.trace(job_id)).data, None if whole else TAIL_LINES) for job_id in wanted}
 
 
 async def _tests(client: "UserClient", view: "RunView") -> "list[TestReport]":

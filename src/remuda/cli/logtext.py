@@ -51,8 +51,8 @@ class LogText:
         return joint + text.decode(errors="replace")
 
 
-def tail(data: bytes, lines: int) -> list[str]:
-    """The last lines of a whole log as a terminal would leave them, with colours and nothing else that moves it."""
+def tail(data: bytes, lines: int | None) -> list[str]:
+    """The last lines of a log, or all, as a terminal would leave them: with colours, and nothing that moves it."""
     text = LogText()
     whole = text.feed(data) + text.finish()
     return [_left_on_screen(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]

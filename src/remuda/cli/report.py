@@ -26,9 +26,15 @@ class Outcome:
 
     view: RunView
     tails: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """The end of the log of each failed job."""
+    """The end of the log of each failed job, or the whole log of every job that began."""
+    has_whole_logs: bool = False
     tests: Sequence[TestReport] = ()
     interrupted: bool = False
+
+    @property
+    def log_title(self) -> str:
+        """What `tails` has of each log."""
+        return "log" if self.has_whole_logs else "end of the log"
 
     @property
     def exit(self) -> Exit:

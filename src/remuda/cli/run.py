@@ -8,9 +8,9 @@ Invariant: however a run ends, short of kill -9, no temporary file of it is left
 
 import asyncio
 import hashlib
+import json
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +55,7 @@ def run(
         int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 4].")
     ] = None,
     output: Output = "text",
+    logs: Annotated[bool, _switch("Show the whole log of every job at the end, not only where one failed.")] = False,
     artifacts: Annotated[
         Path | None, Parameter(help="Put the artifacts and reports of all jobs into DIR/<job name>.")
     ] = None,
@@ -100,13 +101,15 @@ def run(
 
     def plan() -> "Plan | None":
         ready = prepare(path, options)
-        found = _planned(ready, chosen, stage, with_needs=not no_needs, shows_list=list_)
+        found = _planned(ready, chosen, stage, with_needs=not no_needs, shows_list=list_, output=output)
         if found is None:
             return None
+        _check_manual(found.pipeline, manual)
         return replace(
             found,
             at_once=jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
             output=output,
+            shows_logs=logs,
             artifacts=artifacts.absolute() if artifacts else None,
             cache=None if no_cache else _cache_folder(ready, cache_dir),
             manual=frozenset(manual),
@@ -137,7 +140,13 @@ def run(
 
 
 def _planned(
-    ready: Ready, jobs: tuple[str, ...], stages: tuple[str, ...], *, with_needs: bool, shows_list: bool
+    ready: Ready,
+    jobs: tuple[str, ...],
+    stages: tuple[str, ...],
+    *,
+    with_needs: bool,
+    shows_list: bool,
+    output: str = "text",
 ) -> "Plan | None":
     """What is to be run; None if nothing is, which is said."""
     from remuda.cli.delivery import Choice
@@ -154,13 +163,40 @@ def _planned(
         except ChoiceError as error:
             raise BadInputError(f"{error}; `remuda run --list` shows what there is") from None
     if shows_list or pipeline.skipped is not None:
-        from remuda.cli import overview
-
-        print(f"For {ready.occasion}: {overview.headline(pipeline)}")
-        if shows_list:
-            print("", *overview.table(_with_reasons(pipeline, whole), ready.file), sep="\n")
+        _tell(ready, pipeline, _with_reasons(pipeline, whole) if shows_list else None, output)
         return None
     return Plan(ready=ready, pipeline=pipeline, compared=frozenset(compared), choice=choice, at_once=1)
+
+
+def _tell(ready: Ready, pipeline: "Pipeline", listed: "Pipeline | None", output: str) -> None:
+    """Which jobs there are, or why there is no pipeline, where nothing is run."""
+    import msgspec
+
+    from remuda.cli import overview, report
+    from remuda.cli.view import RunView
+
+    headline = f"For {ready.occasion}: {overview.headline(pipeline)}"
+    if output == "json" and listed is None:
+        print(headline, file=sys.stderr)
+        nothing = RunView(pipeline_id=0, status="skipped", now=0.0, stages=())
+        print(json.dumps({**report.document(report.Outcome(view=nothing)), "pipeline_id": None}, indent=2))
+    elif output == "json":
+        print(msgspec.json.format(msgspec.json.encode(listed), indent=2).decode())
+    else:
+        print(headline)
+        if listed is not None:
+            print("", *overview.table(listed, ready.file), sep="\n")
+
+
+def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
+    """Refuse names that no job has. Where pipelines are started, the job may be in one of those."""
+    if any(job.trigger is not None for job in pipeline.jobs):
+        return
+    known = {job.name for job in pipeline.jobs}
+    for name in names:
+        if name not in known:
+            there = ", ".join(job.name for job in pipeline.jobs if job.when == "manual") or "none"
+            raise BadInputError(f"--manual {name}: this run has no such job; its manual jobs: {there}")
 
 
 def _with_reasons(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
@@ -212,11 +248,11 @@ def _run_once(plan: "Plan", data: Path | None, *, keep: bool, opens_shell: bool)
     listen_to_signals()
     if data is not None:
         platform_folder(data, "--data")
-    folder, agent_pid, _ = start(data.resolve() if data else None)
+    folder, agent_pid, _, own = start(data.resolve() if data else None)
     try:
-        # Outside the loop, whose end waits for its threads: none of them writes there any more when this is removed.
-        with tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as own:
-            outcome = asyncio.run(local_run.run(plan, folder, Path(own), agent_pid))
+        # The end of the loop waits for its threads: none of them writes there any more when this is removed.
+        outcome = asyncio.run(local_run.run(plan, folder, own, agent_pid))
+        listen_to_signals()
         if plan.keeps_builds and not outcome.interrupted:
             is_kept = keep or data is not None
             failure_shell.offer(outcome.view, folder, manager_data(folder), opens=opens_shell, is_kept=is_kept)

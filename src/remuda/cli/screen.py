@@ -79,7 +79,7 @@ class PlainScreen:
         view = outcome.view
         for name, _, job in view.all_jobs():
             if outcome.tails.get(job.id):
-                self._print(f"\nend of the log of {name} (job {job.id}):")
+                self._print(f"\n{outcome.log_title} of {name} (job {job.id}):")
                 for line in outcome.tails[job.id]:
                     self._print(f"  {without_escapes(line)}")
         if outcome.tests:
@@ -103,7 +103,7 @@ class GuardedScreen:
     def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
         self._screen = screen
         self._on_lost = on_lost
-        self._lost = False
+        self.lost: OSError | None = None
         self.shows_steps = screen.shows_steps
 
     def __enter__(self) -> Self:
@@ -133,9 +133,9 @@ class GuardedScreen:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
-            if not self._lost:
-                self._lost = True
+        except OSError as error:
+            if self.lost is None:
+                self.lost = error
                 self._on_lost()
 
 

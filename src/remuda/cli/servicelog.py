@@ -25,10 +25,11 @@ class _ServiceLog:
 
     def write(self, text: str) -> int:
         if '"level": "error"' in text:
-            event = str(json.loads(text).get("event", ""))
+            told = json.loads(text)
+            event = str(told.get("event", ""))
             if event not in self._said:
                 self._said.add(event)
-                self._say(f"problem: {event}")
+                self._say(f"problem: {event}: {told['cause']}" if told.get("cause") else f"problem: {event}")
         with suppress(OSError):
             self._file.write(text)
         return len(text)

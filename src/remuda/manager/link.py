@@ -26,6 +26,8 @@ from remuda.wire.agent_client import (
 )
 
 CALL_SECONDS = 30.0
+LASTING_FAILURES = 5
+"""So many in a row are no restart of the agent any more: no job will start until somebody looks."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
 
@@ -83,7 +85,8 @@ class AgentLink:
                 cause = str(_first(group))
                 failures += 1
                 if failures > 1:
-                    self._log.warning("the agent cannot be reached", cause=cause, failures=failures)
+                    tell = self._log.error if failures == LASTING_FAILURES else self._log.warning
+                    tell("the agent cannot be reached", cause=cause, failures=failures)
                 for listener in list(self._listeners.values()):
                     listener.agent_failed(cause)
             finally:

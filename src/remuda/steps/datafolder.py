@@ -55,7 +55,10 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
     path = Path(os.path.abspath(wanted or data / "agent.sock"))
     temporary: str | None = None
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        temporary = tempfile.mkdtemp(prefix=_TEMPORARY)
+        # Where TMPDIR is itself too long a path, the place that every system has.
+        room = LONGEST_SOCKET_PATH - len(f"/{_TEMPORARY}12345678/agent.sock")
+        place = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) <= room else "/tmp"
+        temporary = tempfile.mkdtemp(prefix=_TEMPORARY, dir=place)
         path = Path(temporary) / "agent.sock"
     try:
         yield path

@@ -297,6 +297,20 @@ async def test_long_socket_path_falls_back(tmp_path: Path, a_job: Build) -> None
         assert socket_of(agent.data) is None
 
 
+async def test_a_long_folder_for_temporary_files_does_not_lengthen_the_socket_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ("t" * 120)).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 120)))
+    async with AgentProcess(tmp_path / ("d" * 120)) as agent:
+        await agent.start()
+        socket = socket_of(agent.data)
+        assert socket is not None
+        assert len(os.fsencode(socket)) <= 100
+        await agent.stop()
+        assert not socket.parent.exists()
+
+
 async def test_idle_agent_exits_and_a_busy_one_does_not(tmp_path: Path, a_job: Build) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start("--idle-exit", "0.5")

@@ -122,7 +122,8 @@ def test_a_monorepo_with_children_and_another_project(cell: ServedCell, runner: 
         return bool(pipeline["status"] == "success")
 
     cell.until(is_over, "the end of the parent")
-    assert (sorted(ran[:-1]), ran[-1]) == (["build-docs", "for-release", "test 1/2", "test 2/2"], "deploy")
+    ran.remove("build-docs")  # of another project, whose pipeline nobody waits for
+    assert (sorted(ran[:-1]), ran[-1]) == (["for-release", "test 1/2", "test 2/2"], "deploy")
     listed = cell.api("GET", f"/projects/{repo.project}/pipelines").json()
     assert children["shop"]["id"] not in [row["id"] for row in listed]
 

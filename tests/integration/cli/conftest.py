@@ -95,7 +95,7 @@ def ended(process: subprocess.Popen[bytes], seconds: float = 60) -> Result:
     return Result(process.returncode, out.decode(), err.decode())
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 20) -> None:
+def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Look until it is so."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -105,6 +105,27 @@ def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path, until: Any
     until(world.is_empty, "nothing is left")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_the_file_is_read_leaves_nothing(
+    world: Any, until: Any, finish: Any, number: signal.Signals
+) -> None:
+    os.mkfifo(world.folder / "ci.yml")
+    process = world.start("run", world.folder, "--file", world.folder / "ci.yml")
+    until(lambda: list(world.temporary.iterdir()), "the agent starts")
+    process.send_signal(number)
+    assert finish(process).code == 130
+    assert world.is_empty()
+
+
+def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipeline, until: Any, finish: Any) -> None:
+    process = world.start("run", pipeline(f"a:\n  script: [touch {world.folder}/begun]\n"), "--watch")
+    until((world.folder / "begun").exists, "the job runs")
+    until(lambda: not list(world.temporary.iterdir()), "the run is over")
+    process.send_signal(signal.SIGHUP)
+    finish(process, 15)
+    assert world.is_empty()
+
+
 def test_a_killed_run_leaves_an_agent_that_ends_by_itself(world: Any, pipeline: MakePipeline, until: Any) -> None:
     folder = pipeline(f"a:\n  script: [touch {world.folder}/begun, sleep 1]\n")
     process = world.start("run", folder)

@@ -99,6 +99,15 @@ def test_chosen_jobs_run_with_the_given_variables_inputs_and_event(world: Any, p
     assert statuses(document["jobs"]) == {"ask": "manual"}
 
 
+def test_whole_logs_are_shown_on_request(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline("good:\n  script: [echo it-$((40 + 2))]\n")
+    assert "it-42" not in world.remuda("run", folder).out
+    shown = world.remuda("run", folder, "--logs")
+    assert (shown.code, "log of good (job 1):" in shown.out, "  it-42\n" in shown.out) == (0, True, True), shown.out
+    document = json.loads(world.remuda("run", folder, "--logs", "--output", "json").out)
+    assert "it-42" in document["jobs"][0]["log_tail"]
+
+
 def test_manual_jobs_are_started_when_asked_for(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(
         "stages: [a, b]\nfirst: {stage: a, when: manual, allow_failure: false, script: [echo]}\n"

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,27 @@ def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> Non
 def test_a_folder_for_artifacts_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="--artifacts /proc/x: cannot be made"):
         run(tmp_path, artifacts=Path("/proc/x"))
+
+
+def test_a_list_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": FILE})
+    repo.git("branch", "stable")
+    assert run(repo.folder, "unit", list_=True, output="json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [job["name"] for job in listed["jobs"]] == ["compile", "unit 1/2", "unit 2/2"]
+    assert [left["name"] for left in listed["left_out"]] == ["lint", "ship"]
+
+
+def test_no_pipeline_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": "workflow: {rules: [{when: never}]}\na: {script: [x]}\n"})
+    assert run(repo.folder, output="json") == 0
+    said = capsys.readouterr()
+    assert "no pipeline" in said.err
+    document = json.loads(said.out)
+    assert (document["status"], document["pipeline_id"], document["jobs"]) == ("skipped", None, [])
+
+
+def test_a_manual_job_that_is_not_there_is_refused(make_repo: MakeRepo) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": "a: {script: [x]}\nship: {script: [x], when: manual}\n"})
+    with pytest.raises(BadInputError, match="--manual shpi: this run has no such job; its manual jobs: ship"):
+        run(repo.folder, manual=("shpi",))

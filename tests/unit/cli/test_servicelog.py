@@ -13,7 +13,8 @@ def test_everything_is_written_and_each_kind_of_error_said_once() -> None:
         log.info("a job came", job=1)
         log.error("the disk is full", free_bytes=1)
         log.error("the disk is full", free_bytes=0)
+        log.error("the agent is away", cause="it does not answer")
     finally:
         logs.configure()
-    assert said == ["problem: the disk is full"]
-    assert len(file.getvalue().splitlines()) == 3
+    assert said == ["problem: the disk is full", "problem: the agent is away: it does not answer"]
+    assert len(file.getvalue().splitlines()) == 4
