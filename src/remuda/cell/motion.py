@@ -3,7 +3,7 @@
 It decides nothing itself: `core` says what a change comes to, the store makes it so in one transaction, and only then
 do the queue in memory, the held polls, the traces, the trigger jobs and the jobs that wait for a resource group learn
 of it. All of that can be rebuilt from the store (`start`, and again by every sweep), so a crash or a lost event costs
-time, never a job. `claims`, `holders`, `wishes` and `sweeps` build on this; `dispatch` puts them together.
+time, never a job. `claims`, `holders`, `orders` and `sweeps` build on this; `dispatch` puts them together.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ Decided here: the forms of these keys. Variables in them are expanded when the j
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from remuda.pipeline.errors import Report
@@ -21,7 +22,7 @@ from remuda.pipeline.reading import (
     read_texts,
 )
 from remuda.pipeline.spec import Environment
-from remuda.pipeline.tree import Items, Node, Scalar, Table, plain
+from remuda.pipeline.tree import Entry, Items, Node, Scalar, Table, plain
 from remuda.pipeline.variables import check_name
 
 ACTIONS = ("start", "prepare", "stop", "verify", "access")
@@ -104,15 +105,21 @@ def _links(report: Report, node: Node, path: str) -> list[dict[str, str]]:
     return found
 
 
-def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Secrets by the variable they go into. What a provider wants to know is passed on as it is written."""
+def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, str, Entry]]:
+    """What each variable gets: its name, its place in the file, and what is said of it."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map of variables")
-        return {}
-    found: dict[str, dict[str, Any]] = {}
+        return
     for name, entry in node.entries.items():
         where = inside(path, name)
         check_name(report, entry.key, where)
+        yield name, where, entry
+
+
+def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
+    """Secrets by the variable they go into. What a provider wants to know is passed on as it is written."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, where, entry in _by_variable(report, node, path):
         entries = read_table(report, entry.value, where, SECRET)
         providers = [key for key in entries if key not in ("file", "token")]
         if isinstance(entry.value, Table) and len(providers) != 1:
@@ -146,13 +153,8 @@ def _vault(report: Report, node: Node, path: str) -> object:
 
 def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
     """Tokens by the variable they go into, each with its audience."""
-    if not isinstance(node, Table):
-        mistyped(report, node, path, "a map of variables")
-        return {}
     found: dict[str, dict[str, Any]] = {}
-    for name, entry in node.entries.items():
-        where = inside(path, name)
-        check_name(report, entry.key, where)
+    for name, where, entry in _by_variable(report, node, path):
         entries = read_table(report, entry.value, where, ID_TOKEN)
         if "aud" not in entries:
             if isinstance(entry.value, Table):
