@@ -36,9 +36,10 @@ test: lint packages ## lint, then the unit, contract and integration tests
 system: setup packages ## long runs of whole systems with faults
 	$(BIN)/pytest tests/system -q -n $(WORKERS) --dist worksteal
 
-interop: setup packages ## the real gitlab-runner against a cell; needs Go
+interop: setup packages ## real peers: gitlab-runner against a cell, a cell on an S3 server; needs Go
 	cd tests/interop/gitlab-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/gitlab-runner gitlab.com/gitlab-org/gitlab-runner
-	$(BIN)/pytest tests/interop -q -n $(WORKERS) --dist worksteal
+	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
+	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
 lint: setup ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check src tests

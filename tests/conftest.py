@@ -2,9 +2,12 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from remuda.testing.postgres_server import PostgresServer
 
 EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
 
@@ -17,6 +20,22 @@ for number, usual in (
 ):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One server for all tests of this process that share one; it need not survive a loss of power."""
+    if not PostgresServer.is_there():
+        pytest.skip("PostgreSQL is not installed: make packages")
+    with PostgresServer(fsync="off", full_page_writes="off", max_wal_size="200MB") as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of an empty database."""
+    with postgres_server.database() as url:
+        yield url
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

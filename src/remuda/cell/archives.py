@@ -1,4 +1,4 @@
-"""One file out of a stored archive, streamed.
+"""What is in a stored archive, and one file out of it, streamed.
 
 Decided here: which entries of an archive can be had (ordinary files, stored or deflated) and how much of an archive is
 looked at to find one: its directory, up to a limit, and the entry itself. `remuda.cell.http.artifacts` calls it, and
@@ -26,12 +26,34 @@ _PIECE_BYTES = 256 * 1024
 _WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive's directory says of one of its entries."""
+
+    path: str
+    size: int
+    packed_size: int
+    is_folder: bool = False
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A file in an archive that can be read."""
 
     blob: str
     path: str
     size: int
+
+
+async def list_entries(blobs: Blobs, blob: str) -> list[Listed]:
+    """Everything in an archive, in the order in which it was packed; InvalidError when it cannot be read."""
+
+    def entries() -> list[Listed]:
+        with blobs.opened(blob) as file, _archive(file) as archive:
+            return [
+                Listed(path=one.filename, size=one.file_size, packed_size=one.compress_size, is_folder=one.is_dir())
+                for one in archive.infolist()
+            ]
+
+    return await _plainly(entries)
 
 
 async def find_entry(blobs: Blobs, blob: str, path: str) -> Entry:
@@ -46,9 +68,9 @@ async def find_entry(blobs: Blobs, blob: str, path: str) -> Entry:
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncIterator[bytes]:
     """Its bytes; InvalidError where they are damaged."""
-    with blobs.opened(entry.blob) as file:
+    with await _plainly(lambda: blobs.opened(entry.blob)) as file:
         archive = await _plainly(lambda: _archive(file))
-        with archive, archive.open(_entry(archive, entry.path)) as content:
+        with archive, await _plainly(lambda: archive.open(_entry(archive, entry.path))) as content:
             while piece := await _plainly(lambda: content.read(_PIECE_BYTES)):
                 yield piece
 

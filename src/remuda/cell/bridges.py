@@ -18,8 +18,11 @@ from remuda.cell.core import downstream, triggers
 from remuda.cell.core.downstream import Asker
 from remuda.cell.dependencies import inherited_variables
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
+from remuda.cell.handout import variables_of
 from remuda.cell.motion import Motion
+from remuda.cell.people import Level
 from remuda.cell.ports import Blobs, Changes, Store
+from remuda.cell.reach import reached
 from remuda.cell.requests import PipelineRequest, Starter
 from remuda.cell.values import Family, Job, Pipeline, Project
 from remuda.lib.clock import Clock
@@ -147,7 +150,7 @@ class Bridges:
             trigger=trigger,
             pipeline=family.pipeline,
             project=project,
-            variables=await self._store.variables(project.id),
+            variables=await variables_of(self._store, project, job.environment),
             inherited=await inherited_variables(self._store, job, family),
             public_url=self._public_url,
         )
@@ -159,10 +162,12 @@ class Bridges:
     async def _of_project(self, asker: Asker) -> PipelineRequest:
         expand = asker.expander()
         path = expand(asker.trigger.project)
-        project = await self._store.project_by_path(path)
+        user_id = asker.pipeline.user_id
+        project = await reached(self._store, user_id, path, Level.DEVELOPER, self._clock.now())
         if project is None:
             raise _RefusedError(
-                FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND, f'there is no project "{path}"; check its path'
+                FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
+                f'there is no project "{path}", or who started this pipeline may not start one there; check its path',
             )
         if project.id == asker.project.id:
             raise _RefusedError(

@@ -49,10 +49,12 @@ class Claims(Motion):
             job = await self._claim(runner, request, request_id)
             if job is not None:
                 return await self._deliver(job, runner, ip=ip, gone=gone)
-            if not await self._polls.hold(runner.fingerprint(), ends_at - self._clock.monotonic(), gone):
+            if not await self._polls.hold(
+                runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
+            ):
                 break
             now_runner = await self._store.runner(runner.id)
-            if now_runner is None:
+            if now_runner is None or now_runner.token_hash != runner.token_hash:
                 break
             runner = now_runner
         self._polls.wake()
@@ -63,7 +65,7 @@ class Claims(Motion):
         features = (request.info.features if request.info else None) or {}
         fingerprint = runner.fingerprint()
         try:
-            while (job_id := self._waiting.choose(fingerprint)) is not None:
+            while (job_id := self._waiting.choose(fingerprint, self._clock.now())) is not None:
                 now = self._clock.now()
                 terms = leases.Lease(
                     runner_id=runner.id,
@@ -73,20 +75,24 @@ class Claims(Motion):
                     graceful_cancel=bool(features.get("cancel_gracefully")),
                 )
                 if (job := await self._lease(job_id, terms, now)) is not None:
+                    self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
                     return job
             return None
         finally:
             self._polls.wake()
 
     async def _lease(self, job_id: JobId, terms: leases.Lease, now: float) -> Job | None:
-        key = self._waiting.discard(job_id)
+        waiting = self._waiting.take(job_id)
         try:
-            return await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+            leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
         except BaseException:
             # Whether it was stored is unknown. If it was, the next one to choose it finds out, and the lease ends.
-            if key is not None:
-                self._waiting.add(job_id, key)
+            if waiting is not None:
+                self._waiting.put_back(job_id, waiting)
             raise
+        if leased is not None:
+            self._note(leased)
+        return leased
 
     async def _deliver(self, job: Job, runner: Runner, *, ip: str, gone: asyncio.Event) -> Handout | NoJob:
         killpoints.reach("cell.leased")

@@ -35,6 +35,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
+    of_user: Mapping[str, str] = {}
+    """Who wants the pipeline."""
     of_merge_request: Mapping[str, str]
     """What the last pipeline of the merge request was told about it."""
     default_branch: str
@@ -87,7 +89,7 @@ def linted(request: PipelineRequest, known: Known, reading: GitReading, outside:
 
 def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pipeline:
     """The pipeline with everything that the repository tells about it."""
-    repo, told = request.project.repo_path, dict(known.of_commit)
+    repo, told = request.project.repo_path, {**known.of_commit, **known.of_user}
     told["CI_DEFAULT_BRANCH"] = known.default_branch
     pipeline = new_pipeline(request, default_branch=known.default_branch, predefined={}, now=known.now)
     if pipeline.merge_request_iid is not None:
@@ -102,7 +104,8 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
             told[OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
         told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
-    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined})
+    # Nobody runs a pipeline in another one's name.
+    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined, **known.of_user})
 
 
 def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, iid: int) -> dict[str, str]:

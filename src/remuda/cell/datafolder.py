@@ -1,18 +1,19 @@
 """The data folder: whether this process may use it, and where in it things lie.
 
-Decided here: one process at a time (an flock that the kernel drops when the process dies, however it dies), which
-versions of the layout are understood, that a folder with other things in it is not taken over, and that nobody else
-on the machine may read it. Called by `remuda.cell.service` before anything is opened.
+Decided here: one process at a time, or several that share it (an flock that the kernel drops when the process dies,
+however it dies; the first of those that share it is alone until it has begun), which versions of the layout are
+understood, that a folder with other things in it is not taken over, and that nobody else on the machine may read it.
+Called by `remuda.cell.service` before anything is opened.
 
 Invariant: a folder that is refused is left as it was.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
-from remuda.lib.files import InUseError, sole_use, write_whole
+from remuda.lib.files import InUseError, shared_use, sole_use, write_whole
 
 VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
@@ -23,8 +24,10 @@ _BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite")
 class DataFolder:
     """The places in an opened folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, share: Callable[[], None] = lambda: None) -> None:
         self.path = path
+        self.share = share
+        """Called when what only one process may do is done; where folders are not shared that changes nothing."""
         self.database = path / "cell.sqlite"
         self.repos = path / "repos"
         self.hooks = path / "hooks"
@@ -33,14 +36,19 @@ class DataFolder:
 
 
 @contextmanager
-def opened(path: Path, *, cell_id: int) -> Iterator[DataFolder]:
-    """Hold the folder for this process; DataFolderError says why it cannot be used and what to do."""
+def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
+    """Hold the folder for this process, or for it and others that share it; DataFolderError says why it cannot be used
+    and what to do."""
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_ours(path)
-            stack.enter_context(sole_use(path / "lock"))
-            folder = _prepared(path, cell_id)
+            folder = DataFolder(path)
+            if shared:
+                folder.share = stack.enter_context(shared_use(path / "lock")).share
+            else:
+                stack.enter_context(sole_use(path / "lock"))
+            _prepare(folder, cell_id)
         except InUseError as error:
             raise DataFolderError(
                 f"the data folder {path} is in use by another process (process {error.holder}); "
@@ -51,15 +59,14 @@ def opened(path: Path, *, cell_id: int) -> Iterator[DataFolder]:
         yield folder
 
 
-def _prepared(path: Path, cell_id: int) -> DataFolder:
-    folder = DataFolder(path)
+def _prepare(folder: DataFolder, cell_id: int) -> None:
+    path = folder.path
     _check_version(path)
     _check_cell(path, cell_id)
     with suppress(PermissionError):
         path.chmod(0o700)
     for place in (folder.repos, folder.hooks, folder.traces, folder.blobs):
         place.mkdir(mode=0o700, exist_ok=True)
-    return folder
 
 
 def _unusable(path: Path, error: OSError) -> DataFolderError:

@@ -13,7 +13,9 @@ import msgspec
 from remuda.cell.core.payload import Source
 from remuda.cell.core.variables import Circumstances, expansion, given, predefined
 from remuda.cell.errors import MissingDependencyError
+from remuda.cell.people import Level
 from remuda.cell.ports import Store
+from remuda.cell.reach import reached
 from remuda.cell.values import Artifact, Family, Job, Pipeline
 from remuda.model.job import JobId, JobState, PipelineId
 from remuda.pipeline import ExpansionError, OutsideNeed
@@ -61,8 +63,9 @@ async def _makers_here(store: Store, job: Job, family: Family | None = None) -> 
     wanted = frozenset(job.artifacts_from)
     makers = [maker for maker in family.jobs if maker.name in wanted] if family else []
     for maker in makers:
-        if maker.erased:
-            raise MissingDependencyError(f'the artifacts of job "{maker.name}" were erased; run that job again')
+        if maker.erased or maker.artifacts_gone:
+            what = "were erased" if maker.erased else "have expired or were deleted"
+            raise MissingDependencyError(f'the artifacts of job "{maker.name}" {what}; run that job again')
     return [(maker, await store.artifacts(maker.id)) for maker in makers]
 
 
@@ -81,14 +84,14 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
             raise MissingDependencyError(f"a need of this job {error}") from None
         maker = await (_in_pipeline if need.pipeline else _in_project)(store, of, named)
         left = await store.artifacts(maker.id)
-        if not left or maker.erased:
+        if not left or maker.erased or maker.artifacts_gone:
             raise MissingDependencyError(f"{_words(named)} left no artifacts, and this job needs them")
         made.append((maker, left))
     return made
 
 
 async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
-    project = await store.project_by_path(need.project)
+    project = await reached(store, of.pipeline.user_id, need.project, Level.REPORTER, of.job.leased_at or 0)
     if project is None:
         raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
     ref = need.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")

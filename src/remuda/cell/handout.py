@@ -11,17 +11,21 @@ import asyncio
 import secrets
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.payload import build_payload
+from remuda.cell.core.policies import for_payload, scopes_of, setting_name
 from remuda.cell.core.tokens import JobTokens
-from remuda.cell.core.variables import Circumstances, expansion, given, predefined
+from remuda.cell.core.variables import Circumstances, applicable, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
-from remuda.cell.errors import NotFoundError
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.people import Level
 from remuda.cell.ports import Store
-from remuda.cell.values import Job, Runner
+from remuda.cell.reach import level_of
+from remuda.cell.values import Job, Project, ProjectVariable, Runner
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
 from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
@@ -33,7 +37,8 @@ async def load_job_tokens(store: Store, *, cell_id: int, issuer: str, now: float
     """The keys that sign job tokens; the first start makes one."""
     while not (keys := {k: pem for k, pem in (await store.signing_keys()).items() if not k.startswith(KEY_PREFIX)}):
         key = new_key(f"cell{cell_id}-{int(now)}")
-        await store.add_signing_key(key.kid, key.pem())
+        with suppress(ConflictError):  # another process of the cell was quicker
+            await store.add_signing_key(key.kid, key.pem())
     return JobTokens([load_key(kid, pem) for kid, pem in keys.items()], cell_id=cell_id, issuer=issuer)
 
 
@@ -43,19 +48,25 @@ async def id_keys(store: Store) -> Sequence[IdKey]:
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
+async def variables_of(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
+    """The variables that a job of a project gets from it, from its groups and from the cell."""
+    kept = [*await store.shared_variables(project.group_ids), *await store.variables(project.id)]
+    return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
+
+
 async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
     spec = await store.job_spec(job.id)
     pipeline = await store.pipeline(job.pipeline_id)
     project = await store.project(job.project_id)
-    if spec is None or pipeline is None or project is None:
+    if spec is None or pipeline is None or project is None or project.removed_at is not None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
     return Circumstances(
         job=job,
         spec=spec,
         pipeline=pipeline,
         project=project,
-        variables=await store.variables(project.id),
+        variables=await variables_of(store, project, job.environment),
         runner=runner,
         public_url=public_url,
     )
@@ -72,12 +83,20 @@ async def gather_payload(
     payload = build_payload(
         of,
         dependencies=found.sources,
-        token=tokens.issue(job, timeout_seconds=of.timeout, now=now),
+        token=tokens.issue(job, timeout_seconds=of.timeout, now=now, user_id=of.pipeline.user_id),
         id_tokens=await _id_tokens(store, of, now),
     )
+    payload = await with_policies(store, job, payload)
     if found.outside != job.gets:
         await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
     return payload
+
+
+async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
+    """The payload with the step policies that hold for the job, if there are any."""
+    scopes = scopes_of(job.key())
+    policy = for_payload(scopes, await store.settings([setting_name(scope) for scope in scopes]))
+    return payload if policy is None else replace(payload, remuda={"step_policy": policy})
 
 
 async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:
@@ -89,17 +108,20 @@ async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, s
         key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
         await store.add_signing_key(key.kid, key.pem())
         keys = [key]
+    level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
+    names = [one.name.lower() for one in Level if one <= level]
     # In a thread, because a file may ask for thousands.
-    return await asyncio.to_thread(_signed, of, keys[-1], now)
+    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "")
 
 
-def _signed(of: Circumstances, key: IdKey, now: float) -> dict[str, str]:
+def _signed(of: Circumstances, key: IdKey, now: float, access_level: str) -> dict[str, str]:
     expand = expansion([*predefined(of), *given(of)])
     tokens = {}
     for name, asked in of.spec.id_tokens.items():
         aud = asked["aud"]
         said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
-        tokens[name] = sign_id_token(claims(of, audience=said, token_id=str(uuid.uuid4()), now=now), key)
+        content = claims(of, audience=said, token_id=str(uuid.uuid4()), now=now, access_level=access_level)
+        tokens[name] = sign_id_token(content, key)
     return tokens
 
 

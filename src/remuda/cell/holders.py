@@ -80,13 +80,13 @@ class Holders(Motion):
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
         """Add to the log. Of a job that is over only bytes are taken that are there already."""
         if job.state in FINAL:
-            appended = await self._traces.append(job.id, start, data)
+            appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
                 raise self._lost(job)
             return appended
         job = await self.touch(job)
-        size = await self._traces.size(job.id)
-        if start <= size and start + len(data) > self._settings.trace_limit_bytes:
+        is_over = start + len(data) > self._settings.trace_limit_bytes
+        if is_over and start <= await self._traces.size(job.id):
             await self._end_unasked(
                 job,
                 FailureReason.TRACE_SIZE_EXCEEDED,

@@ -7,7 +7,9 @@ time, never a job. `claims`, `holders`, `orders` and `sweeps` build on this; `di
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -21,9 +23,10 @@ from remuda.cell.ports import Applied, Changes, Store, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.lib.clock import Clock
-from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
+from remuda.model.job import FINAL, HELD, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
 from remuda.model.progress import OVER
 from remuda.queue import WaitingJobs
+from remuda.queue.pickups import PickUps
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import to_base36
 
@@ -40,6 +43,10 @@ class Motion:
         self._tokens = tokens
         self._waiting = WaitingJobs()
         self._polls = HeldPolls(self._waiting, clock)
+        self._pick_ups = PickUps()
+        self._with_runners: dict[JobId, Job] = {}
+        """As each was when it was handed out."""
+        self._busy: Counter[ProjectId] = Counter()
         self._since = clock.now()
         self._enqueued = 0
         self._scheduled = asyncio.Event()
@@ -51,6 +58,7 @@ class Motion:
     async def start(self) -> None:
         """Put into the queue what waits in the store."""
         self._since = self._clock.now()
+        self._count_with_runners(await self._store.jobs_in(HELD))
         await self.announce(await self._store.jobs_in([JobState.PENDING]))
 
     def waiting(self) -> int:
@@ -80,13 +88,51 @@ class Motion:
             elif job.state is not JobState.PENDING:
                 self._waiting.discard(job.id)
             elif job.id not in self._waiting:
-                self._waiting.add(job.id, job.key())
+                self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
                 arrived += 1
+            else:
+                self._waiting.prioritize(job.id, job.priority)
+            self._note(job)
             if job.state is JobState.SCHEDULED:
                 self._scheduled.set()
         self._enqueued += arrived
         for _ in range(min(arrived, len(self._polls))):
             self._polls.wake()
+
+    def _note(self, job: Job) -> None:
+        """Keep count of what each project has with runners: the one that has less comes first."""
+        is_there = job.state in HELD and not job.is_trigger
+        if is_there is (job.id in self._with_runners):
+            return
+        if is_there:
+            self._with_runners[job.id] = job
+            self._busy[job.project_id] += 1
+        else:
+            del self._with_runners[job.id]
+            self._busy[job.project_id] -= 1
+        self._waiting.occupy(job.project_id, self._busy[job.project_id])
+        if not self._busy[job.project_id]:
+            del self._busy[job.project_id]
+
+    def _count_with_runners(self, held: Sequence[Job]) -> None:
+        """Count anew, from the store: another process may have handed jobs out or taken their ends in."""
+        before = set(self._busy)
+        self._with_runners = {job.id: job for job in held if not job.is_trigger}
+        self._busy = Counter(job.project_id for job in self._with_runners.values())
+        for project_id in before | set(self._busy):
+            self._waiting.occupy(project_id, self._busy[project_id])
+
+    async def follow(self) -> None:
+        """Take note of what other processes of the cell stored. Sweeps make up for what is not heard of."""
+        async with aclosing(self._store.changes()) as changes:
+            async for told in changes:
+                try:
+                    jobs = await (self._store.some_jobs(told) if told else self._store.jobs_in([JobState.PENDING]))
+                except StoreError as error:
+                    self._log.warning("what another process stored is not known yet", error=str(error))
+                else:
+                    # Trigger jobs and delayed ones are with the process that stored them.
+                    await self.announce([job for job in jobs if not job.is_trigger])
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Store a decision, then let everything else follow."""

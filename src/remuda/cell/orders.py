@@ -29,6 +29,15 @@ class Orders(Motion):
         """Let a delayed job wait for a person instead."""
         return await self._act(job_id, lifecycle.unschedule)
 
+    async def prioritize_job(self, job_id: int, priority: int) -> Job:
+        """Let a job that no runner has yet go before others, or after them."""
+        await self._job(job_id)
+        now = self._clock.now()
+        changed = await self._store.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
+        if changed is not None:
+            await self.announce([changed])
+        return await self._job(job_id)
+
     async def retry_job(self, job_id: int) -> Job:
         """Run a job once more, as a new one, which is returned."""
         old = await self._job(job_id)

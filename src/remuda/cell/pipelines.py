@@ -23,10 +23,14 @@ from remuda.cell.adapters.remote_files import RemoteFiles
 from remuda.cell.compilation import Known, compiled, described, linted
 from remuda.cell.compilers import Ask, Compilers
 from remuda.cell.core import redundant
-from remuda.cell.core.creating import check_depth, merge_request_iid, new_jobs, with_outcome
+from remuda.cell.core.creating import PARENT, check_depth, merge_request_iid, new_jobs, new_pipeline, with_outcome
+from remuda.cell.core.predefined import of_user
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
+from remuda.cell.handout import variables_of
 from remuda.cell.linting import Linted
+from remuda.cell.people import Level
 from remuda.cell.ports import Applied, Changes, Store
+from remuda.cell.reach import level_of, reached
 from remuda.cell.refs import default_branch
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
@@ -92,12 +96,27 @@ class Pipelines:
             if known is not None:
                 return known
         check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
+        await self._check_starter(request)
         planned = await self._plan(request)
         if planned is None:
             raise InvalidError("Missing CI config file")
         if planned.compiled.skipped is not None:
             raise InvalidError(_nothing_to_run(planned.compiled))
         return await self._add(request, planned.pipeline, planned.jobs)
+
+    async def _check_starter(self, request: PipelineRequest) -> None:
+        """InvalidError when who wants the pipeline may not start one: developers may, on protected refs maintainers.
+
+        A child runs as a part of its parent, which was admitted.
+        """
+        if request.source == PARENT:
+            return
+        level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
+        branch = default_branch(self._repos, request.project)
+        is_protected = new_pipeline(request, default_branch=branch, predefined={}, now=0).protected
+        if level < (Level.MAINTAINER if is_protected else Level.DEVELOPER):
+            name = request.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+            raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
         """What a push comes to: a pipeline, one that has failed with the file's mistakes, or none at all.
@@ -162,8 +181,10 @@ class Pipelines:
         if merge_request_iid(request.ref) is not None:
             last, _ = await self._store.pipelines(project.id, Page(size=1), PipelineFilter(ref=request.ref))
             told = last[0].predefined if last else {}
+        user = await self._store.user(request.user_id)
         return Known(
-            variables=tuple(await self._store.variables(project.id)),
+            variables=await variables_of(self._store, project),
+            of_user=of_user(user) if user else {},
             of_commit=of_commit(
                 message=commit.message,
                 author=f"{commit.author_name} <{commit.author_email}>",
@@ -208,7 +229,9 @@ class Pipelines:
 
         def run(ask: Ask) -> _T:
             outside = Outside(
-                find_project=lambda path: ask(self._store.project_by_path(path)),
+                find_project=lambda path: ask(
+                    reached(self._store, request.user_id, path, Level.REPORTER, self._clock.now())
+                ),
                 fetch=lambda url: ask(fetch(url)),
                 host=urlsplit(self._settings.url).netloc,
                 other_hosts=self._settings.component_hosts,
@@ -220,7 +243,12 @@ class Pipelines:
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
         family = await self._store.add_pipeline(
-            new, jobs, now=self._clock.now(), sees=request.sees, schedule=request.schedule
+            new,
+            jobs,
+            now=self._clock.now(),
+            sees=request.sees,
+            schedule=request.schedule,
+            due_at=request.due_at,
         )
         await self.keep_commit(request.project, family.pipeline)
         await self._jobs.announce(family.jobs)

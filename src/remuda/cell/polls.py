@@ -1,8 +1,9 @@
 """Requests for a job that are held until there is one: cheap futures, grouped by what their runners offer.
 
-Decided here is only who is woken. Dispatch claims the job; a poll that was woken and took nothing, or another job than
-the one it was woken for, calls `wake` when it is through. That is the invariant: as long as a job waits and a held
-poll fits it, some woken poll is still on its way. So waking one at a time is enough, and no wake-up is lost.
+Decided here is only who is woken: the runner with the highest priority, and of those the one that waits longest.
+Dispatch claims the job; a poll that was woken and took nothing, or another job than the one it was woken for, calls
+`wake` when it is through. That is the invariant: as long as a job waits and a held poll fits it, some woken poll is
+still on its way. So waking one at a time is enough, and no wake-up is lost.
 """
 
 import asyncio
@@ -12,13 +13,16 @@ from remuda.lib.clock import Clock
 from remuda.model.runner import Fingerprint
 from remuda.queue import WaitingJobs
 
+_Group = tuple[int, Fingerprint]
+"""Polls that are alike: minus the priority of their runners, and what these offer."""
+
 
 class _Poll:
-    __slots__ = ("fingerprint", "number", "woken")
+    __slots__ = ("group", "number", "woken")
 
-    def __init__(self, number: int, fingerprint: Fingerprint) -> None:
+    def __init__(self, number: int, group: _Group) -> None:
         self.number = number
-        self.fingerprint = fingerprint
+        self.group = group
         self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
 
@@ -28,19 +32,19 @@ class HeldPolls:
     def __init__(self, waiting: WaitingJobs, clock: Clock) -> None:
         self._waiting = waiting
         self._clock = clock
-        self._held: dict[Fingerprint, dict[int, _Poll]] = {}
+        self._held: dict[_Group, dict[int, _Poll]] = {}
         self._numbers = count()
         self.stopped = False
 
     def __len__(self) -> int:
         return sum(len(group) for group in self._held.values())
 
-    async def hold(self, fingerprint: Fingerprint, seconds: float, gone: asyncio.Event) -> bool:
+    async def hold(self, fingerprint: Fingerprint, seconds: float, gone: asyncio.Event, *, priority: int = 0) -> bool:
         """Wait. True: look for a job again. False: time is up, the client is gone, or all polls end."""
         if self.stopped or seconds <= 0:
             return False
-        poll = _Poll(next(self._numbers), fingerprint)
-        self._held.setdefault(fingerprint, {})[poll.number] = poll
+        poll = _Poll(next(self._numbers), (-priority, fingerprint))
+        self._held.setdefault(poll.group, {})[poll.number] = poll
         try:
             async with asyncio.TaskGroup() as group:
                 timer = group.create_task(self._end_after(poll, seconds), name=f"poll-{poll.number}-timer")
@@ -57,14 +61,15 @@ class HeldPolls:
         return woken
 
     def wake(self) -> None:
-        """Wake the oldest poll that some waiting job fits."""
+        """Wake the first poll that some waiting job fits."""
         while len(self._waiting) and not self.stopped:
+            now = self._clock.now()
             heads = (
-                next(iter(group.values()))
-                for fingerprint, group in self._held.items()
-                if self._waiting.choose(fingerprint) is not None
+                next(iter(polls.values()))
+                for (_, fingerprint), polls in self._held.items()
+                if self._waiting.choose(fingerprint, now) is not None
             )
-            poll = min(heads, key=lambda poll: poll.number, default=None)
+            poll = min(heads, key=lambda poll: (poll.group[0], poll.number), default=None)
             if poll is None or self._end(poll, woken=True):
                 return
 
@@ -83,9 +88,9 @@ class HeldPolls:
         return True
 
     def _remove(self, poll: _Poll) -> None:
-        group = self._held.get(poll.fingerprint)
-        if group and group.pop(poll.number, None) and not group:
-            del self._held[poll.fingerprint]
+        polls = self._held.get(poll.group)
+        if polls and polls.pop(poll.number, None) and not polls:
+            del self._held[poll.group]
 
     async def _end_after(self, poll: _Poll, seconds: float) -> None:
         await self._clock.sleep(seconds)

@@ -5,11 +5,23 @@ calls it inside the transaction with the current values; the function may be cal
 effect but its result. That is how a decision and its consequences are stored together or not at all.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import msgspec
 
+from remuda.cell.people import (
+    ALL_PROJECTS,
+    ALL_RUNNERS,
+    Member,
+    Namespace,
+    NamespaceFilter,
+    Organization,
+    ProjectFilter,
+    RunnerFilter,
+    User,
+)
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -30,6 +42,7 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.runner import Pool
 from remuda.pipeline import JobSpec
 
 
@@ -58,6 +71,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline | None = None
 
 
+class Leaves(msgspec.Struct, frozen=True, kw_only=True):
+    """A job and its artifacts after a decision about them."""
+
+    job: Job
+    artifacts: tuple[Artifact, ...]
+    """All that it still has, whole."""
+
+
 class Store(Protocol):
     """Everything that must survive the process, except traces and blobs."""
 
@@ -67,11 +88,26 @@ class Store(Protocol):
         """Return when a write transaction can be committed; raise StoreError when not (full disk, read-only)."""
         ...
 
+    def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        """Jobs that other processes of this cell stored, where there are others: only a hint, some are never told.
+
+        None at all: some may have been missed just now. It ends at once where there is one process only.
+        """
+        ...
+
     # --- keys and people
     async def signing_keys(self) -> Mapping[str, bytes]: ...
     async def add_signing_key(self, kid: str, pem: bytes) -> None: ...
     async def setting(self, name: str) -> str | None: ...
     async def put_setting(self, name: str, value: str) -> None: ...
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        """Those of these that are there."""
+        ...
+
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        """Change one by what it is: the result of `decide`, None when it declined."""
+        ...
+
     async def user_token(self, token_hash: str) -> UserToken | None: ...
     async def user_tokens(self) -> Sequence[UserToken]: ...
     async def put_user_token(self, token: UserToken) -> None: ...
@@ -83,16 +119,21 @@ class Store(Protocol):
 
     async def project(self, project_id: ProjectId) -> Project | None: ...
     async def project_by_path(self, path: str) -> Project | None: ...
-    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
+    async def projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
         """A page, newest first, and the total."""
         ...
 
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]: ...
+    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
+        """The project's own, by key and environment scope."""
+        ...
+
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
         """False when it exists and `replace` is off, or is missing and `replace` is on."""
         ...
 
-    async def remove_variable(self, project_id: ProjectId, key: str) -> bool: ...
+    async def remove_variable(
+        self, project_id: ProjectId, key: str, environment_scope: str = "*", *, group_id: int = 0
+    ) -> bool: ...
 
     # --- pipelines
     async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
@@ -111,13 +152,17 @@ class Store(Protocol):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         """Store a pipeline and all its jobs, `created`, and what it acts on, in one transaction.
 
         `sees` is the ref and commit that count as acted on, `schedule` the schedule with its next time; what is kept of
-        it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). When there is a pipeline of
-        this `upstream_job_id` already, that one comes back and nothing is stored. Ids and the pipeline's iid come from
-        the store. Jobs whose turn has come are enqueued in the same transaction (`lifecycle.begin`).
+        it gets that and the pipeline's id (`remuda.cell.core.schedules.with_pipeline`). With `due_at` that is the time
+        for which the schedule runs: ConflictError when somebody else has run it or given it another time.
+
+        When there is a pipeline of this `upstream_job_id` already, that one comes back and nothing is stored. Ids and
+        the pipeline's iid come from the store. Jobs whose turn has come are enqueued in the same transaction
+        (`lifecycle.begin`).
         """
         ...
 
@@ -140,6 +185,10 @@ class Store(Protocol):
 
     # --- jobs
     async def job(self, job_id: JobId) -> Job | None: ...
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        """Those of these that there are, oldest first."""
+        ...
+
     async def job_spec(self, job_id: JobId) -> JobSpec | None: ...
     async def jobs(
         self,
@@ -150,6 +199,7 @@ class Store(Protocol):
         states: Sequence[str] = (),
         with_retried: bool = False,
         is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
     ) -> tuple[Sequence[Job], int]:
         """A page, newest first, and the total. `is_trigger` asks for trigger jobs alone, or for all others."""
         ...
@@ -170,6 +220,10 @@ class Store(Protocol):
         """All jobs in one of these states, oldest first."""
         ...
 
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        """The job that has a resource group, in one of the occupying states."""
+        ...
+
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         """The job that this very call got before, while it is still leased."""
         ...
@@ -186,25 +240,124 @@ class Store(Protocol):
     async def add_runner(self, runner: Runner) -> Runner: ...
     async def runner(self, runner_id: RunnerId) -> Runner | None: ...
     async def runner_by_token(self, token_hash: str) -> Runner | None: ...
-    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]: ...
+    async def runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]: ...
     async def put_runner(self, runner: Runner) -> None: ...
     async def remove_runner(self, runner_id: RunnerId) -> bool: ...
     async def put_manager(self, manager: RunnerManager) -> None: ...
     async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None: ...
     async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]: ...
+    async def all_managers(self) -> Sequence[RunnerManager]:
+        """Of all runners, by runner and system id."""
+        ...
+
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool: ...
+
+    # --- organizations, groups, people. A new store has FIRST_ORGANIZATION, FIRST_NAMESPACE and FIRST_USER of
+    # `remuda.cell.people`. What is added gets a new id, the one it comes with is ignored; an id that is taken is
+    # passed over. Paths and names are unique without regard to case: ConflictError when one is taken.
+    async def add_organization(self, organization: Organization) -> Organization: ...
+    async def organization(self, organization_id: int) -> Organization | None: ...
+    async def organizations(self) -> Sequence[Organization]:
+        """All, by their ids."""
+        ...
+
+    async def add_namespace(self, namespace: Namespace) -> Namespace:
+        """ConflictError when a namespace or a project has the path."""
+        ...
+
+    async def namespace(self, namespace_id: int) -> Namespace | None: ...
+    async def namespace_by_path(self, path: str) -> Namespace | None: ...
+    async def namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
+        """A page, by path, and the total."""
+        ...
+
+    async def put_namespace(self, namespace: Namespace) -> None:
+        """Change it; its path stays as it is. NotFoundError when there is none."""
+        ...
+
+    async def remove_namespace(self, namespace_id: int) -> bool:
+        """With its members and variables. ConflictError while a project or a namespace is in it."""
+        ...
+
+    async def add_user(self, user: User, namespace: Namespace) -> User:
+        """A user with a namespace of their own, in one transaction; each gets the other's id."""
+        ...
+
+    async def user(self, user_id: int) -> User | None: ...
+    async def user_by_name(self, username: str) -> User | None: ...
+    async def users(
+        self, page: Page, *, search: str = "", organization_id: int | None = None
+    ) -> tuple[Sequence[User], int]:
+        """A page, newest first, and the total; `search` is part of a name, or a whole address of mail."""
+        ...
+
+    async def put_user(self, user: User) -> None:
+        """Change it; the username stays as it is. NotFoundError when there is none."""
+        ...
+
+    async def put_member(self, member: Member) -> None: ...
+    async def remove_member(self, owner: Pool, user_id: int) -> bool: ...
+    async def members(self, owner: Pool) -> Sequence[Member]:
+        """By user."""
+        ...
+
+    async def memberships(self, user_id: int) -> Sequence[Member]:
+        """Of a user, by owner."""
+        ...
+
+    async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
+        """Store a token; the one with the id `instead_of` is revoked in the same transaction.
+
+        ConflictError when that one is revoked already, or there is one with this hash.
+        """
+        ...
+
+    async def user_token_by_id(self, token_id: int) -> UserToken | None: ...
+    async def user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
+        """A user's, or all (None), by id."""
+        ...
+
+    async def change_user_token(
+        self, token_id: int, decide: Callable[[UserToken], UserToken | None]
+    ) -> UserToken | None: ...
+
+    async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
+        """The result of `decide`, None when it declined or there is no such runner."""
+        ...
+
+    async def change_project(
+        self, project_id: ProjectId, decide: Callable[[Project], Project | None]
+    ) -> Project | None:
+        """ConflictError when its new path is taken."""
+        ...
+
+    async def shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
+        """The variables of all of the cell and those of these groups, by group, key and environment scope."""
+        ...
 
     # --- results and artifacts
     async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
         """Store those that follow without a gap, ignore those already there; the next sequence number wanted."""
         ...
 
-    async def results(self, job_id: JobId) -> Sequence[StepResult]: ...
+    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        """Those with numbers above `after`, in order, so many at most."""
+        ...
+
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         """Store it; when the job has one of this type, that one is returned and nothing changes."""
         ...
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]: ...
+    async def change_artifacts(
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+    ) -> Sequence[Artifact]:
+        """Change a job and its artifacts together: those that are gone; none when `decide` declined."""
+        ...
+
+    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+        """Those whose `look_at` has come, the longest due first."""
+        ...
 
     # --- what starts pipelines, and what they leave
     async def add_schedule(self, schedule: Schedule) -> Schedule:
@@ -249,12 +402,16 @@ class Traces(Protocol):
         """Add bytes at `start`. Bytes that are there already and equal are accepted; a gap or other bytes are not."""
         ...
 
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> "Appended":
+        """What an append comes to when the job is over: only what is there already is taken, and nothing written."""
+        ...
+
     def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
         """The bytes from `start` on, in pieces."""
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """The job is over: make the bytes durable, archive them; size and checksum `crc32:xxxxxxxx`. Repeatable.
+        """The job is over: make the bytes durable; size and checksum `crc32:xxxxxxxx`. Repeatable.
 
         A sealed trace does not grow: only what it has already is taken.
         """
@@ -262,6 +419,14 @@ class Traces(Protocol):
 
     async def reopen(self, job_id: JobId) -> None:
         """The job goes on after all: let a sealed trace grow again. One that is just being sealed stays so."""
+        ...
+
+    async def unarchived(self) -> Sequence[JobId]:
+        """The jobs whose traces are not in the archive (yet)."""
+        ...
+
+    async def archive(self, job_id: JobId) -> None:
+        """Move a sealed trace to where it stays; it is not opened again. Repeatable; one that is not sealed stays."""
         ...
 
     async def remove(self, job_id: JobId) -> None: ...
@@ -274,19 +439,41 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
+class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob as a list tells it."""
+
+    key: str
+    modified_at: float
+
+
 class Blobs(Protocol):
     """Large immutable things by key."""
+
+    async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         """Stream in; size and SHA-256. TooLargeError beyond the limit, and nothing is left behind."""
         ...
 
+    async def take(self, key: str, file: Path) -> None:
+        """Keep a local file, which is on disk to stay, under this key; afterwards it is here and not there."""
+        ...
+
     async def size(self, key: str) -> int | None: ...
 
-    def read(self, key: str) -> AsyncIterator[bytes]: ...
+    def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+        """The bytes from `start` on, in pieces; NotFoundError when there is none."""
+        ...
 
     def opened(self, key: str) -> BinaryIO:
-        """For reading at any place, in a thread; the caller closes it. NotFoundError when there is none."""
+        """For reading at any place. This call and all reading block: in a thread. The caller closes it.
+
+        NotFoundError when there is none.
+        """
         ...
 
     async def remove(self, key: str) -> None: ...
+
+    def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+        """All blobs in a folder of keys and below it, in any order."""
+        ...

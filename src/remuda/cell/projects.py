@@ -15,36 +15,38 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
-from remuda.cell.adapters.push_notes import PushNote, forget, options_for, read_notes
+from remuda.cell.adapters.push_notes import PushNote, forget, options_for, pusher_of, read_notes
 from remuda.cell.core.creating import merge_request_iid
 from remuda.cell.core.wishes import Wishes, read_wishes
 from remuda.cell.errors import CellError, ConflictError, InvalidError
+from remuda.cell.namespaces import Namespaces, all_projects
+from remuda.cell.paths import checked_path as checked_path
+from remuda.cell.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
 from remuda.cell.requests import PipelineRequest
-from remuda.cell.values import Page, Project
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
+from remuda.lib.files import in_turn
 from remuda.lib.killpoints import reach
 from remuda.model.job import ProjectId
 from remuda.pipeline.facts import MERGE_REQUEST
 from remuda.telemetry.logs import logger
 
 NO_COMMIT = "0" * 40
-RESERVED = frozenset({"api", "-", "assets", "help", "users", "groups", "projects", "explore", "admin"})
-"""First parts of a path that the cell needs for itself, now or later."""
 
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are looked at after a start. More than once, because a git process of a killed cell may
 outlive it for a while and move its ref then."""
 RETRY_SECONDS = 5.0
 
-_PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
 
@@ -63,21 +65,6 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     author_email: str | None = None
 
 
-def checked_path(path: str) -> str:
-    """A project's full path by GitLab's rules; InvalidError when it breaks them."""
-    parts = path.split("/")
-    if not 2 <= len(parts) <= 20 or len(path) > 255:
-        raise InvalidError("path is namespace/name, at most 255 characters and 20 parts")
-    for part in parts:
-        if not _PATH_PART.fullmatch(part) or part in (".", ".."):
-            raise InvalidError("path can contain only letters, digits, '_', '-' and '.', and cannot start with '-'")
-        if part.endswith(".") or part.lower().endswith((".git", ".atom")):
-            raise InvalidError("path cannot end in '.', '.git' or '.atom'")
-    if parts[0].lower() in RESERVED:
-        raise InvalidError(f"path: {parts[0]} is a reserved name")
-    return path
-
-
 class Projects:
     """The projects of one cell."""
 
@@ -85,20 +72,35 @@ class Projects:
         self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock, pipelines_per_push: int
     ) -> None:
         self.repos = repos
+        self.namespaces = Namespaces(store, clock)
         self._store = store
         self._pipelines = pipelines
         self._clock = clock
         self._pipelines_per_push = pipelines_per_push
         self._locks: dict[ProjectId, asyncio.Lock] = {}
+        self._authors: dict[tuple[ProjectId, str], int] = {}
+        """Who makes the commits that come through the API, by ref."""
         self._unsynced: set[ProjectId] = set()
 
-    async def create(self, path: str, *, name: str, description: str = "", default_branch: str = "main") -> Project:
-        """Make a project with an empty repository; InvalidError or ConflictError when that cannot be."""
+    async def create(
+        self,
+        path: str,
+        *,
+        name: str,
+        description: str = "",
+        default_branch: str = "main",
+        visibility: str = "private",
+        organization_id: int = ORGANIZATION_ID,
+        creator_id: int = USER_ID,
+    ) -> Project:
+        """Make a project with an empty repository, and the groups in its path that are missing, which are then of this
+        organization; InvalidError or ConflictError when that cannot be."""
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
         checked_path(path)
         if await self._store.project_by_path(path):
             raise ConflictError("has already been taken")
+        namespace = await self.namespaces.ensured(path.rpartition("/")[0], organization_id)
         # The repository first: a project never lacks one, and a death in between leaves an empty folder.
         folder = secrets.token_hex(16)
         repo = f"{folder[:2]}/{folder}.git"
@@ -111,6 +113,11 @@ class Projects:
             description=description,
             default_branch=default_branch,
             repo_path=repo,
+            organization_id=namespace.organization_id,
+            namespace_id=namespace.id,
+            group_ids=namespace.group_ids,
+            visibility=visibility,
+            creator_id=creator_id,
         )
         try:
             added = await self._store.add_project(project)
@@ -120,13 +127,27 @@ class Projects:
         self.repos.link(repo, path)
         return added
 
-    async def commit(self, project: Project, request: CommitRequest) -> str:
+    async def remove(self, project: Project) -> None:
+        """Nobody sees the project any more, its path is free, its repository goes. What it ran stays in the store."""
+        gone = await self._store.change_project(project.id, lambda row: _removed(row, self._clock.now()))
+        if gone is not None:
+            await self._drop(gone)
+
+    async def _drop(self, project: Project) -> None:
+        """Remove the repository of a project that was deleted; a look at it that is under way ends first."""
+        async with self._locks.setdefault(project.id, asyncio.Lock()):
+            self._unsynced.discard(project.id)
+            if self.repos.path(project.repo_path).exists():
+                await self.repos.remove(project.repo_path)
+
+    async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
+        self._authors[project.id, f"refs/heads/{request.branch}"] = user.id
         for tries_left in reversed(range(_COMMIT_TRIES)):
             try:
-                sha = await self._commit(project, request)
+                sha = await self._commit(project, request, user)
                 break
             except ConflictError:
                 if not tries_left:
@@ -135,7 +156,24 @@ class Projects:
         await self.refs_changed(project)
         return sha
 
-    async def _commit(self, project: Project, request: CommitRequest) -> str:
+    async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
+        """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        if not self._pipelines_per_push:
+            await self.repos.put_refs(project.repo_path, refs)
+            await self._store.see_refs(project.id, refs)
+            return
+        authors = {(project.id, ref): user.id for ref in refs}
+        self._authors |= authors
+        try:
+            await self.repos.put_refs(project.repo_path, refs)
+        except CellError:
+            for key in authors:
+                self._authors.pop(key, None)
+            raise
+        reach("cell.ref_updated")
+        await self.refs_changed(project)
+
+    async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path
         parent = await self._parent(project, request)
         tree = await self.repos.tree(repo, parent) if parent else {}
@@ -155,8 +193,8 @@ class Projects:
                 branch=request.branch,
                 parent=parent,
                 message=request.commit_message,
-                author_name=request.author_name or "Administrator",
-                author_email=request.author_email or "admin@example.com",
+                author_name=request.author_name or user.name,
+                author_email=request.author_email or user.email,
                 at=int(self._clock.now()),
                 changes=changes,
             ),
@@ -191,7 +229,7 @@ class Projects:
 
     async def sync_refs(self, project: Project) -> None:
         """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
-        async with self._locks.setdefault(project.id, asyncio.Lock()):
+        async with self._locks.setdefault(project.id, asyncio.Lock()), in_turn(self._turn(project)):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
             # After the refs: a push that has moved one has left its note before.
@@ -204,10 +242,16 @@ class Projects:
             moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
             pushed = await self._pushed(project, refs, notes)
             wishes = {ref: read_wishes(options_for(notes, ref, sha)) for ref, sha in pushed.items() if ref in moved}
-            await self._act_on_all(project, moved, seen, wishes)
+            pushers = {ref: pusher_of(notes, ref, pushed.get(ref, "")) for ref in moved}
+            users = {ref: user or self._authors.pop((project.id, ref), None) for ref, user in pushers.items()}
+            await self._act_on_all(project, moved, seen, wishes, users)
             if notes:
                 forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
+
+    def _turn(self, project: Project) -> Path:
+        """The file by which the processes of a cell take turns: each must see what the one before it acted on."""
+        return self.repos.path(project.repo_path) / "acted-on.lock"
 
     async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
         """Where the refs in the notes lead now: a tag with a message is an object of its own."""
@@ -218,7 +262,12 @@ class Projects:
         return found
 
     async def _act_on_all(
-        self, project: Project, moved: Mapping[str, str], seen: Mapping[str, str], wishes: Mapping[str, Wishes]
+        self,
+        project: Project,
+        moved: Mapping[str, str],
+        seen: Mapping[str, str],
+        wishes: Mapping[str, Wishes],
+        users: Mapping[str, int | None],
     ) -> None:
         """As many pipelines as one push may start, the default branch's first; the rest is only seen."""
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
@@ -226,8 +275,15 @@ class Projects:
         started = 0
         while left and started < self._pipelines_per_push:
             ref, sha = next(iter(left.items()))
-            before_sha = seen.get(ref, NO_COMMIT)
-            started += await self._act_on(project, ref, sha, before_sha=before_sha, wishes=wishes.get(ref, Wishes()))
+            started += await self._act_on(
+                project,
+                ref,
+                sha,
+                before_sha=seen.get(ref, NO_COMMIT),
+                wishes=wishes.get(ref, Wishes()),
+                # Who pushed is lost when the cell dies before it acts; then it counts as whoever made the project.
+                user_id=users.get(ref) or project.creator_id,
+            )
             del left[ref]
         if left:
             if self._pipelines_per_push:
@@ -241,7 +297,9 @@ class Projects:
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
 
-    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str, wishes: Wishes) -> bool:
+    async def _act_on(
+        self, project: Project, ref: str, sha: str, *, before_sha: str, wishes: Wishes, user_id: int
+    ) -> bool:
         """Whether there was a pipeline to start."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
@@ -260,9 +318,16 @@ class Projects:
             inputs=wishes.inputs,
             predefined=wishes.merge_request if is_request else {},
             sees=(ref, sha),
+            user_id=user_id,
         )
         is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
+
+    async def protected_ref(self, project: Project) -> str | None:
+        """The branch that only maintainers push to and run pipelines on: the default one, once it is there."""
+        head = self.repos.head(project.repo_path)
+        ref = f"refs/heads/{head}"
+        return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
@@ -279,7 +344,9 @@ class Projects:
         while not stop.is_set():
             try:
                 if looks and self._clock.monotonic() - began >= looks[0]:
-                    self._unsynced |= {project.id for project in await self._all()}
+                    self._unsynced |= {project.id for project in await all_projects(self._store)}
+                    for project in await all_projects(self._store, ProjectFilter(removed=True)):
+                        await self._drop(project)
                     looks.pop(0)
                 for project_id in sorted(self._unsynced):
                     await self._look_again(project_id)
@@ -289,7 +356,7 @@ class Projects:
 
     async def _look_again(self, project_id: ProjectId) -> None:
         project = await self._store.project(project_id)
-        if project is None:
+        if project is None or project.removed_at is not None:
             self._unsynced.discard(project_id)
             return
         try:
@@ -297,10 +364,8 @@ class Projects:
         except Exception as error:  # noqa: BLE001 - whatever a repository holds, it must not end the cell
             _log.error("a repository cannot be looked at; trying again", project=project.path, exc_info=error)
 
-    async def _all(self) -> Sequence[Project]:
-        found: list[Project] = []
-        while True:
-            page, total = await self._store.projects(Page(number=len(found) // 100 + 1, size=100))
-            found += page
-            if not page or len(found) >= total:
-                return found
+
+def _removed(project: Project, now: float) -> Project | None:
+    if project.removed_at is not None:
+        return None
+    return msgspec.structs.replace(project, path=f"{project.path}-deleted-{project.id}", removed_at=now)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from remuda.cell.values import Job, Pipeline, Project, Schedule
+from remuda.cell.values import USER_ID, Job, Pipeline, Project, Schedule
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +56,12 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How many pipelines led to it, where no trigger job did: a job called with its token."""
     schedule: Schedule | None = None
     """Stored with the pipeline: the schedule that is due, with its next time."""
+    due_at: float | None = None
+    """The time for which the schedule runs, unless a person runs it."""
     sees: tuple[str, str] | None = None
     """Stored with the pipeline: the ref and commit that count as acted on."""
+    user_id: int = USER_ID
+    """Who wants it; its jobs may reach what this person may."""
 
 
 class Starter(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.cell.core.schedules import next_time, without_pipeline
-from remuda.cell.errors import InvalidError, NotFoundError, StoreError
+from remuda.cell.errors import ConflictError, InvalidError, NotFoundError, StoreError
 from remuda.cell.ports import Store
 from remuda.cell.refs import Commits, named_ref
 from remuda.cell.requests import PipelineRequest, Starter
@@ -96,10 +96,12 @@ class Schedules:
         next_at = None
         try:
             next_at = next_time(due.cron, due.timezone, now)
-            await self.run(replace(due, next_run_at=next_at))
+            await self.run(replace(due, next_run_at=next_at), due_at=due.next_run_at)
             return
         except StoreError:
             raise
+        except ConflictError:
+            return  # another process of the cell has run it, or a person gave it another time
         except InvalidError as error:
             reason = str(error)
             _log.warning("a schedule started nothing", schedule=due.id, project=due.project_id, reason=reason)
@@ -110,8 +112,11 @@ class Schedules:
             due.id, lambda kept: without_pipeline(kept, due, next_at=next_at, reason=reason)
         )
 
-    async def run(self, schedule: Schedule) -> Pipeline:
-        """Start the schedule's pipeline and store the schedule, as given, with it; InvalidError when there is none."""
+    async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
+        """Start the schedule's pipeline and store the schedule, as given, with it; InvalidError when there is none.
+
+        `due_at` is the time for which it runs by the clock: ConflictError when it was run for that by somebody else.
+        """
         project = await self._store.project(schedule.project_id)
         if project is None:
             raise NotFoundError(f"the project of schedule {schedule.id} is gone")
@@ -129,5 +134,7 @@ class Schedules:
                 inputs=schedule.inputs,
                 predefined={"CI_PIPELINE_SCHEDULE_DESCRIPTION": schedule.description},
                 schedule=schedule,
+                due_at=due_at,
+                user_id=schedule.user_id,
             )
         )

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import uvicorn
@@ -22,7 +23,9 @@ import uvicorn
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.blob_owner import claim_blobs
 from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
@@ -32,15 +35,16 @@ from remuda.cell.http.app import CellApp
 from remuda.cell.http.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
-from remuda.cell.http.runner_api import REGISTRATION_TOKEN
+from remuda.cell.http.runner_tokens import ensure_registration_token
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
-from remuda.cell.ports import Store
+from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
-from remuda.cell.refs import named_or_default_ref
+from remuda.cell.refs import named_or_default_ref, named_ref
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
+from remuda.cell.upkeep import Upkeep
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock, SystemClock
@@ -53,7 +57,6 @@ KEEP_ALIVE_SECONDS = 120
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 _USER_PREFIX = "glpat-"
-_REGISTRATION_PREFIX = "GR1348941"
 
 _log = logger("cell")
 
@@ -76,11 +79,11 @@ class CellService:
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
         with (
-            opened(self.settings.data, cell_id=self.settings.cell_id) as folder,
+            opened(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
         ):
             self.settings = self.settings.bound_to(listener.getsockname()[1])
-            store = SqliteStore.open(folder.database, self.settings.cell_id)
+            store = await self._store(folder)
             try:
                 await self._serve(store, folder, listener, stop, ready)
             finally:
@@ -96,6 +99,8 @@ class CellService:
     ) -> None:
         await self._ensure_tokens(store)
         edge = await self._assembled(store, folder)
+        await edge.projects.namespaces.adopt_projects()
+        folder.share()
         await edge.dispatch.start()
         connections = connections_within(raise_limit())
         server = _Server(
@@ -118,10 +123,14 @@ class CellService:
             group.create_task(self._bridges(edge).watch(stop), name="cell trigger jobs")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
+            group.create_task(self._upkeep(edge).watch(stop), name="cell upkeep")
+            follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
+            follower.cancel()
             edge.dispatch.stop_polls()
             server.leave()
+        await edge.blobs.close()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
 
     def _announce(self, ready: Callable[[str], None]) -> None:
@@ -132,14 +141,14 @@ class CellService:
         settings, clock = self.settings, self._clock
         repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects, links=settings.links)
         repos.prepare()
-        traces = FileTraces(folder.traces)
+        blobs = await self._blobs(store, folder)
+        traces = ArchivedTraces(FileTraces(folder.traces), blobs)
         tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
         dispatch = Dispatch(store, traces, clock, settings, tokens)
         pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
         projects = Projects(
             store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push
         )
-        blobs = FolderBlobs(folder.blobs)
         return Edge(
             settings=settings,
             store=store,
@@ -153,6 +162,47 @@ class CellService:
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             clock=clock,
+        )
+
+    async def _store(self, folder: DataFolder) -> Store:
+        if self.settings.is_shared:
+            # Only those who use it pay for its import.
+            from remuda.cell.adapters.postgres import PostgresStore
+
+            return await PostgresStore.open(self.settings.database, self.settings.cell_id)
+        return SqliteStore.open(folder.database, self.settings.cell_id)
+
+    async def _blobs(self, store: Store, folder: DataFolder) -> Blobs:
+        where = self.settings.blobs
+        blobs = await self._opened_blobs(folder)
+        if where:
+            try:
+                await claim_blobs(store, blobs, where)
+            except CellError:
+                await blobs.close()
+                raise
+        return blobs
+
+    async def _opened_blobs(self, folder: DataFolder) -> Blobs:
+        where = self.settings.blobs
+        if "://" in where:
+            # Large and native: only those who use it pay for it.
+            from remuda.cell.adapters.object_blobs import open_bucket
+
+            return await open_bucket(where, endpoint=self.settings.blobs_endpoint)
+        try:
+            return FolderBlobs(Path(where) if where else folder.blobs)
+        except OSError as error:
+            raise CellError(f"the blobs cannot be kept in {where}: {error.strerror}; give another folder") from None
+
+    def _upkeep(self, edge: Edge) -> Upkeep:
+        return Upkeep(
+            store=edge.store,
+            traces=edge.traces,
+            blobs=edge.blobs,
+            find_ref=partial(named_ref, edge.projects.repos),
+            clock=self._clock,
+            settings=self.settings,
         )
 
     def _bridges(self, edge: Edge) -> Bridges:
@@ -173,9 +223,8 @@ class CellService:
             given = self.admin_token_generated = new_admin_token(self.settings.cell_id)
         if given is not None and await store.user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
-            await store.put_user_token(token)
-        if self.settings.registration_token is None and await store.setting(REGISTRATION_TOKEN) is None:
-            await store.put_setting(REGISTRATION_TOKEN, _REGISTRATION_PREFIX + secrets.token_urlsafe(15))
+            await store.add_user_token(token)
+        await ensure_registration_token(store, self.settings)
 
 
 class _Server(uvicorn.Server):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.cell.errors import CellError
+from remuda.pipeline.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
 
@@ -24,6 +25,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str = "127.0.0.1"
     port: int = 8080
     """0 picks a free one."""
+    database: str = ""
+    """Where the store is: `postgresql://user:password@host:port/name`; empty means a SQLite file in the data folder,
+    which one process at a time can use."""
     cell_id: int = 1
     """Goes into every token and chooses the range of ids; never changes for a data folder."""
     public_url: str = ""
@@ -46,6 +50,19 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One call with trace bytes; runners send at most half of it."""
     artifact_limit_bytes: int = 1024 * MEBIBYTE
     """One uploaded file."""
+    blobs: str = ""
+    """Where artifacts and archived traces lie: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    the path of a folder; empty means the folder `blobs` in the data folder."""
+    blobs_endpoint: str = ""
+    """The address of the server that has the bucket, where it is not the provider's own."""
+    artifacts_expire_in: str = "30 days"
+    """How long artifacts are kept of which their job does not say it; `never` keeps them for ever."""
+    keep_latest_artifacts: bool = True
+    """Those of the newest pipeline of each ref that succeeded stay though they have expired."""
+    upkeep_seconds: float = 60
+    """How often the cell archives traces of jobs that are over and removes artifacts that have expired."""
+    test_report_limit_bytes: int = 64 * MEBIBYTE
+    """A JUnit report, unpacked, that is read for the test report of its pipeline."""
     dotenv_limit_bytes: int = 5 * 1024
     """The text of one dotenv report, unpacked."""
     dotenv_limit_variables: int = 50
@@ -77,6 +94,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if self.cell_id < 1:
             raise CellError(f"cell id {self.cell_id}: a cell's id is a positive number")
+        if self.database not in ("", "sqlite://") and not self.database.startswith(("postgresql://", "postgres://")):
+            # Not said as it is: it may hold a password.
+            raise CellError(
+                "database: it starts with postgresql://, or is left out for the file cell.sqlite in the data folder"
+            )
         if not 0 <= self.port <= 65535:
             raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
@@ -91,10 +113,18 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise CellError(
                     f"remote includes {address!r}: it is the beginning of an address, as https://host/folder/"
                 )
+        _check_blobs(self.blobs, self.blobs_endpoint)
+        if self.artifacts_expire_in != "never" and parse_duration(self.artifacts_expire_in) is None:
+            raise CellError(f'artifacts expire in {self.artifacts_expire_in!r}: it looks like "30 days" or "never"')
         if self.pipelines_per_push < 0:
             raise CellError(f"pipelines per push {self.pipelines_per_push}: it is a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes can serve this cell at the same time."""
+        return self.database.startswith("postgres")
 
     @property
     def url(self) -> str:
@@ -105,6 +135,23 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """These settings once the port is known; the public address is filled in."""
         bound = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(bound, public_url=bound.url)
+
+
+BUCKETS = ("s3", "gs", "az")
+"""Schemes of the addresses that `blobs` may have."""
+
+
+def _check_blobs(blobs: str, endpoint: str) -> None:
+    parts = urlsplit(blobs)
+    if blobs and not blobs.startswith("/") and (parts.scheme not in BUCKETS or not parts.netloc or "@" in parts.netloc):
+        raise CellError(
+            f"blobs {blobs!r}: it is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or the whole path "
+            "of a folder; credentials stand in the provider's environment variables"
+        )
+    if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
+        raise CellError(f"blobs endpoint {endpoint!r}: it starts with http:// or https://")
+    if endpoint and not parts.scheme:
+        raise CellError("blobs endpoint: it is for buckets; give blobs, too, for example s3://bucket/prefix")
 
 
 _MAY_BE_NOTHING = frozenset({"poll_hold_seconds", "stop_seconds"})

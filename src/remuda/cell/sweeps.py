@@ -50,6 +50,7 @@ class Sweeps(Motion):
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         held = await self._store.jobs_in(HELD)
+        self._count_with_runners(held)
         for job in held:
             gone_at = leases.deadline(
                 job,
@@ -61,12 +62,20 @@ class Sweeps(Motion):
                 next_at = min(next_at, gone_at or next_at)
             else:
                 await self._apart(self._take_back(job))
-        await self.announce(await self._store.jobs_in([JobState.PENDING]))
+        await self._look_who_waits()
         await self.announce([job for job in held if job.is_trigger])
         waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
         for pipeline_id in dict.fromkeys(job.pipeline_id for job in waiting):
             await self._apart(self.resume(pipeline_id))
         return next_at
+
+    async def _look_who_waits(self) -> None:
+        """Other processes of the cell enqueue jobs and hand them out, too."""
+        known = list(self._waiting)
+        pending = await self._store.jobs_in([JobState.PENDING])
+        await self.announce(pending)
+        if gone := set(known) - {job.id for job in pending}:
+            await self.announce(await self._store.some_jobs(gone))
 
     async def _apart(self, work: Awaitable[object]) -> None:
         """Do one thing of many: whatever is odd about it, the others get their turn and the cell goes on."""

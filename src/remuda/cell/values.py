@@ -9,14 +9,21 @@ import msgspec
 
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import When
-from remuda.model.runner import CapabilityKey, Fingerprint, RunnerType
+from remuda.model.runner import CapabilityKey, Fingerprint, Pool, RunnerType
 from remuda.pipeline import JobSpec
 
 ORGANIZATION_ID = 1
-"""The one organization a cell has until organizations are managed."""
+"""The organization that every cell begins with."""
 
 USER_ID = 1
-"""The administrator, who is the one user a cell has until users are managed."""
+"""The first administrator, whom every cell begins with."""
+
+NAMESPACE_ID = 1
+"""The first administrator's own namespace."""
+
+
+MAX_PRIORITY = 100
+"""Priorities of jobs and runners go from minus this to this."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +45,27 @@ class Project(Value, frozen=True, kw_only=True):
     default_branch: str = "main"
     repo_path: str = ""
     timeout_seconds: int = 3600
+    priority: int = 0
+    """What its jobs are created with, from -MAX_PRIORITY to MAX_PRIORITY."""
+    organization_id: int = ORGANIZATION_ID
+    namespace_id: int = NAMESPACE_ID
+    group_ids: tuple[int, ...] = ()
+    """The groups it is in, the nearest first; none for a project in a user's own namespace."""
+    visibility: str = "private"
+    """private, internal or public."""
+    creator_id: int = USER_ID
+    removed_at: float | None = None
+    """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
 
 
 class ProjectVariable(Value, frozen=True, kw_only=True):
-    """A variable that every job of the project gets."""
+    """A variable that jobs get: of a project, of a group (then `project_id` is 0), or of all of the cell (both are 0).
 
-    project_id: ProjectId
+    What it belongs to, its key and its environment scope together name it.
+    """
+
+    project_id: ProjectId = ProjectId(0)
+    group_id: int = 0
     key: str
     value: str
     masked: bool = False
@@ -51,6 +73,10 @@ class ProjectVariable(Value, frozen=True, kw_only=True):
     file: bool = False
     raw: bool = False
     description: str | None = None
+    environment_scope: str = "*"
+    """Jobs of which environments get it: a name, or a pattern with `*`."""
+    hidden: bool = False
+    """Its value is never shown again."""
 
 
 class UserToken(Value, frozen=True, kw_only=True):
@@ -60,6 +86,12 @@ class UserToken(Value, frozen=True, kw_only=True):
     name: str
     user_id: int = USER_ID
     created_at: float = 0
+    id: int = 0
+    description: str = ""
+    scopes: tuple[str, ...] = ("api",)
+    expires_at: float | None = None
+    revoked: bool = False
+    last_used_at: float | None = None
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
@@ -106,6 +138,9 @@ class Pipeline(Value, frozen=True, kw_only=True):
     depth: int = 0
     """How many trigger jobs led to it."""
     schedule_id: int | None = None
+    organization_id: int = ORGANIZATION_ID
+    group_ids: tuple[int, ...] = ()
+    """Those of its project when it was created."""
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,6 +198,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Set when the trace is archived."""
     trace_checksum: str | None = None
     erased: bool = False
+    """Its trace and artifacts were removed by a person, and no more will come."""
     is_trigger: bool = False
     """It starts another pipeline; no runner ever gets it."""
     downstream_id: PipelineId | None = None
@@ -179,14 +215,27 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the environment it deploys to, expanded."""
     environment_action: str = ""
     coverage: float | None = None
+    priority: int = 0
+    """Jobs with a higher one go first."""
     play_variables: dict[str, str] = {}
     """Given by the person who started a manual job."""
     gets: tuple[JobId, ...] = ()
     """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
+    erased_at: float | None = None
+    artifacts_gone: bool = False
+    """It left an archive or variables for later jobs, and these have expired or were deleted."""
+    organization_id: int = ORGANIZATION_ID
+    group_ids: tuple[int, ...] = ()
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
-        return CapabilityKey(tags=frozenset(self.tags), protected=self.protected, project_id=self.project_id)
+        return CapabilityKey(
+            tags=frozenset(self.tags),
+            protected=self.protected,
+            project_id=self.project_id,
+            group_ids=self.group_ids,
+            organization_id=self.organization_id,
+        )
 
     def status(self) -> str:
         """The state in GitLab's words, for its API and the Job-Status header: a leased job counts as running."""
@@ -210,8 +259,27 @@ class Runner(Value, frozen=True, kw_only=True):
     maximum_timeout: int | None = None
     project_ids: tuple[ProjectId, ...] = ()
     """For a project runner: the projects it serves."""
+    priority: int = 0
+    """Of the runners that wait for a job, those with a higher one get it first."""
     registered: bool = False
     """It came through a registration token."""
+    organization_id: int = ORGANIZATION_ID
+    """The only one whose jobs it ever gets."""
+    group_id: int | None = None
+    """For a group runner: the group it serves, with all groups in it."""
+    token_expires_at: float | None = None
+    user_id: int = USER_ID
+    """Who made it."""
+
+    def pools(self) -> frozenset[Pool]:
+        """Whose jobs it serves."""
+        match self.type:
+            case RunnerType.INSTANCE:
+                return frozenset({("organization", self.organization_id)})
+            case RunnerType.GROUP:
+                return frozenset({("group", self.group_id or 0)})
+            case RunnerType.PROJECT:
+                return frozenset(("project", project_id) for project_id in self.project_ids)
 
     def fingerprint(self) -> Fingerprint:
         """What it offers."""
@@ -219,7 +287,7 @@ class Runner(Value, frozen=True, kw_only=True):
             tags=frozenset(self.tags),
             run_untagged=self.run_untagged,
             protected_only=self.protected_only,
-            project_ids=frozenset(self.project_ids) if self.type is RunnerType.PROJECT else None,
+            pools=self.pools(),
         )
 
 
@@ -237,6 +305,8 @@ class RunnerManager(Value, frozen=True, kw_only=True):
     executor: str = ""
     features: tuple[str, ...] = ()
     ip_address: str = ""
+    capacity: int | None = None
+    """How many jobs it says that it can run at a time."""
 
 
 class Artifact(Value, frozen=True, kw_only=True):
@@ -253,6 +323,10 @@ class Artifact(Value, frozen=True, kw_only=True):
     expire_in: str | None = None
     variables: dict[str, str] = {}
     """What a dotenv report holds."""
+    expires_at: float | None = None
+    """None: never, or it was stored before this was worked out."""
+    look_at: float | None = None
+    """When to look whether it is to be removed: that is later than `expires_at` while something else keeps it."""
 
 
 class StepResult(Value, frozen=True, kw_only=True):
@@ -328,6 +402,8 @@ class NewJob(Value, frozen=True, kw_only=True):
     """The spec's, expanded."""
     environment: str = ""
     """The name of the spec's environment, expanded."""
+    priority: int = 0
+    """The project's."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,6 +428,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     has_mistakes: bool | None = None
     """With `yaml_errors`, or without."""
     schedule_id: int | None = None
+    user_id: int | None = None
     updated_after: float | None = None
     updated_before: float | None = None
     created_after: float | None = None
@@ -371,6 +448,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.tag in (None, pipeline.tag)
             and self.has_mistakes in (None, pipeline.yaml_errors is not None)
             and self.schedule_id in (None, pipeline.schedule_id)
+            and self.user_id in (None, pipeline.user_id)
             and (self.updated_after is None or pipeline.updated_at > self.updated_after)
             and (self.updated_before is None or pipeline.updated_at < self.updated_before)
             and (self.created_after is None or pipeline.created_at > self.created_after)

@@ -15,6 +15,11 @@ from remuda.cli.options import Data, data_folder, listen_address
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
 
+Database = Annotated[
+    str | None,
+    Parameter(help="postgresql://USER:PASSWORD@HOST:PORT/NAME [default: REMUDA_DATABASE, or a file in --data]."),
+]
+
 PREFIX = "REMUDA_"
 BY_OPTION = frozenset({"REMUDA_DATA", "REMUDA_HOST", "REMUDA_PORT", "REMUDA_CELL_ID"})
 OTHER_VARIABLES = frozenset(
@@ -29,35 +34,43 @@ def serve(
     data: Data = None,
     listen: Annotated[str, Parameter(help="HOST:PORT to serve on; port 0 picks a free one.")] = "127.0.0.1:8929",
     cell_id: Annotated[int, Parameter(help="Number of this cell; never changes for a data folder.")] = 1,
-    database: Annotated[str | None, Parameter(help="Only sqlite:// so far: the file in the data folder.")] = None,
+    database: Database = None,
 ) -> None:
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
     The first start makes an administrator's token and prints it once; REMUDA_ADMIN_TOKEN gives one of your choice.
     SIGTERM and Ctrl-C stop it; held polls are answered at once. Every setting of a cell can be given in the
-    environment: REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS, REMUDA_ARTIFACT_LIMIT_BYTES and so on.
+    environment: REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS, REMUDA_ARTIFACT_LIMIT_BYTES and so on. With a PostgreSQL
+    database several processes may serve one data folder, each on an address of its own; give all of them the address
+    that people use as REMUDA_PUBLIC_URL.
 
     Try:
 
         remuda cell serve --data /var/lib/remuda --listen 127.0.0.1:8929
+        remuda cell serve --data /var/lib/remuda --database postgresql://remuda@db.example/remuda
         REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
     """
-    if database is not None and not database.startswith("sqlite://"):
-        raise BadInputError(
-            f"--database {database.split(':', 1)[0]}: not supported yet; leave it out, or give sqlite://, for the "
-            "embedded store in the data folder"
-        )
-    if database is not None and database != "sqlite://":
-        raise BadInputError(f"--database {database}: the file is always cell.sqlite in --data; give sqlite:// alone")
     host, port = listen_address(listen)
-    place = data.absolute() if data else data_folder(None) / "cell"
     print_warnings(os.environ)
-    settings = settings_from(os.environ, data=place, host=host, port=port, cell_id=cell_id)
+    settings = settings_from(
+        os.environ, data=cell_folder(data), host=host, port=port, cell_id=cell_id, database=database
+    )
     asyncio.run(_serve(settings))
 
 
+def cell_folder(data: Path | None) -> Path:
+    """The folder of a cell: the given one, or `cell` in the user's data folder."""
+    return data.absolute() if data else data_folder(None) / "cell"
+
+
 def settings_from(
-    environment: Mapping[str, str], *, data: Path, host: str, port: int, cell_id: int = 1
+    environment: Mapping[str, str],
+    *,
+    data: Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    cell_id: int = 1,
+    database: str | None = None,
 ) -> "CellSettings":
     """A cell's settings: what is given, and REMUDA_<NAME> for the rest."""
     import msgspec
@@ -65,6 +78,8 @@ def settings_from(
     from remuda.cell.settings import CellSettings, is_fit, wanted_number
 
     values: dict[str, object] = {"data": data, "host": host, "port": port, "cell_id": cell_id}
+    if database is not None:
+        values["database"] = database
     for field in msgspec.structs.fields(CellSettings):
         variable = f"{PREFIX}{field.name.upper()}"
         if field.name in values or not environment.get(variable):

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output, Url, data_folder
+from remuda.lib.clock import SystemClock
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
@@ -78,6 +79,34 @@ def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Outpu
         return
     for line in describe(found):
         print(line)
+
+
+def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
+    """Say why a job waits, or ended as it did, and what could be done.
+
+    Try:
+
+        remuda job why 7
+        remuda job why 7 --output json
+    """
+    from remuda.cli.reasons import reasons
+
+    found = asyncio.run(_with_client(url, data, lambda client: client.why(job)))
+    if output == "json":
+        _print_json(found)
+        return
+    for line in reasons(found, SystemClock().now()):
+        print(line)
+
+
+def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
+    """Print what a runner gets with a job, as JSON, with the secrets taken out.
+
+    Try:
+
+        remuda job payload 7 > payload.json
+    """
+    _print_json(asyncio.run(_with_client(url, data, lambda client: client.payload(job))))
 
 
 def log(
@@ -178,6 +207,11 @@ def describe(job: Mapping[str, Any]) -> list[str]:
     }
     lines = [f"job {job['id']}: {job['name']}"]
     lines.extend(f"  {name:<10} {value}" for name, value in facts.items() if value not in (None, ""))
+    spent = (job.get("times") or {}).get("split") or {}
+    took_time = {name: seconds for name, seconds in (spent.get("parts") or {}).items() if seconds >= 0.05}
+    if took_time:
+        lines.append(f"  time       {duration(spent['total_seconds'])}")
+        lines.extend(f"    {name:<9}  {duration(seconds)}" for name, seconds in took_time.items())
     steps = fold(job.get("steps") or ())
     if steps:
         width = max(len(step.name) for step in steps)

@@ -1,14 +1,19 @@
 """Files that must be right after a crash: written whole or not at all, and folders that one process uses at a time.
 
-The lock is the kernel's: it is dropped when its process dies, however it dies. Whoever finds it held learns which
-process has it. What stands in the files, and what is said about a folder in use, is the callers' decision.
+The locks are the kernel's: one is dropped when its process dies, however it dies. Whoever finds a folder in use learns
+which process has it. What stands in the files, and what is said about a folder in use, is the callers' decision.
 """
 
+import asyncio
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+
+_LOOK_SECONDS = 0.02
+"""How often to look whether a lock is free: the kernel would tell only a thread that waits for it."""
 
 
 class InUseError(Exception):
@@ -46,18 +51,83 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+class Use:
+    """A lock file that this process holds, first of all alone if that is possible."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def share(self) -> None:
+        """From now on others that share may hold it, too; InUseError when somebody who does not was quicker."""
+        if not _is_taken(self._file, fcntl.LOCK_SH):
+            raise _in_use(self._file)
+
+
 @contextmanager
 def sole_use(lock: Path) -> Iterator[None]:
     """Hold a lock file, which names this process meanwhile; InUseError when another process holds it."""
-    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _opened(lock) as file:
+        if not _is_taken(file, fcntl.LOCK_EX):
+            raise _in_use(file)
+        _sign(file)
+        yield
+
+
+@contextmanager
+def shared_use(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[Use]:
+    """Hold a lock file alone until `share` is called, or with others that have called it; InUseError when somebody
+    goes on holding it alone."""
+    until = time.monotonic() + patience_seconds
+    with _opened(lock) as file:
+        while not _is_taken(file, fcntl.LOCK_EX):
+            if _is_taken(file, fcntl.LOCK_SH):
+                break
+            if time.monotonic() >= until:
+                raise _in_use(file)
+            time.sleep(_LOOK_SECONDS)
+        else:
+            _sign(file)
+        yield Use(file)
+
+
+@asynccontextmanager
+async def in_turn(lock: Path) -> AsyncIterator[None]:
+    """Hold a lock file when it is this process's turn. In a folder that does not exist there is nothing to wait for."""
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(file, 32, 0).decode(errors="replace").strip()
-            raise InUseError(holder if holder.isdigit() else "unknown") from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        while not _is_taken(file, fcntl.LOCK_EX):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_SECONDS)
         yield
     finally:
         os.close(file)
+
+
+@contextmanager
+def _opened(lock: Path) -> Iterator[int]:
+    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _is_taken(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(file: int) -> None:
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+
+
+def _in_use(file: int) -> InUseError:
+    holder = os.pread(file, 32, 0).decode(errors="replace").strip()
+    return InUseError(holder if holder.isdigit() else "unknown")

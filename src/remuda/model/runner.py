@@ -16,6 +16,10 @@ class RunnerType(StrEnum):
     PROJECT = "project_type"
 
 
+Pool = tuple[str, int]
+"""A set of jobs that a runner may serve as a whole: of an organization, of a group, of a project."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityKey:
     """What a job needs. Jobs with equal keys are interchangeable for matching."""
@@ -23,31 +27,44 @@ class CapabilityKey:
     tags: frozenset[str] = frozenset()
     protected: bool = False
     project_id: int = 0
+    group_ids: tuple[int, ...] = ()
+    """The groups its project is in, the nearest first."""
+    organization_id: int = 1
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Everything it belongs to."""
+        groups = tuple(("group", group_id) for group_id in self.group_ids)
+        return (("organization", self.organization_id), *groups, ("project", self.project_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a runner offers."""
+    """What a runner offers. Runners with equal ones can take exactly the same jobs."""
 
     tags: frozenset[str] = frozenset()
     run_untagged: bool = True
     protected_only: bool = False
-    project_ids: frozenset[int] | None = None
-    """Projects it serves; None means all of the cell."""
+    pools: frozenset[Pool] = frozenset({("organization", 1)})
+    """Whose jobs it serves."""
+
+
+def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
+    """Why the runner cannot take such a job, whosever it is; None when it can."""
+    missing = tags - fingerprint.tags
+    if missing:
+        return "the runner lacks the tags " + ", ".join(sorted(missing))
+    if not tags and not fingerprint.run_untagged:
+        return "the runner takes only jobs with tags"
+    if fingerprint.protected_only and not is_protected:
+        return "the runner takes only jobs of protected refs"
+    return None
 
 
 def misfit(fingerprint: Fingerprint, need: CapabilityKey) -> str | None:
     """Why the runner cannot take such a job, in words; None when it can."""
-    if fingerprint.project_ids is not None and need.project_id not in fingerprint.project_ids:
+    if fingerprint.pools.isdisjoint(need.pools()):
         return "the runner does not serve this project"
-    missing = need.tags - fingerprint.tags
-    if missing:
-        return "the runner lacks the tags " + ", ".join(sorted(missing))
-    if not need.tags and not fingerprint.run_untagged:
-        return "the runner takes only jobs with tags"
-    if fingerprint.protected_only and not need.protected:
-        return "the runner takes only jobs of protected refs"
-    return None
+    return lacks(fingerprint, need.tags, is_protected=need.protected)
 
 
 def fits(fingerprint: Fingerprint, need: CapabilityKey) -> bool:

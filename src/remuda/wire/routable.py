@@ -22,6 +22,7 @@ VERSION = "01"
 KEYS = frozenset("cgoptu")
 """cell, group, organization, project, runner type, user: the only keys a new token may carry."""
 
+USER_PREFIX = "glpat-"
 RUNNER_PREFIX = "glrt-"
 REGISTERED_RUNNER_PREFIX = "glrtr-"
 

@@ -97,6 +97,9 @@ class CreateRunner(Message):
     run_untagged: bool | None = None
     tag_list: str | list[str] | None = None
     maximum_timeout: int | None = None
+    token_expires_at: str | None = None
+    organization_id: int | None = None
+    """Remuda's own: whose instance runner it is, where a cell has several organizations."""
 
 
 class VerifyRunner(Message):
@@ -236,6 +239,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     """By the variable that each goes into: a provider with its server, and `file`."""
     run: str | msgspec.UnsetType | None = msgspec.UNSET
     """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
+    remuda: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What only Remuda's own runner reads, left out when there is nothing: `step_policy`."""
 
 
 class TraceOutput(Message):

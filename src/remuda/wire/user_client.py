@@ -242,8 +242,22 @@ class UserClient:
 
     async def steps(self, job_id: int) -> Sequence[Any]:
         """What the agent reported of a job's steps, in order."""
-        answer = await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/steps")
-        return list(answer["results"] if isinstance(answer, dict) else answer)
+        results: list[Any] = []
+        after: int | None = 0
+        while after is not None:
+            answer = await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/steps", after=after)
+            results += answer["results"]
+            # A cell of an earlier version tells all at once.
+            after = answer.get("next_after")
+        return results
+
+    async def why(self, job_id: int) -> Any:
+        """Why a job waits, or ended as it did."""
+        return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/why")
+
+    async def payload(self, job_id: int) -> Any:
+        """What a runner gets with a job, without the secrets."""
+        return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/payload")
 
     async def job(self, job_id: int) -> Any:
         """A job by its number alone, with where its time went."""

@@ -1,6 +1,9 @@
 """Every adapter of every port of the cell; the suites run over all of them."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,23 +11,73 @@ import pytest
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
+from remuda.cell.adapters.postgres import PostgresStore
 from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.ports import Blobs, Store, Traces
+from remuda.testing.postgres_server import PostgresServer
+from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
+from remuda.testing.s3_server import S3Server
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened: Store = MemoryStore() if request.param == "memory" else SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    opened: Store
+    match request.param:
+        case "memory":
+            opened = MemoryStore()
+        case "sqlite":
+            opened = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+        case _:
+            opened = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
     yield opened
     await opened.close()
 
 
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a database with a cell's tables, of which each test gets a copy."""
+
+    async def make() -> None:
+        await (await PostgresStore.open(postgres_server.url("cell_template"), 1)).close()
+
+    postgres_server.run("CREATE DATABASE cell_template")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, make()).result()
+    return "cell_template"
+
+
+@pytest.fixture
+def postgres_cell(postgres_server: PostgresServer, postgres_template: str) -> Iterator[str]:
+    with postgres_server.database(postgres_template) as url:
+        yield url
+
+
 @pytest.fixture(params=["memory", "files"])
 def traces(request: pytest.FixtureRequest, tmp_path: Path) -> Traces:
-    return MemoryTraces() if request.param == "memory" else FileTraces(tmp_path / "traces")
+    if request.param == "memory":
+        return MemoryTraces()
+    return ArchivedTraces(FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs"))
 
 
-@pytest.fixture(params=["memory", "folder"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    return MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path / "blobs")
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
+        server.new_bucket("blobs")
+        yield server
+
+
+@pytest.fixture(params=["memory", "folder", *(["s3"] if S3_PROGRAM.exists() else [])])
+async def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
+    """All kinds; that in a bucket where `make interop` has built a server for it."""
+    if request.param == "memory":
+        return MemoryBlobs()
+    if request.param == "folder":
+        return FolderBlobs(tmp_path / "blobs")
+    from remuda.cell.adapters.object_blobs import open_bucket
+
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return await open_bucket(f"s3://blobs/{uuid.uuid4().hex}", endpoint=server.endpoint)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +17,8 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def read(blobs: Blobs, key: str) -> bytes:
-    return b"".join([piece async for piece in blobs.read(key)])
+async def read(blobs: Blobs, key: str, start: int = 0) -> bytes:
+    return b"".join([piece async for piece in blobs.read(key, start)])
 
 
 async def test_what_went_in_comes_out(blobs: Blobs) -> None:
@@ -77,3 +78,29 @@ async def test_a_removed_blob_is_gone(blobs: Blobs) -> None:
     await blobs.put("a/b", pieces(b"1"), limit_bytes=LIMIT)
     await blobs.remove("a/b")
     assert await blobs.size("a/b") is None
+
+
+async def test_reading_may_begin_anywhere(blobs: Blobs) -> None:
+    await blobs.put("some", pieces(b"x" * 5_000_000, b"end"), limit_bytes=LIMIT)
+    assert await read(blobs, "some", 4_999_999) == b"xend"
+    assert await read(blobs, "some", 5_000_003) == b""
+    assert await read(blobs, "some", 9_000_000) == b""
+
+
+async def test_a_file_is_taken_over(blobs: Blobs, tmp_path: Path) -> None:
+    for content in (b"one", b"", b"x" * 9_000_000):
+        file = tmp_path / "file"
+        file.write_bytes(content)
+        await blobs.take("traces/0/1.log", file)
+        assert not file.exists()
+        assert await read(blobs, "traces/0/1.log") == content
+
+
+async def test_what_is_there_is_listed(blobs: Blobs) -> None:
+    for key in ("a/1/x", "a/1/y", "a/2/x", "ab/1", "b"):
+        await blobs.put(key, pieces(b"1"), limit_bytes=LIMIT)
+    await blobs.remove("a/2/x")
+    found = [blob async for blob in blobs.listed("a")]
+    assert {blob.key for blob in found} == {"a/1/x", "a/1/y"}
+    assert all(blob.modified_at > 1_700_000_000 for blob in found)
+    assert [blob async for blob in blobs.listed("none")] == []

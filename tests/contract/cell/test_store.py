@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
+from remuda.cell.people import ProjectFilter
 from remuda.cell.ports import Changes, Retry, Store
 from remuda.cell.values import (
     Artifact,
@@ -86,9 +87,9 @@ class TestProjects:
             await store.add_project(a_project(path=f"acme/p{number}", name=f"Näme {number}"))
         found, total = await store.projects(Page(number=2, size=2))
         assert ([project.path for project in found], total) == (["acme/p2", "acme/p1"], 5)
-        found, total = await store.projects(Page(), search="NÄME 3")
+        found, total = await store.projects(Page(), ProjectFilter(search="NÄME 3"))
         assert ([project.path for project in found], total) == (["acme/p3"], 1)
-        assert await store.projects(Page(), search="%") == ([], 0)
+        assert await store.projects(Page(), ProjectFilter(search="%")) == ([], 0)
         assert await store.projects(Page(number=9)) == ([], 5)
 
     async def test_variables(self, store: Store, project: Project) -> None:

@@ -1,5 +1,6 @@
 """The contract of the store port: what starts pipelines, what they leave, and how pipelines hang together."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Changes, Store
-from remuda.cell.values import Family, Job, Project, Release, Schedule, TriggerToken
+from remuda.cell.values import Family, Job, Page, Project, Release, Schedule, TriggerToken
 from remuda.model.job import JobId, JobState
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
@@ -187,3 +188,31 @@ class TestResourceGroups:
             assert await taken(elsewhere) == frozenset()
         await set_state(store, second.jobs[0], JobState.PENDING)
         assert await taken(first) == frozenset({"production"})
+
+
+class TestSeveralProcesses:
+    async def test_of_two_that_run_a_schedule_for_one_time_one_does(self, store: Store, project: Project) -> None:
+        due = await store.add_schedule(a_schedule(project, next_run_at=NOW))
+        ran = replace(due, next_run_at=NOW + 60)
+
+        async def run() -> Family | None:
+            try:
+                return await store.add_pipeline(
+                    a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW, schedule=ran, due_at=NOW
+                )
+            except ConflictError:
+                return None
+
+        async with asyncio.TaskGroup() as group:
+            runs = [group.create_task(run()) for _ in range(5)]
+        started = [run.result() for run in runs if run.result()]
+        assert len(started) == 1
+        assert (await store.pipelines(project.id, Page()))[1] == 1
+        assert (await store.schedule(due.id) or due).next_run_at == NOW + 60
+
+    async def test_jobs_by_their_ids(self, store: Store, project: Project) -> None:
+        jobs = new_jobs(a_spec("a"), a_spec("b"), a_spec("c"))
+        family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        a, _, c = family.jobs
+        assert list(await store.some_jobs([c.id, JobId(99), a.id])) == [a, c]
+        assert list(await store.some_jobs([])) == []

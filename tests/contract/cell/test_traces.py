@@ -91,6 +91,53 @@ async def test_a_sealed_trace_is_read_like_before_and_does_not_grow(traces: Trac
     assert await traces.seal(JOB) == sealed
 
 
+async def test_what_comes_when_a_job_is_over_is_only_compared(traces: Traces) -> None:
+    assert not (await traces.compare(JOB, 0, b"hello")).taken
+    assert await traces.unarchived() == []
+    await traces.append(JOB, 0, b"hello")
+    for sealed in (False, True):
+        if sealed:
+            await traces.seal(JOB)
+            await traces.archive(JOB)
+        for start, data in ((0, b"hello"), (2, b"ll"), (5, b"")):
+            answer = await traces.compare(JOB, start, data)
+            assert (answer.taken, answer.size) == (True, 5)
+        for start, data in ((0, b"hello!"), (5, b"!"), (0, b"j"), (6, b""), (-1, b"h"), (10**15, b"")):
+            answer = await traces.compare(JOB, start, data)
+            assert (answer.taken, answer.size) == (False, 5)
+
+
+async def test_an_archived_trace_is_read_like_before(traces: Traces) -> None:
+    text = b"x" * 300_000 + b"end"
+    await traces.append(JOB, 0, text)
+    await traces.append(JobId(2), 0, b"live")
+    await traces.archive(JOB)
+    assert sorted(await traces.unarchived()) == [JOB, JobId(2)]
+    sealed = await traces.seal(JOB)
+    assert sorted(await traces.unarchived()) == [JOB, JobId(2)]
+    await traces.archive(JOB)
+    await traces.archive(JOB)
+    assert await traces.unarchived() == [JobId(2)]
+    assert (await traces.size(JOB), await text_of(traces)) == (len(text), text)
+    assert await text_of(traces, start=300_000) == b"end"
+    assert await text_of(traces, start=999_999) == b""
+    assert await traces.seal(JOB) == sealed
+    assert await traces.unarchived() == [JobId(2)]
+
+
+async def test_a_trace_can_be_read_while_it_is_archived(traces: Traces) -> None:
+    for number in range(1, 51):
+        job = JobId(number)
+        await traces.append(job, 0, b"hello")
+        await traces.seal(job)
+        async with asyncio.TaskGroup() as group:
+            archive = group.create_task(traces.archive(job))
+            while not archive.done():
+                assert (await traces.size(job), await text_of(traces, job)) == (5, b"hello")
+                await asyncio.sleep(0)
+    assert await traces.unarchived() == []
+
+
 async def test_a_trace_that_was_opened_again_grows(traces: Traces) -> None:
     await traces.reopen(JOB)
     await traces.append(JOB, 0, b"hello")
@@ -132,10 +179,12 @@ async def test_traces_do_not_mix(traces: Traces) -> None:
 
 
 async def test_a_removed_trace_is_gone(traces: Traces) -> None:
-    for sealed in (False, True):
+    for steps in (0, 1, 2):
         await traces.append(JOB, 0, b"hello")
-        if sealed:
+        if steps:
             await traces.seal(JOB)
+        if steps == 2:
+            await traces.archive(JOB)
         await traces.remove(JOB)
         await traces.remove(JOB)
         assert (await traces.size(JOB), await text_of(traces)) == (0, b"")

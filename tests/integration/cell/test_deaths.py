@@ -20,7 +20,7 @@ import asyncio, sys
 from pathlib import Path
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
-settings = CellSettings(data=Path(sys.argv[1]), port=int(sys.argv[2]), admin_token=sys.argv[3])
+settings = CellSettings(data=Path(sys.argv[1]), port=int(sys.argv[2]), admin_token=sys.argv[3], upkeep_seconds=0.05)
 asyncio.run(CellService(settings).run(asyncio.Event()))
 """
 
@@ -147,3 +147,57 @@ def test_between_a_release_and_the_end_of_its_job(mortal: MortalCell, kill_point
     assert [made["tag_name"] for made in mortal.api("GET", "/projects/1/releases").json()] == ["v1"]
     assert mortal.api("GET", f"/projects/1/jobs/{job['id']}").json()["coverage"] == 80.0
     assert [pipeline["ref"] for pipeline in mortal.until_pipelines(2)] == ["v1", "main"]
+
+
+def files(mortal: MortalCell, folder: str) -> list[str]:
+    return [path.name for path in (mortal.settings.data / folder).rglob("*") if path.is_file()]
+
+
+def ended_job(mortal: MortalCell, *, expire_in: str) -> int:
+    """A job that logged, left an archive, and failed."""
+    mortal.new_project("app", PIPELINE)
+    runner = mortal.new_runner()
+    job = runner.take()
+    assert runner.patch(job, 0, b"hello\n").status == 202
+    assert runner.upload(job, b"content", query=f"?expire_in={expire_in}").status == 201
+    assert runner.put(job, "failed", failure_reason="script_failure").status == 200
+    return int(job["id"])
+
+
+@pytest.mark.parametrize("kill_point", ["cell.trace_sealed", "cell.trace_archived"])
+def test_while_a_trace_is_archived(mortal: MortalCell, kill_point: str) -> None:
+    mortal.start(kill_point)
+    job_id = ended_job(mortal, expire_in="never")
+    assert mortal.process
+    assert mortal.process.wait(20) == -9
+    mortal.start()
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
+    mortal.until(lambda: files(mortal, "traces") == [], "the trace is archived")
+    assert files(mortal, "blobs/kept/traces") == [f"{job_id}.log"]
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
+
+
+def test_while_artifacts_expire(mortal: MortalCell) -> None:
+    mortal.start("cell.artifacts_expired")
+    job_id = ended_job(mortal, expire_in="1+sec")
+    assert mortal.process
+    assert mortal.process.wait(20) == -9
+    mortal.start()
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
+    # The blob that is left is an orphan, and goes a day later.
+    [blob] = (mortal.settings.data / "blobs" / "kept" / "artifacts").rglob("archive-*")
+    mortal.end()
+    os.utime(blob, (1_700_000_000, 1_700_000_000))
+    mortal.start()
+    mortal.until(lambda: not blob.exists(), "the orphan is removed")
+
+
+def test_while_a_job_is_erased(mortal: MortalCell) -> None:
+    mortal.start("cell.job_erased")
+    job_id = ended_job(mortal, expire_in="never")
+    mortal.until(lambda: files(mortal, "traces") == [], "the trace is archived")
+    mortal.dies_in(lambda: mortal.api("POST", f"/projects/1/jobs/{job_id}/erase"))
+    mortal.start()
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b""
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
+    assert mortal.api("GET", f"/projects/1/jobs/{job_id}").json()["erased_at"]

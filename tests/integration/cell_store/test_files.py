@@ -1,12 +1,17 @@
 """Traces and blobs as files: what is on the disk, and what a new process finds."""
 
+import asyncio
+import os
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.core.blob_keys import trace_key
 from remuda.cell.errors import InvalidError
 from remuda.model.job import JobId
 
@@ -57,6 +62,71 @@ async def test_a_key_is_not_any_path(tmp_path: Path, key: str) -> None:
 
 def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
     FolderBlobs(tmp_path)
-    (tmp_path / "incoming" / "half").write_bytes(b"x")
+    for name in ("half", "growing"):
+        (tmp_path / "incoming" / name).write_bytes(b"x")
+    os.utime(tmp_path / "incoming" / "half", (1_700_000_000, 1_700_000_000))
     FolderBlobs(tmp_path)
-    assert list((tmp_path / "incoming").iterdir()) == []
+    assert [path.name for path in (tmp_path / "incoming").iterdir()] == ["growing"]
+
+
+async def test_a_removed_blob_leaves_no_empty_folder(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    for name in ("a", "b"):
+        await blobs.put(f"artifacts/7/{name}", pieces(), limit_bytes=10)
+    await blobs.remove("artifacts/7/a")
+    assert (tmp_path / "kept" / "artifacts" / "7").exists()
+    await blobs.remove("artifacts/7/b")
+    assert not (tmp_path / "kept" / "artifacts" / "7").exists()
+
+
+async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tmp_path: Path) -> None:
+    files, blobs = FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs")
+    traces = ArchivedTraces(files, blobs)
+    await traces.append(JobId(1), 0, b"hello")
+    await traces.seal(JobId(1))
+    await blobs.put(trace_key(JobId(1)), pieces(), limit_bytes=10)
+    assert await traces.size(JobId(1)) == 5
+    await traces.archive(JobId(1))
+    assert await traces.unarchived() == []
+    assert [piece async for piece in traces.read(JobId(1), 1)] == [b"ello"]
+    await files.append(JobId(1), 0, b"he")
+    await files.seal(JobId(1))
+    await traces.archive(JobId(1))
+    assert await traces.unarchived() == []
+    assert [piece async for piece in traces.read(JobId(1))] == [b"hello"]
+
+
+async def test_a_file_from_another_disk_is_taken_over(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", delete=False) as file:
+        file.write(b"hello")
+    await blobs.take("traces/0/1.log", Path(file.name))
+    assert not Path(file.name).exists()
+    assert [piece async for piece in blobs.read("traces/0/1.log")] == [b"hello"]
+
+
+async def test_processes_that_share_a_folder_see_the_same_traces(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path / "blobs")
+    one, two = (ArchivedTraces(FileTraces(tmp_path / "traces"), blobs) for _ in range(2))
+    assert (await one.append(JobId(1), 0, b"hello")).taken
+    assert (await two.append(JobId(1), 0, b"hello world")).taken
+    assert (await one.append(JobId(1), 6, b"world!")).taken
+    assert await two.seal(JobId(1)) == await one.seal(JobId(1))
+    answer = await one.append(JobId(1), 12, b"more")
+    assert (answer.taken, answer.size) == (False, 12)
+    async with asyncio.TaskGroup() as group:
+        for traces in (one, two, one, two):
+            group.create_task(traces.archive(JobId(1)))
+    assert [await traces.unarchived() for traces in (one, two)] == [[], []]
+    for traces in (one, two):
+        assert b"".join([piece async for piece in traces.read(JobId(1))]) == b"hello world!"
+
+
+async def test_a_file_that_another_process_was_about_to_write_spoils_no_sealed_trace(tmp_path: Path) -> None:
+    traces = FileTraces(tmp_path)
+    await traces.append(JobId(1), 0, b"hello")
+    sealed = await traces.seal(JobId(1))
+    (tmp_path / "1.log").touch()
+    assert await traces.size(JobId(1)) == 5
+    assert await traces.seal(JobId(1)) == sealed
+    assert not (tmp_path / "1.log").exists()

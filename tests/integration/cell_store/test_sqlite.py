@@ -1,7 +1,6 @@
 """What only a real file can show: it survives kill -9, tells whose it is, and a full disk leaves it whole."""
 
 import asyncio
-import contextlib
 import sqlite3
 import sys
 from pathlib import Path
@@ -10,13 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.adapters.sqlite_rows import encode
-from remuda.cell.adapters.sqlite_schema import TABLES
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import JobState
-from remuda.testing.builders import NOW, a_job, a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 WRITER = """
 import asyncio, sys
@@ -90,10 +87,10 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     await SqliteStore.open(path, 1).close()
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE schema_version SET version = 99")
+        db.execute("UPDATE alembic_version SET version_num = '0099'")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(DataFolderError, match=r"schema version 99.*newer release"):
+    with pytest.raises(DataFolderError, match=r"schema version 0099.*newer release"):
         SqliteStore.open(path, 1)
     assert path.read_bytes() == before
 
@@ -182,43 +179,3 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         await store.setting("a")
     await store.close()
-
-
-async def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "cell.sqlite"
-    old = sqlite3.connect(path, isolation_level=None)
-    for statement in TABLES.split(";\n"):
-        old.execute(statement)
-    old.execute("INSERT INTO schema_version VALUES (1, 1)")
-    project, pipeline = a_project(), a_pipeline()
-    job = a_job(state=JobState.RUNNING)
-    old.execute("INSERT INTO projects VALUES (?, ?, ?, ?)", (1, project.path, project.path, encode(project)))
-    old.execute(
-        "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (pipeline.id, 1, 1, pipeline.ref, pipeline.sha, pipeline.status, encode(pipeline)),
-    )
-    old.execute("INSERT INTO specs VALUES (?, ?)", (job.id, encode(a_spec(job.name))))
-    old.execute(
-        "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (job.id, 1, pipeline.id, job.id, job.state, False, None, None, encode(job)),
-    )
-    old.close()
-    for _ in range(2):
-        store = SqliteStore.open(path, 1)
-        try:
-            assert await store.job(job.id) == job
-            family = await store.family(pipeline.id)
-            assert family is not None
-            assert family.jobs == (job,)
-            assert await store.open_pipelines(pipeline.project_id, pipeline.ref) == [pipeline]
-            assert await store.schedules(pipeline.project_id) == []
-        finally:
-            await store.close()
-    new = tmp_path / "new.sqlite"
-    await SqliteStore.open(new, 1).close()
-    assert _schema_of(path) == _schema_of(new)
-
-
-def _schema_of(path: Path) -> list[tuple[str, str]]:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        return db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").fetchall()

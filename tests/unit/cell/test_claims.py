@@ -1,12 +1,14 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.errors import StoreError
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
-from remuda.testing.builders import a_runner, a_spec
+from remuda.testing.builders import a_project, a_runner, a_spec
 from remuda.testing.memory_cell import MemoryCell
 
 
@@ -114,6 +116,46 @@ class TestHandingOut:
         assert isinstance(await cell.poll(), NoJob)
         assert (await cell.newest(family, "odd")).failure_reason == "data_integrity_failure"
         assert (await cell.take())[0].name == "plain"
+
+
+class TestOrder:
+    async def test_projects_take_turns(self, cell: MemoryCell) -> None:
+        """A project with many jobs does not keep one with few from its turn, also after a restart."""
+        await cell.push(*(a_spec(f"many{number}") for number in range(1, 7)))
+        other = replace(cell, project=await cell.store.add_project(a_project(path="acme/other")))
+        await other.push(*(a_spec(f"few{number}") for number in range(1, 4)))
+        order = [(await cell.take())[0].name for _ in range(3)]
+        again = await cell.reopen()
+        order += [(await again.take())[0].name for _ in range(6)]
+        assert order == ["many1", "few1", "many2", "few2", "many3", "few3", "many4", "many5", "many6"]
+
+    async def test_an_end_gives_its_project_a_turn_back(self, cell: MemoryCell) -> None:
+        await cell.push(*(a_spec(f"many{number}") for number in range(1, 4)))
+        _, token = await cell.take()
+        other = replace(cell, project=await cell.store.add_project(a_project(path="acme/other")))
+        await other.push(a_spec("few1"), a_spec("few2"))
+        assert await cell.put(token, "success") == (200, "success")
+        assert [(await cell.take())[0].name for _ in range(4)] == ["many2", "few1", "many3", "few2"]
+
+    async def test_a_job_with_a_higher_priority_goes_first(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec("usual"), a_spec("urgent"))
+        urgent = await cell.store.change_job(family.jobs[1].id, lambda job: structs.replace(job, priority=1))
+        assert urgent
+        again = await cell.reopen()
+        assert [(await again.take())[0].name for _ in range(2)] == ["urgent", "usual"]
+
+    async def test_a_runner_with_a_higher_priority_is_woken_first(self, cell: MemoryCell) -> None:
+        preferred = await cell.store.add_runner(a_runner(token_hash="1" * 64, priority=5))
+        async with asyncio.TaskGroup() as group:
+            usual = group.create_task(cell.poll(hold=True))
+            await settle()
+            first = group.create_task(cell.poll(hold=True, runner=preferred))
+            await settle()
+            await cell.push(a_spec())
+            await settle()
+            assert isinstance(first.result(), Handout)
+            assert not usual.done()
+            cell.dispatch.stop_polls()
 
 
 class TestLongPolls:

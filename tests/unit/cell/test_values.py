@@ -1,6 +1,6 @@
 import msgspec
 
-from remuda.cell.adapters.sqlite_rows import decode, encode
+from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.values import Job
 from remuda.model.job import JobState
 from remuda.testing.builders import a_job
@@ -24,4 +24,10 @@ def test_what_is_not_written_of_a_job_keeps_its_meaning() -> None:
     least = {field.name: getattr(a_job(), field.name) for field in msgspec.structs.fields(Job) if field.required}
     job = Job(**least)
     telling = {name: value for name, value in msgspec.structs.asdict(job).items() if value and name not in least}
-    assert telling == {"version": 1, "when": "on_success", "retry_when": ("always",), "tries": 1}
+    assert telling == {
+        "version": 1,
+        "when": "on_success",
+        "retry_when": ("always",),
+        "tries": 1,
+        "organization_id": 1,
+    }

@@ -8,6 +8,7 @@ from remuda.cell.http.app import ENDPOINTS
 from remuda.cell.metrics import CellMetrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
+_WHO = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)` \| ([^|]*) \|", re.MULTILINE)
 _LISTED = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`", re.MULTILINE)
 
 
@@ -20,6 +21,12 @@ def test_every_endpoint_is_listed() -> None:
         ("POST", "/{path}.git/git-receive-pack"),
     }
     assert set(_LISTED.findall(PAGE.read_text())) == served
+
+
+def test_who_may_call_is_what_the_endpoint_says() -> None:
+    said = {(method, path): who for method, path, who in _WHO.findall(PAGE.read_text())}
+    declared = {(one.method, one.path.replace(":path}", "}")): str(one.access) for one in ENDPOINTS}
+    assert {at: said.get(at) for at in declared} == declared
 
 
 def test_every_metric_is_listed() -> None:

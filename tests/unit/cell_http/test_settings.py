@@ -18,6 +18,31 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"blobs": "ftp://host/x"}, "s3://bucket/prefix"),
+        ({"blobs": "s3://"}, "s3://bucket/prefix"),
+        ({"blobs": "s3://key:secret@bucket"}, "environment variables"),
+        ({"blobs": "relative/folder"}, "whole path"),
+        ({"blobs": "s3://bucket", "blobs_endpoint": "localhost:9000"}, "http://"),
+        ({"blobs_endpoint": "http://localhost:9000"}, "give blobs, too"),
+        ({"artifacts_expire_in": "soon"}, "30 days"),
+        ({"upkeep_seconds": 0}, "above 0"),
+    ],
+)
+def test_what_is_wrong_about_storage_is_said(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(CellError, match=said):
+        CellSettings(data=Path("x"), **wrong)
+
+
+@pytest.mark.parametrize(
+    "blobs", ["", "/mnt/blobs", "s3://bucket", "s3://bucket/a/b", "gs://bucket", "az://container/a"]
+)
+def test_where_blobs_may_lie(blobs: str) -> None:
+    assert CellSettings(data=Path("x"), blobs=blobs, artifacts_expire_in="never").blobs == blobs
+
+
+@pytest.mark.parametrize(
     ("given", "url"),
     [
         ({"host": "127.0.0.1"}, "http://127.0.0.1:81"),

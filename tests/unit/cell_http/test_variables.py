@@ -27,7 +27,7 @@ def test_what_is_not_given_stays() -> None:
         Given(value="x" * 10_001),
         Given(value="nul\0"),
         Given(variable_type="folder"),
-        Given(environment_scope="production"),
+        Given(environment_scope="what?"),
     ],
 )
 def test_variables_that_cannot_be(given: Given) -> None:

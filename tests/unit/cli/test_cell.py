@@ -48,11 +48,18 @@ def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
         settings_from({"REMUDA_ADMIN_TOKEN": "x"}, data=tmp_path, host="h", port=1)
 
 
-@pytest.mark.parametrize("database", ["postgresql://user:secret@host/db", "mysql://x", "sqlite:///other/file"])
-def test_other_databases_are_not_supported_yet(tmp_path: Path, database: str) -> None:
-    with pytest.raises(BadInputError, match="--database") as caught:
+@pytest.mark.parametrize("database", ["user:secret@host/db", "mysql://user:secret@x", "sqlite:///other/file"])
+def test_other_databases_are_refused(tmp_path: Path, database: str) -> None:
+    with pytest.raises(CellError, match="postgresql://") as caught:
         serve(data=tmp_path, database=database)
     assert "secret" not in str(caught.value)
+
+
+def test_the_database_comes_from_the_option_else_from_the_environment(tmp_path: Path) -> None:
+    environment = {"REMUDA_DATABASE": "postgresql://a/b"}
+    assert settings_from(environment, data=tmp_path).database == "postgresql://a/b"
+    assert settings_from(environment, data=tmp_path, database="sqlite://").is_shared is False
+    assert settings_from({}, data=tmp_path).database == ""
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """A file is there as a whole or as it was; a lock is one process's."""
 
+import asyncio
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from remuda.lib.files import InUseError, sole_use, write_whole
+from remuda.lib.files import InUseError, in_turn, shared_use, sole_use, write_whole
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -44,3 +45,38 @@ def test_a_lock_outlives_no_process(tmp_path: Path) -> None:
     os.waitpid(child, 0)
     with sole_use(lock):
         pass
+
+
+def test_a_shared_lock_is_held_alone_until_it_is_shared(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with shared_use(lock) as first:
+        with pytest.raises(InUseError) as caught, shared_use(lock, patience_seconds=0):
+            pass
+        assert caught.value.holder == str(os.getpid())
+        first.share()
+        with shared_use(lock, patience_seconds=0), pytest.raises(InUseError), sole_use(lock):
+            pass
+    with sole_use(lock), pytest.raises(InUseError), shared_use(lock, patience_seconds=0):
+        pass
+
+
+async def test_processes_take_turns(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    held = asyncio.Event()
+    order: list[str] = []
+
+    async def second() -> None:
+        await held.wait()
+        async with in_turn(lock):
+            order.append("second")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(second())
+        async with in_turn(lock):
+            held.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            order.append("first")
+    assert order == ["first", "second"]
+    async with in_turn(tmp_path / "nowhere" / "lock"):
+        order.append("a folder that is not there holds nobody up")

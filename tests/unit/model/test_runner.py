@@ -1,10 +1,14 @@
 import pytest
 
-from remuda.model.runner import CapabilityKey, Fingerprint, fits, misfit
+from remuda.model.runner import CapabilityKey, Fingerprint, Pool, fits, misfit
 
 
 def tags(*names: str) -> frozenset[str]:
     return frozenset(names)
+
+
+def serving(*pools: Pool) -> Fingerprint:
+    return Fingerprint(pools=frozenset(pools))
 
 
 @pytest.mark.parametrize(
@@ -17,9 +21,12 @@ def tags(*names: str) -> frozenset[str]:
         (Fingerprint(tags=tags("a"), run_untagged=False), CapabilityKey(tags=tags("a")), None),
         (Fingerprint(protected_only=True), CapabilityKey(), "protected refs"),
         (Fingerprint(protected_only=True), CapabilityKey(protected=True), None),
-        (Fingerprint(project_ids=frozenset({1})), CapabilityKey(project_id=1), None),
-        (Fingerprint(project_ids=frozenset({1})), CapabilityKey(project_id=2), "does not serve this project"),
-        (Fingerprint(project_ids=frozenset()), CapabilityKey(project_id=2), "does not serve this project"),
+        (serving(("project", 1)), CapabilityKey(project_id=1), None),
+        (serving(("project", 1)), CapabilityKey(project_id=2), "does not serve this project"),
+        (serving(), CapabilityKey(project_id=2), "does not serve this project"),
+        (serving(("group", 2)), CapabilityKey(project_id=1, group_ids=(3, 2)), None),
+        (serving(("group", 1)), CapabilityKey(project_id=1, group_ids=(3, 2)), "does not serve this project"),
+        (Fingerprint(), CapabilityKey(organization_id=2), "does not serve this project"),
     ],
 )
 def test_who_fits_whom_and_why_not(offer: Fingerprint, need: CapabilityKey, why: str | None) -> None:

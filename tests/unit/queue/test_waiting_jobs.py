@@ -3,7 +3,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
-from remuda.queue import WaitingJobs
+from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, WaitingJobs
 
 ANY = Fingerprint(tags=frozenset({"linux", "gpu"}))
 LINUX = CapabilityKey(tags=frozenset({"linux"}))
@@ -25,7 +25,7 @@ def test_a_job_that_comes_back_is_as_old_as_before() -> None:
     waiting = WaitingJobs()
     for number in (1, 2, 3):
         waiting.add(JobId(number), LINUX)
-    assert waiting.discard(JobId(1)) == LINUX
+    assert waiting.discard(JobId(1))
     assert waiting.choose(ANY) == 2
     waiting.add(JobId(1), LINUX)
     assert waiting.choose(ANY) == 1
@@ -40,12 +40,112 @@ def test_a_job_may_come_back_with_other_needs() -> None:
     assert waiting.choose(Fingerprint(tags=frozenset({"gpu"}))) == 1
 
 
-KEYS = st.builds(CapabilityKey, tags=st.frozensets(st.sampled_from("abc")), project_id=st.integers(1, 2))
+def test_priority_comes_before_age_and_grows_by_waiting_up_to_a_bound() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), LINUX, since=0)
+    waiting.add(JobId(2), LINUX, priority=2, since=0)
+    assert waiting.choose(ANY, 0) == 2
+    waiting.discard(JobId(2))
+    late = AGE_STEPS * AGE_STEP_SECONDS
+    waiting.add(JobId(3), LINUX, priority=AGE_STEPS, since=late)
+    waiting.add(JobId(4), LINUX, priority=AGE_STEPS + 1, since=late)
+    assert waiting.choose(ANY, late - 0.1) == 4
+    waiting.discard(JobId(4))
+    assert waiting.choose(ANY, late - 0.1) == 3, "the older one has not risen far enough yet"
+    assert waiting.choose(ANY, late) == 1
+    waiting.add(JobId(5), LINUX, priority=AGE_STEPS + 1, since=late)
+    assert waiting.choose(ANY, late + AGE_STEP_SECONDS - 0.1) == 5, "however long it waits, a job gains only so much"
+
+
+def test_projects_take_turns_by_what_they_have_running() -> None:
+    waiting = WaitingJobs()
+    for number in range(1, 7):
+        waiting.add(JobId(number), CapabilityKey(project_id=1))
+    for number in range(7, 10):
+        waiting.add(JobId(number), CapabilityKey(project_id=2))
+    busy = {1: 0, 2: 0}
+    order = []
+    while (job := waiting.choose(Fingerprint())) is not None:
+        taken = waiting.take(job)
+        assert taken
+        order.append(job)
+        busy[taken.key.project_id] += 1
+        waiting.occupy(taken.key.project_id, busy[taken.key.project_id])
+    assert order == [1, 7, 2, 8, 3, 9, 4, 5, 6]
+
+
+def test_without_fairness_age_alone_counts() -> None:
+    waiting = WaitingJobs(is_fair=False)
+    waiting.add(JobId(1), CapabilityKey(project_id=1))
+    waiting.add(JobId(2), CapabilityKey(project_id=2))
+    waiting.occupy(1, 5)
+    assert waiting.choose(Fingerprint()) == 1
+
+
+def test_what_is_out_of_date_does_not_pile_up() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), LINUX)
+    waiting.add(JobId(2), LINUX)
+    for number in range(1000):
+        waiting.occupy(0, number)
+    [lane] = waiting._lanes.values()
+    assert max(map(len, lane.firsts.values())) < 100
+
+
+def test_a_priority_that_changes_counts_at_once() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), LINUX, since=0)
+    waiting.add(JobId(2), LINUX, since=0)
+    waiting.prioritize(JobId(2), 5)
+    waiting.prioritize(JobId(9), 5)
+    assert waiting.choose(ANY) == 2
+    waiting.prioritize(JobId(2), -1)
+    assert waiting.choose(ANY) == 1
+    assert len(waiting) == 2
+    late = AGE_STEPS * AGE_STEP_SECONDS
+    waiting.prioritize(JobId(1), -AGE_STEPS)
+    assert waiting.choose(ANY, late) == 2, "both have waited since the same time, whatever happened to their priority"
+
+
+def test_a_place_counts_only_jobs_that_the_same_runners_could_take() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), GPU)
+    waiting.add(JobId(2), LINUX)
+    waiting.add(JobId(3), LINUX)
+    waiting.occupy(0, 4)
+    only_linux = Fingerprint(tags=frozenset({"linux"}))
+    place = waiting.place(JobId(3), [only_linux])
+    assert place == Place(ahead=1, competing=2, level=0, running=4)
+    both = waiting.place(JobId(3), [only_linux, ANY])
+    assert both is not None
+    assert (both.ahead, both.competing) == (2, 3)
+    alone = waiting.place(JobId(3), [])
+    assert alone is not None
+    assert (alone.ahead, alone.competing) == (1, 2), "without a runner it stands among its own kind"
+    assert waiting.place(JobId(9), [ANY]) is None
+
+
+PROJECTS = st.integers(1, 3)
+KEYS = st.builds(
+    lambda tags, protected, project: CapabilityKey(
+        tags=tags, protected=protected, project_id=project, group_ids=(project % 2,), organization_id=1 + project // 3
+    ),
+    st.frozensets(st.sampled_from("abc")),
+    st.booleans(),
+    PROJECTS,
+)
+POOLS = st.one_of(
+    st.just(("organization", 1)),
+    st.just(("organization", 2)),
+    st.integers(0, 1).map(lambda number: ("group", number)),
+    PROJECTS.map(lambda number: ("project", number)),
+)
 OFFERS = st.builds(
     Fingerprint,
     tags=st.frozensets(st.sampled_from("abc")),
     run_untagged=st.booleans(),
-    project_ids=st.none() | st.frozensets(st.integers(1, 2)),
+    protected_only=st.booleans(),
+    pools=st.frozensets(POOLS, max_size=3),
 )
 IDS = st.integers(1, 9).map(JobId)
 
@@ -56,21 +156,73 @@ class AgainstAPlainList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.waiting = WaitingJobs()
-        self.plain: dict[JobId, CapabilityKey] = {}
+        self.plain: dict[JobId, tuple[CapabilityKey, int, float]] = {}
+        self.busy: dict[int, int] = {}
+        self.now = 0.0
 
-    @rule(job=IDS, key=KEYS)
-    def add(self, job: JobId, key: CapabilityKey) -> None:
-        self.waiting.add(job, key)
-        self.plain.setdefault(job, key)
+    @rule(job=IDS, key=KEYS, priority=st.integers(-2, 2), waited=st.floats(0, 2000))
+    def add(self, job: JobId, key: CapabilityKey, priority: int, waited: float) -> None:
+        since = self.now - waited
+        self.waiting.add(job, key, priority=priority, since=since)
+        self.plain.setdefault(job, (key, priority, since))
 
     @rule(job=IDS)
     def discard(self, job: JobId) -> None:
-        assert self.waiting.discard(job) == self.plain.pop(job, None)
+        assert self.waiting.discard(job) is (self.plain.pop(job, None) is not None)
+
+    @rule(job=IDS)
+    def put_back(self, job: JobId) -> None:
+        taken = self.waiting.take(job)
+        if taken:
+            self.waiting.put_back(job, taken)
+
+    @rule(project=PROJECTS, jobs=st.integers(0, 3))
+    def occupy(self, project: int, jobs: int) -> None:
+        self.waiting.occupy(project, jobs)
+        self.busy[project] = jobs
+
+    @rule(seconds=st.floats(0, 1000))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(job=IDS, priority=st.integers(-2, 2))
+    def prioritize(self, job: JobId, priority: int) -> None:
+        self.waiting.prioritize(job, priority)
+        if job in self.plain:
+            key, _, since = self.plain[job]
+            self.plain[job] = (key, priority, since)
+
+    @rule(offer=OFFERS)
+    def places(self, offer: Fingerprint) -> None:
+        """A job's place is the number of jobs that are taken before it when nothing else happens."""
+        foretold = {job: self.waiting.place(job, [offer], self.now) for job in self.plain}
+        taken = []
+        while (job := self.waiting.choose(offer, self.now)) is not None:
+            waiting = self.waiting.take(job)
+            assert waiting
+            taken.append((job, waiting))
+            project = waiting.key.project_id
+            self.waiting.occupy(project, self.busy.get(project, 0) + sum(t[1].key.project_id == project for t in taken))
+        for number, (job, waiting) in enumerate(taken):
+            place = foretold[job]
+            assert place
+            assert (place.ahead, place.competing, place.level) == (number, len(taken), waiting.level)
+        for job, waiting in taken:
+            self.waiting.put_back(job, waiting)
+        for project in {waiting.key.project_id for _, waiting in taken}:
+            self.waiting.occupy(project, self.busy.get(project, 0))
 
     @rule(offer=OFFERS)
     def choose(self, offer: Fingerprint) -> None:
-        expected = min((job for job, key in self.plain.items() if fits(offer, key)), default=None)
-        assert self.waiting.choose(offer) == expected
+        def rank(job: JobId) -> tuple[int, int, JobId]:
+            key, priority, since = self.plain[job]
+            steps, due = 0, since + AGE_STEP_SECONDS
+            while steps < AGE_STEPS and due <= self.now:
+                steps, due = steps + 1, due + AGE_STEP_SECONDS
+            return -(priority + steps), self.busy.get(key.project_id, 0), job
+
+        expected = min((job for job, known in self.plain.items() if fits(offer, known[0])), key=rank, default=None)
+        assert self.waiting.choose(offer, self.now) == expected
 
     @invariant()
     def counts(self) -> None:

@@ -106,8 +106,10 @@ class GitRepos:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hooks.mkdir(mode=0o700, parents=True, exist_ok=True)
         hook = self._hooks / "pre-receive"
-        hook.write_text(HOOK)
-        hook.chmod(0o700)
+        # Other processes of the cell may be running it.
+        if not hook.exists() or hook.read_text() != HOOK:
+            hook.write_text(HOOK)
+            hook.chmod(0o700)
 
     def path(self, repo: str) -> Path:
         """Where a repository lies."""

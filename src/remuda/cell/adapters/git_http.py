@@ -35,6 +35,8 @@ class GitCall(msgspec.Struct, frozen=True, kw_only=True):
     content_length: str = ""
     protocol: str = ""
     user: str = ""
+    hook: Mapping[str, str] = {}
+    """What git's hooks are told beside."""
 
     def environment(self, path: str) -> Mapping[str, str]:
         """The request as a CGI program reads it; without a length it reads to the end."""
@@ -53,6 +55,7 @@ class GitCall(msgspec.Struct, frozen=True, kw_only=True):
             "CONTENT_TYPE": self.content_type,
             "REMOTE_USER": self.user,
             "GIT_HTTP_EXPORT_ALL": "1",
+            **self.hook,
             **{name: value for name, value in given.items() if value},
         }
 

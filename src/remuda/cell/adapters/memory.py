@@ -5,15 +5,16 @@ that raises has changed nothing, because every check stands before the first cha
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from remuda.cell.adapters.memory_people import MemoryPeople, cut, page_of, removed
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.ports import Applied, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -23,17 +24,12 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Release,
-    Runner,
     RunnerManager,
     Schedule,
     StepResult,
     TriggerToken,
-    UserToken,
 )
-from remuda.lib.ids import range_of_cell
 from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
@@ -41,40 +37,34 @@ from remuda.pipeline import JobSpec
 T = TypeVar("T")
 
 
-class MemoryStore:
+class MemoryStore(MemoryPeople):
     """A store that is gone with its process."""
 
     def __init__(self, cell_id: int = 1) -> None:
-        self._ids = range_of_cell(cell_id)
-        self._last_id: dict[str, int] = {}
+        super().__init__(cell_id)
         self._keys: dict[str, bytes] = {}
         self._settings: dict[str, str] = {}
-        self._user_tokens: dict[str, UserToken] = {}
-        self._projects: dict[ProjectId, Project] = {}
-        self._variables: dict[tuple[ProjectId, str], ProjectVariable] = {}
         self._seen: dict[tuple[ProjectId, str], str] = {}
         self._pipelines: dict[PipelineId, Pipeline] = {}
         self._jobs: dict[JobId, Job] = {}
         self._jobs_of: dict[PipelineId, dict[JobId, None]] = {}
         self._specs: dict[JobId, JobSpec] = {}
-        self._runners: dict[RunnerId, Runner] = {}
-        self._managers: dict[tuple[RunnerId, str], RunnerManager] = {}
         self._results: dict[JobId, list[StepResult]] = {}
         self._artifacts: dict[tuple[JobId, str], Artifact] = {}
         self._schedules: dict[int, Schedule] = {}
         self._triggers: dict[int, TriggerToken] = {}
         self._releases: dict[tuple[ProjectId, str], Release] = {}
 
-    def _draw(self, table: str) -> int:
-        number = self._ids.after(self._last_id.get(table))
-        self._last_id[table] = number
-        return number
-
     async def close(self) -> None:
         return
 
     async def writable(self) -> None:
         return
+
+    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        told_by_others: Sequence[Collection[JobId]] = ()
+        for told in told_by_others:
+            yield told
 
     # keys and people
 
@@ -92,47 +82,14 @@ class MemoryStore:
     async def put_setting(self, name: str, value: str) -> None:
         self._settings[name] = value
 
-    async def user_token(self, token_hash: str) -> UserToken | None:
-        return self._user_tokens.get(token_hash)
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        return {name: self._settings[name] for name in names if name in self._settings}
 
-    async def user_tokens(self) -> Sequence[UserToken]:
-        return list(self._user_tokens.values())
-
-    async def put_user_token(self, token: UserToken) -> None:
-        self._user_tokens[token.token_hash] = token
-
-    # projects
-
-    async def add_project(self, project: Project) -> Project:
-        if await self.project_by_path(project.path):
-            raise ConflictError(f"there is a project {project.path} already")
-        project = replace(project, id=ProjectId(self._draw("projects")))
-        self._projects[project.id] = project
-        return project
-
-    async def project(self, project_id: ProjectId) -> Project | None:
-        return self._projects.get(project_id)
-
-    async def project_by_path(self, path: str) -> Project | None:
-        wanted = path.casefold()
-        return next((project for project in self._projects.values() if project.path.casefold() == wanted), None)
-
-    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
-        wanted = search.casefold()
-        return _page((p for p in self._projects.values() if wanted in f"{p.path}\n{p.name}".casefold()), page)
-
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
-        return [self._variables[at] for at in sorted(self._variables) if at[0] == project_id]
-
-    async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        at = (variable.project_id, variable.key)
-        if (at in self._variables) is not replace:
-            return False
-        self._variables[at] = variable
-        return True
-
-    async def remove_variable(self, project_id: ProjectId, key: str) -> bool:
-        return _removed(self._variables, (project_id, key))
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        changed = decide(self._settings.get(name))
+        if changed is not None:
+            self._settings[name] = changed
+        return changed
 
     # pipelines
 
@@ -154,11 +111,15 @@ class MemoryStore:
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         if pipeline.project_id not in self._projects:
             raise NotFoundError(f"there is no project {pipeline.project_id}")
         if pipeline.upstream_job_id is not None and (there := await self.downstream(pipeline.upstream_job_id)):
             return self._family(there)
+        due = self._schedules.get(schedule.id) if schedule else None
+        if schedule and due:
+            with_pipeline(due, schedule, pipeline.id, due_at=due_at)
         iids = (old.iid for old in self._pipelines.values() if old.project_id == pipeline.project_id)
         pipeline = replace(pipeline, id=PipelineId(self._draw("pipelines")), iid=max(iids, default=0) + 1)
         self._pipelines[pipeline.id] = pipeline
@@ -181,7 +142,7 @@ class MemoryStore:
     ) -> tuple[Sequence[Pipeline], int]:
         found = [one for one in self._pipelines.values() if one.project_id == project_id and wanted.fits(one)]
         ordered = sorted(found, key=lambda one: (getattr(one, wanted.order_by), one.id), reverse=not wanted.ascending)
-        return _cut(ordered, page)
+        return cut(ordered, page)
 
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         return [
@@ -219,6 +180,9 @@ class MemoryStore:
     async def job(self, job_id: JobId) -> Job | None:
         return self._jobs.get(job_id)
 
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        return [self._jobs[job_id] for job_id in sorted(job_ids) if job_id in self._jobs]
+
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return self._specs.get(job_id)
 
@@ -231,8 +195,9 @@ class MemoryStore:
         states: Sequence[str] = (),
         with_retried: bool = False,
         is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
     ) -> tuple[Sequence[Job], int]:
-        return _page(
+        return page_of(
             (
                 job
                 for job in self._jobs.values()
@@ -241,6 +206,7 @@ class MemoryStore:
                 and (not states or job.state in states)
                 and (with_retried or not job.retried)
                 and is_trigger in (None, job.is_trigger)
+                and runner_id in (None, job.runner_id)
             ),
             page,
         )
@@ -284,6 +250,11 @@ class MemoryStore:
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]
 
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        wanted = (project_id, group)
+        found = (job for job in self._jobs.values() if (job.project_id, job.resource_group) == wanted)
+        return next((job for job in found if job.state in OCCUPYING), None)
+
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         for job in self._jobs.values():
             if job.state is JobState.LEASED and (job.runner_id, job.request_id) == (runner_id, request_id):
@@ -296,48 +267,6 @@ class MemoryStore:
     async def count_pipelines(self) -> Mapping[str, int]:
         return Counter(pipeline.status for pipeline in self._pipelines.values())
 
-    # runners
-
-    async def add_runner(self, runner: Runner) -> Runner:
-        if await self.runner_by_token(runner.token_hash):
-            raise ConflictError("there is a runner with this token already")
-        runner = replace(runner, id=RunnerId(self._draw("runners")))
-        self._runners[runner.id] = runner
-        return runner
-
-    async def runner(self, runner_id: RunnerId) -> Runner | None:
-        return self._runners.get(runner_id)
-
-    async def runner_by_token(self, token_hash: str) -> Runner | None:
-        return next((runner for runner in self._runners.values() if runner.token_hash == token_hash), None)
-
-    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]:
-        return _page(self._runners.values(), page)
-
-    async def put_runner(self, runner: Runner) -> None:
-        if runner.id not in self._runners:
-            raise NotFoundError(f"there is no runner {runner.id}")
-        self._runners[runner.id] = runner
-
-    async def remove_runner(self, runner_id: RunnerId) -> bool:
-        for at in [at for at in self._managers if at[0] == runner_id]:
-            del self._managers[at]
-        return _removed(self._runners, runner_id)
-
-    async def put_manager(self, manager: RunnerManager) -> None:
-        if manager.runner_id not in self._runners:
-            raise NotFoundError(f"there is no runner {manager.runner_id}")
-        self._managers[manager.runner_id, manager.system_id] = manager
-
-    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
-        return self._managers.get((runner_id, system_id))
-
-    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
-        return [self._managers[at] for at in sorted(self._managers) if at[0] == runner_id]
-
-    async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
-        return _removed(self._managers, (runner_id, system_id))
-
     # results and artifacts
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
@@ -349,8 +278,11 @@ class MemoryStore:
                 stored.append(result)
         return len(stored) + 1
 
-    async def results(self, job_id: JobId) -> Sequence[StepResult]:
-        return list(self._results.get(job_id, ()))
+    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        return self._results.get(job_id, [])[after : None if limit is None else after + limit]
+
+    async def all_managers(self) -> Sequence[RunnerManager]:
+        return [self._managers[at] for at in sorted(self._managers)]
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         if artifact.job_id not in self._jobs:
@@ -359,6 +291,26 @@ class MemoryStore:
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return [self._artifacts[at] for at in sorted(self._artifacts) if at[0] == job_id]
+
+    async def change_artifacts(
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+    ) -> Sequence[Artifact]:
+        job, had = self._jobs.get(job_id), await self.artifacts(job_id)
+        leaves = decide(job, had) if job else None
+        if leaves is None:
+            return ()
+        self._put_job(leaves.job)
+        kept = {artifact.type: artifact for artifact in leaves.artifacts}
+        for artifact in had:
+            if artifact.type in kept:
+                self._artifacts[job_id, artifact.type] = kept[artifact.type]
+            else:
+                del self._artifacts[job_id, artifact.type]
+        return [artifact for artifact in had if artifact.type not in kept]
+
+    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+        due = [(one.look_at, at, one) for at, one in self._artifacts.items() if one.look_at is not None]
+        return [one for look_at, _, one in sorted(due, key=lambda found: found[:2]) if look_at <= now][:limit]
 
     # what starts pipelines, and what they leave
 
@@ -381,7 +333,7 @@ class MemoryStore:
         return changed
 
     async def remove_schedule(self, schedule_id: int) -> bool:
-        return _removed(self._schedules, schedule_id)
+        return removed(self._schedules, schedule_id)
 
     async def due_schedules(self, now: float) -> Sequence[Schedule]:
         due = [
@@ -410,7 +362,7 @@ class MemoryStore:
         self._triggers[trigger.id] = trigger
 
     async def remove_trigger(self, trigger_id: int) -> bool:
-        return _removed(self._triggers, trigger_id)
+        return removed(self._triggers, trigger_id)
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
         at = (release.project_id, release.tag)
@@ -424,21 +376,4 @@ class MemoryStore:
         return sorted(found, key=lambda release: (release.released_at, release.tag), reverse=True)
 
     async def remove_release(self, project_id: ProjectId, tag: str) -> bool:
-        return _removed(self._releases, (project_id, tag))
-
-
-def _page(values: Iterable[T], page: Page) -> tuple[list[T], int]:
-    """Newest first: every dictionary here keeps the order in which things came."""
-    return _cut(list(values)[::-1], page)
-
-
-def _cut(ordered: list[T], page: Page) -> tuple[list[T], int]:
-    start = (page.number - 1) * page.size
-    return ordered[start : start + page.size], len(ordered)
-
-
-K = TypeVar("K", bound=Hashable)
-
-
-def _removed(values: dict[K, T], key: K) -> bool:
-    return values.pop(key, None) is not None
+        return removed(self._releases, (project_id, tag))

@@ -2,12 +2,14 @@
 
 import hashlib
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO
 
 from remuda.cell.errors import NotFoundError, TooLargeError
-from remuda.cell.ports import Appended
+from remuda.cell.ports import Appended, StoredBlob
+from remuda.lib.clock import Clock, SystemClock
 from remuda.model.job import JobId
 
 
@@ -17,6 +19,7 @@ class MemoryTraces:
     def __init__(self) -> None:
         self._bytes: dict[JobId, bytearray] = {}
         self._sealed: set[JobId] = set()
+        self._archived: set[JobId] = set()
 
     async def size(self, job_id: JobId) -> int:
         return len(self._bytes.get(job_id, b""))
@@ -28,6 +31,11 @@ class MemoryTraces:
         taken = 0 <= start <= len(trace) and data[: len(there)] == there and not (rest and job_id in self._sealed)
         if taken:
             trace += rest
+        return Appended(taken=taken, size=len(trace))
+
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        trace = self._bytes.get(job_id, b"")
+        taken = 0 <= start <= len(trace) and trace[start : start + len(data)] == data
         return Appended(taken=taken, size=len(trace))
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
@@ -43,16 +51,29 @@ class MemoryTraces:
     async def reopen(self, job_id: JobId) -> None:
         self._sealed.discard(job_id)
 
+    async def unarchived(self) -> Sequence[JobId]:
+        return [job_id for job_id in self._bytes if job_id not in self._archived]
+
+    async def archive(self, job_id: JobId) -> None:
+        if job_id in self._sealed:
+            self._archived.add(job_id)
+
     async def remove(self, job_id: JobId) -> None:
         self._bytes.pop(job_id, None)
         self._sealed.discard(job_id)
+        self._archived.discard(job_id)
 
 
 class MemoryBlobs:
     """Blobs that are gone with their process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._blobs: dict[str, bytes] = {}
+        self._times: dict[str, float] = {}
+        self._clock = clock or SystemClock()
+
+    async def close(self) -> None:
+        return
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         whole = bytearray()
@@ -61,17 +82,23 @@ class MemoryBlobs:
             if len(whole) > limit_bytes:
                 raise TooLargeError(f"the limit is {limit_bytes} bytes")
         self._blobs[key] = bytes(whole)
+        self._times[key] = self._clock.now()
         return len(whole), hashlib.sha256(whole).hexdigest()
+
+    async def take(self, key: str, file: Path) -> None:
+        self._blobs[key] = file.read_bytes()
+        self._times[key] = self._clock.now()
+        file.unlink()
 
     async def size(self, key: str) -> int | None:
         blob = self._blobs.get(key)
         return None if blob is None else len(blob)
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
         if key not in self._blobs:
             raise NotFoundError(f"there is no blob {key}")
-        if self._blobs[key]:
-            yield self._blobs[key]
+        if rest := self._blobs[key][start:]:
+            yield rest
 
     def opened(self, key: str) -> BinaryIO:
         if key not in self._blobs:
@@ -80,3 +107,8 @@ class MemoryBlobs:
 
     async def remove(self, key: str) -> None:
         self._blobs.pop(key, None)
+
+    async def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+        for key in list(self._blobs):
+            if key.startswith(f"{prefix}/"):
+                yield StoredBlob(key=key, modified_at=self._times[key])

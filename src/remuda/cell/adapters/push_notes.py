@@ -21,11 +21,16 @@ STALE_SECONDS = 2 * 3600
 """A note whose push has not moved its refs by now never will."""
 DELETED = "0" * 40
 
-# Without options a note is needed only to outdo an older one of the same ref and commit.
+USER_VARIABLE = "REMUDA_USER"
+"""Names the person who pushes to the hook."""
+REFUSED_VARIABLE = "REMUDA_REFUSED_REF"
+"""Names the ref that this person may not push to."""
+
+# Without a name or options a note is needed only to outdo an older one of the same ref and commit.
 HOOK = f"""#!/bin/sh
 count=${{GIT_PUSH_OPTION_COUNT:-0}}
 folder=$GIT_DIR/{FOLDER}
-[ "$count" -gt 0 ] || [ -d "$folder" ] || exit 0
+[ "$count" -gt 0 ] || [ -n "${USER_VARIABLE}" ] || [ -d "$folder" ] || exit 0
 tries=0
 until mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX"); do
   # The cell may just have removed the folder, because it was empty.
@@ -33,7 +38,13 @@ until mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX"); do
   [ "$tries" -lt 3 ] || exit 1
 done
 {{
+  printf 'user %s\\n' "${USER_VARIABLE}" || exit 1
   while read -r old new ref; do
+    if [ "$ref" = "${REFUSED_VARIABLE}" ]; then
+      rm -f "$note"
+      echo "You may not push to $ref, which is protected; push to another branch, or ask a maintainer." >&2
+      exit 1
+    fi
     printf 'ref %s %s\\n' "$new" "$ref" || exit 1
   done
   i=0
@@ -54,6 +65,7 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
     written_at: float
     refs: dict[str, str]
     options: tuple[str, ...]
+    user_id: int | None = None
 
 
 def read_notes(repository: Path) -> list[PushNote]:
@@ -77,6 +89,11 @@ def options_for(notes: Sequence[PushNote], ref: str, sha: str) -> tuple[str, ...
     return next((note.options for note in notes if note.refs.get(ref) == sha), ())
 
 
+def pusher_of(notes: Sequence[PushNote], ref: str, sha: str) -> int | None:
+    """Who brought this commit to this ref."""
+    return next((note.user_id for note in notes if note.refs.get(ref) == sha), None)
+
+
 def forget(repository: Path, notes: Sequence[PushNote], done: Mapping[str, str], now: float) -> None:
     """Remove the notes of pushes that were acted on (`done`: where refs lead), and of those that never came about."""
     folder = repository / FOLDER
@@ -95,12 +112,16 @@ def forget(repository: Path, notes: Sequence[PushNote], done: Mapping[str, str],
 def _note(file: Path, text: str) -> PushNote:
     refs: dict[str, str] = {}
     options: list[str] = []
+    user_id = None
     # Not splitlines: a ref's name may hold what else counts as the end of a line in Unicode.
-    for line in text.split("\n"):
+    for number, line in enumerate(text.split("\n")):
         kind, _, rest = line.partition(" ")
         if kind == "ref":
             sha, _, ref = rest.partition(" ")
             refs[ref] = sha
         elif kind == "option":
             options.append(rest)
-    return PushNote(file=file, written_at=file.stat().st_mtime, refs=refs, options=tuple(options))
+        elif kind == "user" and not number and rest.isascii() and rest.isdigit():
+            # The first line is the hook's own; what a client sent begins further down.
+            user_id = int(rest)
+    return PushNote(file=file, written_at=file.stat().st_mtime, refs=refs, options=tuple(options), user_id=user_id)

@@ -8,18 +8,20 @@ One process at a time may open the file; the data folder's lock sees to that.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
+from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.sqlite_access import store_error
+from remuda.cell.adapters.sqlite_people import SqlitePeople
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.ports import Applied, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -29,23 +31,25 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Runner,
     RunnerManager,
     Schedule,
     StepResult,
-    UserToken,
 )
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 
 
-class SqliteStore(SqliteStarts):
+class SqliteStore(SqliteStarts, SqlitePeople):
     """A store in one file."""
+
+    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        told_by_others: Sequence[Collection[JobId]] = ()
+        for told in told_by_others:
+            yield told
 
     # keys and people
 
@@ -64,64 +68,21 @@ class SqliteStore(SqliteStarts):
         return str(found[0][0]) if found else None
 
     async def put_setting(self, name: str, value: str) -> None:
-        await self._write(lambda db: rows.changed(db, "INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value))
+        await self._write(lambda db: rows.put_setting(db, name, value))
 
-    async def user_token(self, token_hash: str) -> UserToken | None:
-        return self._one(UserToken, "SELECT body FROM user_tokens WHERE token_hash = ?", token_hash)
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        sql = "SELECT name, value FROM settings WHERE name IN (SELECT value FROM json_each(?))"
+        return dict(self._rows(sql, encode(list(names)).decode()))
 
-    async def user_tokens(self) -> Sequence[UserToken]:
-        return self._all(UserToken, "SELECT body FROM user_tokens ORDER BY number")
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        def change(db: sqlite3.Connection) -> str | None:
+            row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+            changed = decide(row[0] if row else None)
+            if changed is not None:
+                rows.put_setting(db, name, changed)
+            return changed
 
-    async def put_user_token(self, token: UserToken) -> None:
-        sql = (
-            "INSERT INTO user_tokens (token_hash, body) VALUES (?, ?)"
-            " ON CONFLICT (token_hash) DO UPDATE SET body = excluded.body"
-        )
-        await self._write(lambda db: rows.changed(db, sql, token.token_hash, rows.encode(token)))
-
-    # projects
-
-    async def add_project(self, project: Project) -> Project:
-        path_key = project.path.casefold()
-        search_text = f"{project.path}\n{project.name}".casefold()
-
-        def add(db: sqlite3.Connection) -> Project:
-            if rows.found(db, "SELECT 1 FROM projects WHERE path_key = ?", path_key):
-                raise ConflictError(f"there is a project {project.path} already")
-            added = replaced(project, id=ProjectId(self._draw(db, "projects")))
-            rows.changed(
-                db, "INSERT INTO projects VALUES (?, ?, ?, ?)", added.id, path_key, search_text, rows.encode(added)
-            )
-            return added
-
-        return await self._write(add)
-
-    async def project(self, project_id: ProjectId) -> Project | None:
-        return self._one(Project, "SELECT body FROM projects WHERE id = ?", project_id)
-
-    async def project_by_path(self, path: str) -> Project | None:
-        return self._one(Project, "SELECT body FROM projects WHERE path_key = ?", path.casefold())
-
-    async def projects(self, page: Page, *, search: str = "") -> tuple[Sequence[Project], int]:
-        where = {"instr(search_text, ?) > 0": search.casefold()} if search else {}
-        return self._page(Project, "projects", where, page)
-
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
-        return self._all(ProjectVariable, "SELECT body FROM variables WHERE project_id = ? ORDER BY key", project_id)
-
-    async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        sql = (
-            "UPDATE variables SET body = ?3 WHERE project_id = ?1 AND key = ?2"
-            if replace
-            else "INSERT INTO variables VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING"
-        )
-        return await self._write(
-            lambda db: bool(rows.changed(db, sql, variable.project_id, variable.key, rows.encode(variable)))
-        )
-
-    async def remove_variable(self, project_id: ProjectId, key: str) -> bool:
-        sql = "DELETE FROM variables WHERE project_id = ? AND key = ?"
-        return await self._write(lambda db: bool(rows.changed(db, sql, project_id, key)))
+        return await self._write(change)
 
     # pipelines
 
@@ -146,13 +107,14 @@ class SqliteStore(SqliteStarts):
         now: float,
         sees: tuple[str, str] | None = None,
         schedule: Schedule | None = None,
+        due_at: float | None = None,
     ) -> Family:
         def add(db: sqlite3.Connection) -> Family:
             owner = pipeline.project_id
             if not rows.found(db, "SELECT 1 FROM projects WHERE id = ?", owner):
                 raise NotFoundError(f"there is no project {owner}")
             if there := db.execute(_DOWNSTREAM, (pipeline.upstream_job_id,)).fetchone():
-                return rows.read_family(db, rows.decode(Pipeline, there[0]))
+                return rows.read_family(db, decode(Pipeline, there[0]))
             iid = db.execute(
                 "SELECT coalesce(max(iid), 0) + 1 FROM pipelines WHERE project_id = ?", (owner,)
             ).fetchone()
@@ -160,13 +122,13 @@ class SqliteStore(SqliteStarts):
             rows.put_pipeline(db, added)
             for new in jobs:
                 job = lifecycle.new_job(new, added, JobId(self._draw(db, "jobs")), now)
-                rows.changed(db, "INSERT INTO specs VALUES (?, ?)", job.id, rows.encode(new.spec))
+                rows.changed(db, "INSERT INTO specs VALUES (?, ?)", job.id, encode(new.spec))
                 rows.add_job(db, job, job.id)
             self._apply(db, lifecycle.begin(rows.read_family(db, added), now))
             if sees:
                 rows.see_ref(db, owner, *sees)
             if schedule and (kept := rows.read_schedule(db, schedule.id)):
-                rows.put_schedule(db, with_pipeline(kept, schedule, added.id))
+                rows.put_schedule(db, with_pipeline(kept, schedule, added.id, due_at=due_at))
             return rows.read_family(db, rows.read_pipeline(db, added.id))
 
         return await self._write(add)
@@ -185,7 +147,7 @@ class SqliteStore(SqliteStarts):
             "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
             " AND status NOT IN (SELECT value FROM json_each(?)) ORDER BY id"
         )
-        return self._all(Pipeline, sql, project_id, ref, rows.encode(sorted(OVER)).decode())
+        return self._all(Pipeline, sql, project_id, ref, encode(sorted(OVER)).decode())
 
     async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
@@ -207,6 +169,10 @@ class SqliteStore(SqliteStarts):
     async def job(self, job_id: JobId) -> Job | None:
         return self._one(Job, "SELECT body FROM jobs WHERE id = ?", job_id)
 
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        sql = "SELECT body FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        return self._all(Job, sql, encode(list(job_ids)).decode())
+
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
         return self._one(JobSpec, sql, job_id)
@@ -220,6 +186,7 @@ class SqliteStore(SqliteStarts):
         states: Sequence[str] = (),
         with_retried: bool = False,
         is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
@@ -227,17 +194,19 @@ class SqliteStore(SqliteStarts):
         if pipeline_id is not None:
             where["pipeline_id = ?"] = pipeline_id
         if states:
-            where["state IN (SELECT value FROM json_each(?))"] = rows.encode(list(states)).decode()
+            where["state IN (SELECT value FROM json_each(?))"] = encode(list(states)).decode()
         if not with_retried:
             where["retried = 0"] = None
         if is_trigger is not None:
             where["is_trigger = ?"] = is_trigger
+        if runner_id is not None:
+            where["runner_id = ?"] = runner_id
         return self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
         def change(db: sqlite3.Connection) -> Job | None:
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            changed = decide(rows.decode(Job, row[0])) if row else None
+            changed = decide(decode(Job, row[0])) if row else None
             if changed is not None:
                 rows.update_job(db, changed)
             return changed
@@ -271,7 +240,14 @@ class SqliteStore(SqliteStarts):
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
-        return self._all(Job, sql, rows.encode(list(states)).decode())
+        return self._all(Job, sql, encode(list(states)).decode())
+
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
+            " AND state IN (SELECT value FROM json_each(?)) LIMIT 1"
+        )
+        return self._one(Job, sql, project_id, group, encode(sorted(OCCUPYING)).decode())
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
@@ -290,7 +266,7 @@ class SqliteStore(SqliteStarts):
             if rows.found(db, "SELECT 1 FROM runners WHERE token_hash = ?", runner.token_hash):
                 raise ConflictError("there is a runner with this token already")
             added = replaced(runner, id=RunnerId(self._draw(db, "runners")))
-            rows.changed(db, "INSERT INTO runners VALUES (?, ?, ?)", added.id, added.token_hash, rows.encode(added))
+            rows.changed(db, "INSERT INTO runners VALUES (?, ?, ?)", added.id, added.token_hash, encode(added))
             return added
 
         return await self._write(add)
@@ -301,13 +277,10 @@ class SqliteStore(SqliteStarts):
     async def runner_by_token(self, token_hash: str) -> Runner | None:
         return self._one(Runner, "SELECT body FROM runners WHERE token_hash = ?", token_hash)
 
-    async def runners(self, page: Page) -> tuple[Sequence[Runner], int]:
-        return self._page(Runner, "runners", {}, page)
-
     async def put_runner(self, runner: Runner) -> None:
         def put(db: sqlite3.Connection) -> None:
             sql = "UPDATE runners SET token_hash = ?, body = ? WHERE id = ?"
-            if not rows.changed(db, sql, runner.token_hash, rows.encode(runner), runner.id):
+            if not rows.changed(db, sql, runner.token_hash, encode(runner), runner.id):
                 raise NotFoundError(f"there is no runner {runner.id}")
 
         await self._write(put)
@@ -320,7 +293,7 @@ class SqliteStore(SqliteStarts):
             if not rows.found(db, "SELECT 1 FROM runners WHERE id = ?", manager.runner_id):
                 raise NotFoundError(f"there is no runner {manager.runner_id}")
             sql = "INSERT OR REPLACE INTO managers VALUES (?, ?, ?)"
-            rows.changed(db, sql, manager.runner_id, manager.system_id, rows.encode(manager))
+            rows.changed(db, sql, manager.runner_id, manager.system_id, encode(manager))
 
         await self._write(put)
 
@@ -330,6 +303,9 @@ class SqliteStore(SqliteStarts):
 
     async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         return self._all(RunnerManager, "SELECT body FROM managers WHERE runner_id = ? ORDER BY system_id", runner_id)
+
+    async def all_managers(self) -> Sequence[RunnerManager]:
+        return self._all(RunnerManager, "SELECT body FROM managers ORDER BY runner_id, system_id")
 
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
         sql = "DELETE FROM managers WHERE runner_id = ? AND system_id = ?"
@@ -344,14 +320,15 @@ class SqliteStore(SqliteStarts):
             following = int(last[0]) + 1
             for result in sorted(results, key=lambda result: result.seq):
                 if result.seq == following:
-                    rows.changed(db, "INSERT INTO results VALUES (?, ?, ?)", job_id, result.seq, rows.encode(result))
+                    rows.changed(db, "INSERT INTO results VALUES (?, ?, ?)", job_id, result.seq, encode(result))
                     following += 1
             return following
 
         return await self._write(add)
 
-    async def results(self, job_id: JobId) -> Sequence[StepResult]:
-        return self._all(StepResult, "SELECT body FROM results WHERE job_id = ? ORDER BY seq", job_id)
+    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        sql = "SELECT body FROM results WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return self._all(StepResult, sql, job_id, after, -1 if limit is None else limit)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         def put(db: sqlite3.Connection) -> Artifact:
@@ -359,11 +336,29 @@ class SqliteStore(SqliteStarts):
             at = (artifact.job_id, artifact.type)
             row = db.execute("SELECT body FROM artifacts WHERE job_id = ? AND type = ?", at).fetchone()
             if row:
-                return rows.decode(Artifact, row[0])
-            rows.changed(db, "INSERT INTO artifacts VALUES (?, ?, ?)", *at, rows.encode(artifact))
+                return decode(Artifact, row[0])
+            rows.changed(db, "INSERT INTO artifacts VALUES (?, ?, ?)", *at, encode(artifact))
             return artifact
 
         return await self._write(put)
 
     async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
-        return self._all(Artifact, "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type", job_id)
+        return self._all(Artifact, rows.ARTIFACTS, job_id)
+
+    async def change_artifacts(
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+    ) -> Sequence[Artifact]:
+        def change(db: sqlite3.Connection) -> Sequence[Artifact]:
+            row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            had = [decode(Artifact, body) for (body,) in db.execute(rows.ARTIFACTS, (job_id,))]
+            leaves = decide(decode(Job, row[0]), had) if row else None
+            if leaves is None:
+                return ()
+            rows.update_job(db, leaves.job)
+            return rows.leave_artifacts(db, had, leaves.artifacts)
+
+        return await self._write(change)
+
+    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+        sql = "SELECT body FROM artifacts WHERE look_at <= ? ORDER BY look_at, job_id, type LIMIT ?"
+        return self._all(Artifact, sql, now, limit)

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from remuda.cell.adapters import sqlite_rows as rows
+from remuda.cell.adapters.bodies import decode
 from remuda.cell.adapters.sqlite_schema import prepare
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
@@ -95,10 +96,10 @@ class SqliteFile:
 
     def _one(self, kind: type[T], sql: str, *values: Any) -> T | None:
         found = self._rows(sql, *values)
-        return rows.decode(kind, found[0][0]) if found else None
+        return decode(kind, found[0][0]) if found else None
 
     def _all(self, kind: type[T], sql: str, *values: Any) -> list[T]:
-        return [rows.decode(kind, row[0]) for row in self._rows(sql, *values)]
+        return [decode(kind, row[0]) for row in self._rows(sql, *values)]
 
     def _page(
         self, kind: type[T], table: str, where: Mapping[str, Any], page: Page, order: str = "id DESC"

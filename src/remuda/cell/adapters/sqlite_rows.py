@@ -2,35 +2,12 @@
 
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
+from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
-
-T = TypeVar("T")
-
-encode = msgspec.json.Encoder().encode
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-
-_REMEMBERED_JOBS = 8192
-"""A family is read whole for each change of one job: of a wide pipeline nearly all are as they were the last time."""
-
-
-def decode(kind: type[T], body: bytes) -> T:
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    value: T = decoder.decode(body)
-    return value
-
-
-@lru_cache(maxsize=_REMEMBERED_JOBS)
-def _job(body: bytes) -> Job:
-    return decode(Job, body)
 
 
 def changed(db: sqlite3.Connection, sql: str, *values: Any) -> int:
@@ -45,6 +22,10 @@ def found(db: sqlite3.Connection, sql: str, *values: Any) -> bool:
 def check_job(db: sqlite3.Connection, job_id: JobId) -> None:
     if not found(db, "SELECT 1 FROM jobs WHERE id = ?", job_id):
         raise NotFoundError(f"there is no job {job_id}")
+
+
+def put_setting(db: sqlite3.Connection, name: str, value: str) -> None:
+    changed(db, "INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
 
 
 def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -> None:
@@ -70,6 +51,7 @@ def conditions(wanted: PipelineFilter) -> dict[str, Any]:
         "tag = ?": wanted.tag,
         "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
         "schedule_id = ?": wanted.schedule_id,
+        "user_id = ?": wanted.user_id,
         "updated_at > ?": wanted.updated_after,
         "updated_at < ?": wanted.updated_before,
         "created_at > ?": wanted.created_after,
@@ -98,7 +80,7 @@ def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
 
 def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
     rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
-    jobs = tuple(_job(row[0]) for row in rows)
+    jobs = tuple(decode_job(row[0]) for row in rows)
     return Family(pipeline=pipeline, jobs=jobs, taken=_taken(db, pipeline, jobs))
 
 
@@ -138,3 +120,18 @@ def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
 def update_job(db: sqlite3.Connection, job: Job) -> None:
     sql = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
     changed(db, sql, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
+
+
+ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"
+
+
+def leave_artifacts(db: sqlite3.Connection, had: Sequence[Artifact], left: Sequence[Artifact]) -> Sequence[Artifact]:
+    """Store those that are left of what a job had; the ones that are gone."""
+    kept = {artifact.type: artifact for artifact in left}
+    for artifact in had:
+        if artifact.type not in kept:
+            changed(db, "DELETE FROM artifacts WHERE job_id = ? AND type = ?", artifact.job_id, artifact.type)
+        elif kept[artifact.type] != artifact:
+            sql = "UPDATE artifacts SET body = ? WHERE job_id = ? AND type = ?"
+            changed(db, sql, encode(kept[artifact.type]), artifact.job_id, artifact.type)
+    return [artifact for artifact in had if artifact.type not in kept]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
+from remuda.cell.adapters.bodies import encode
 from remuda.cell.adapters.sqlite_access import SqliteFile
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.values import Release, Schedule, TriggerToken
@@ -52,7 +53,7 @@ class SqliteStarts(SqliteFile):
             added = replaced(trigger, id=self._draw(db, "triggers"))
             columns = (added.id, added.project_id, added.token_hash)
             try:
-                rows.changed(db, "INSERT INTO triggers VALUES (?, ?, ?, ?)", *columns, rows.encode(added))
+                rows.changed(db, "INSERT INTO triggers VALUES (?, ?, ?, ?)", *columns, encode(added))
             except sqlite3.IntegrityError:
                 raise ConflictError("there is a trigger with this token already") from None
             return added
@@ -68,7 +69,7 @@ class SqliteStarts(SqliteFile):
     async def put_trigger(self, trigger: TriggerToken) -> None:
         def put(db: sqlite3.Connection) -> None:
             sql = "UPDATE triggers SET body = ? WHERE id = ?"
-            if not rows.changed(db, sql, rows.encode(trigger), trigger.id):
+            if not rows.changed(db, sql, encode(trigger), trigger.id):
                 raise NotFoundError(f"there is no trigger {trigger.id}")
 
         await self._write(put)
@@ -86,7 +87,7 @@ class SqliteStarts(SqliteFile):
                 "INSERT OR REPLACE INTO releases VALUES (?, ?, ?, ?)",
                 *at,
                 release.released_at,
-                rows.encode(release),
+                encode(release),
             )
             return True
 

@@ -1,9 +1,10 @@
 """Traces as plain files beside the store, one per job, so that logs never queue up behind the store's writer.
 
-A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`. The file's length is the trace's size: there
-is nothing else to keep in step with it, and a process that dies in the middle of an append leaves at worst bytes that
-the runner sends again and that are found equal. Appends are single unbuffered writes, done in the event loop: they go
-to the page cache and take microseconds. Syncing and check sums are done in a thread, when the job is over.
+A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until `trace_archive` takes it. The file's
+length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
+append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
+done in the event loop: they go to the page cache and take microseconds. Syncing and check sums are done in a thread,
+when the job is over.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import contextlib
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from remuda.cell.errors import StoreError
@@ -25,7 +26,7 @@ _OPEN_FILES = 64
 
 
 class FileTraces:
-    """Traces in a folder."""
+    """Traces in a folder, as long as they lie there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,10 +41,14 @@ class FileTraces:
             os.close(self._open.popitem()[1])
 
     async def size(self, job_id: JobId) -> int:
+        return self.size_here(job_id) or 0
+
+    def size_here(self, job_id: JobId) -> int | None:
+        """The size of a trace that lies here; None when it does not."""
         try:
             file = self._opened(job_id)
             if file is None:
-                return 0
+                return None
             try:
                 return os.fstat(file).st_size
             finally:
@@ -53,11 +58,15 @@ class FileTraces:
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         try:
-            if job_id in self._sealing or self._archived(job_id).exists():
-                return self._compare(job_id, start, data)
-            return self._write(self._live_file(job_id), start, data)
+            file = None if self._is_sealed(job_id) else self._live_file(job_id)
+            if file is not None:
+                return self._write(file, start, data)
         except OSError as error:
             raise _store_error(error) from error
+        return await self.compare(job_id, start, data)
+
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def _write(self, file: int, start: int, data: bytes) -> Appended:
         size = os.fstat(file).st_size
@@ -76,25 +85,36 @@ class FileTraces:
             raise
         return Appended(taken=True, size=end)
 
-    def _compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """A sealed trace does not grow: only what it has already is taken."""
-        file = self._opened(job_id)
-        if file is None:
-            return Appended(taken=start == 0 and not data, size=0)
+    def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        """The same for a trace that lies here; None when it does not."""
         try:
-            size = os.fstat(file).st_size
-            there = _overlap(file, size, start, data)
-        finally:
-            os.close(file)
+            file = self._opened(job_id)
+            if file is None:
+                return None
+            try:
+                size = os.fstat(file).st_size
+                there = _overlap(file, size, start, data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise _store_error(error) from error
         return Appended(taken=there == len(data), size=size)
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+        pieces = self.reading_here(job_id, start)
+        if pieces is not None:
+            async for piece in pieces:
+                yield piece
+
+    def reading_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
+        """The bytes of a trace that lies here, and is open from now on wherever it goes; None when it does not."""
         try:
             file = self._opened(job_id)
         except OSError as error:
             raise _store_error(error) from error
-        if file is None:
-            return
+        return None if file is None else self._pieces(file, start)
+
+    async def _pieces(self, file: int, start: int) -> AsyncIterator[bytes]:
         try:
             while piece := await asyncio.to_thread(os.pread, file, _PIECE_BYTES, start):
                 start += len(piece)
@@ -124,7 +144,10 @@ class FileTraces:
         try:
             with live.open("rb+") as trace:
                 os.fsync(trace.fileno())
-            live.rename(archived)
+            if archived.exists() and archived.stat().st_size >= live.stat().st_size:
+                live.unlink()  # left by another process that was about to write when this one sealed
+            else:
+                live.rename(archived)
         except FileNotFoundError:
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
             archived.touch(mode=0o600)
@@ -146,6 +169,24 @@ class FileTraces:
         except OSError as error:
             raise _store_error(error) from error
 
+    async def ids(self) -> Sequence[JobId]:
+        """The jobs whose traces lie here."""
+
+        def names() -> list[str]:
+            return [*os.listdir(self._archive), *os.listdir(self._folder)]
+
+        try:
+            found = [name.removesuffix(".log") for name in await asyncio.to_thread(names) if name.endswith(".log")]
+        except OSError as error:
+            raise _store_error(error) from error
+        return [JobId(int(name)) for name in dict.fromkeys(found) if name.isdigit()]
+
+    def sealed_file(self, job_id: JobId) -> Path | None:
+        """The file of a trace that is sealed and nothing else."""
+        if job_id in self._sealing or self._live(job_id).exists() or not self._archived(job_id).exists():
+            return None
+        return self._archived(job_id)
+
     async def remove(self, job_id: JobId) -> None:
         file = self._open.pop(job_id, None)
         if file is not None:
@@ -160,17 +201,24 @@ class FileTraces:
     def _archived(self, job_id: JobId) -> Path:
         return self._archive / f"{int(job_id)}.log"
 
+    def _is_sealed(self, job_id: JobId) -> bool:
+        return job_id in self._sealing or self._archived(job_id).exists()
+
     def _opened(self, job_id: JobId) -> int | None:
-        """The trace for reading. The live file first: a trace that is sealed meanwhile is then found in the archive."""
-        for path in (self._live(job_id), self._archived(job_id)):
+        """The trace for reading: the sealed one, else the live one, which may be sealed meanwhile."""
+        for path in (self._archived(job_id), self._live(job_id), self._archived(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
 
-    def _live_file(self, job_id: JobId) -> int:
+    def _live_file(self, job_id: JobId) -> int | None:
+        """The trace for writing; None when another process has just sealed it."""
         file = self._open.get(job_id)
         if file is None:
             file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._is_sealed(job_id):
+                os.close(file)
+                return None
             self._open[job_id] = file
             if len(self._open) > _OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])

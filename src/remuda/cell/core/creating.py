@@ -97,12 +97,15 @@ def new_pipeline(
         is_child=request.source == PARENT,
         depth=_depth(request),
         schedule_id=request.schedule.id if request.schedule else None,
+        user_id=request.user_id,
+        organization_id=request.project.organization_id,
+        group_ids=request.project.group_ids,
     )
 
 
 def given_variables(pipeline: Pipeline, variables: Iterable[ProjectVariable]) -> tuple[dict[str, str], frozenset[str]]:
     """The project's variables, and over them the pipeline's own; and the names whose values hold no references."""
-    allowed = [each for each in variables if pipeline.protected or not each.protected]
+    allowed = {each.key: each for each in variables if pipeline.protected or not each.protected}.values()
     values = {each.key: each.value for each in allowed} | pipeline.variables
     return values, frozenset(each.key for each in allowed if each.raw and each.key not in pipeline.variables)
 
@@ -148,6 +151,7 @@ def new_jobs(
                 artifacts_from=tuple(sources[spec.name]),
                 resource_group=resource_group,
                 environment=environment,
+                priority=project.priority,
             )
         )
     if mistakes:

@@ -126,7 +126,7 @@ def _handed_on(asker: Asker) -> dict[str, Any]:
         variables |= {**asker.inherited, **pipeline.variables}
         files = frozenset(pipeline.file_variables)
     upstream = Upstream(job=asker.job, pipeline=pipeline)
-    return {"variables": variables, "file_variables": files, "upstream": upstream}
+    return {"variables": variables, "file_variables": files, "upstream": upstream, "user_id": pipeline.user_id}
 
 
 def _whole_ref(pipeline: Pipeline) -> str:

@@ -8,14 +8,15 @@ from typing import Any
 
 from remuda.cell.core.predefined import of_pipeline, tier
 from remuda.cell.core.variables import Circumstances
-from remuda.cell.values import ORGANIZATION_ID, USER_ID
 from remuda.pipeline.predefined import SOURCE_BRANCH
 
 _NOT_BEFORE_SECONDS = 5
 """A token is good a little before it was made, for clocks that are behind."""
 
 
-def claims(of: Circumstances, *, audience: str | Sequence[str], token_id: str, now: float) -> dict[str, Any]:
+def claims(
+    of: Circumstances, *, audience: str | Sequence[str], token_id: str, now: float, access_level: str = "owner"
+) -> dict[str, Any]:
     """All claims of one token. It is good as long as its job may run."""
     job, pipeline, project = of.job, of.pipeline, of.project
     known = of_pipeline(pipeline, project, of.public_url)
@@ -39,15 +40,15 @@ def claims(of: Circumstances, *, audience: str | Sequence[str], token_id: str, n
         "nbf": int(now) - _NOT_BEFORE_SECONDS,
         "exp": int(now) + of.timeout,
         "jti": token_id,
-        "namespace_id": str(ORGANIZATION_ID),
+        "namespace_id": str(project.namespace_id),
         "namespace_path": namespace,
         "project_id": str(project.id),
         "project_path": project.path,
         "project_visibility": known["CI_PROJECT_VISIBILITY"],
-        "user_id": str(USER_ID),
+        "user_id": str(pipeline.user_id),
         "user_login": known["GITLAB_USER_LOGIN"],
         "user_email": known["GITLAB_USER_EMAIL"],
-        "user_access_level": "owner",
+        "user_access_level": access_level,
         "pipeline_id": str(pipeline.id),
         "pipeline_source": pipeline.source,
         "job_id": str(job.id),

@@ -16,8 +16,8 @@ from remuda.cell.core import leases
 from remuda.cell.core.plan import Outcome, Plan
 from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes
-from remuda.cell.values import Family, Job, NewJob, Pipeline
-from remuda.model.job import HELD, FailureReason, JobEvent, JobId, JobState
+from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
+from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState
 from remuda.model.progress import When
 
 _TRIED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED})
@@ -65,7 +65,10 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         interruptible=spec.interruptible,
         resource_group=new.resource_group,
         environment=new.environment,
+        priority=new.priority,
         environment_action=spec.environment.action if spec.environment and new.environment else "",
+        organization_id=pipeline.organization_id,
+        group_ids=pipeline.group_ids,
     )
 
 
@@ -160,6 +163,17 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
     plan.move(replace(job, play_variables=dict(variables)), JobEvent.ENQUEUE)
     plan.revive_behind(job)
     return plan.changes()
+
+
+def prioritize(job: Job, priority: int, now: float) -> Job | None:
+    """The job with another priority, None when it has it already. It is of use only while no runner has the job."""
+    if abs(priority) > MAX_PRIORITY:
+        raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    if job.is_trigger:
+        raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no priority")
+    if job.state in HELD or job.state in FINAL:
+        raise InvalidError(f"job {job.id} is {job.status()}; only a job that waits can have another priority")
+    return None if job.priority == priority else replace(job, priority=priority, updated_at=now)
 
 
 def unschedule(family: Family, job_id: JobId, now: float) -> Changes:

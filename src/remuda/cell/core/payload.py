@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.secrets import with_servers
 from remuda.cell.core.variables import Circumstances, given, last_wins, predefined
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, Artifact, Job, Pipeline, Project
+from remuda.cell.values import Artifact, Job, Pipeline, Project
 from remuda.model.job import FailureReason
 from remuda.pipeline import JobSpec
 from remuda.wire import runner_api as api
@@ -49,7 +49,7 @@ def build_payload(
         id=of.job.id,
         token=token,
         allow_git_fetch=settings.get("GIT_STRATEGY") != "clone",
-        job_info=_job_info(of.job, of.project),
+        job_info=_job_info(of.job, of.project, pipeline.user_id),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
         runner_info=api.RunnerTimeout(timeout=of.timeout),
         variables=last_wins([*predefined(of), *_secrets(token, repo_url), *own, *asked]),
@@ -70,7 +70,7 @@ def build_payload(
     )
 
 
-def _job_info(job: Job, project: Project) -> api.JobInfo:
+def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
     return api.JobInfo(
         id=job.id,
         name=job.name,
@@ -79,10 +79,10 @@ def _job_info(job: Job, project: Project) -> api.JobInfo:
         project_id=project.id,
         project_name=project.name,
         project_full_path=project.path,
-        namespace_id=ORGANIZATION_ID,
-        root_namespace_id=ORGANIZATION_ID,
-        organization_id=ORGANIZATION_ID,
-        user_id=USER_ID,
+        namespace_id=project.namespace_id,
+        root_namespace_id=project.group_ids[-1] if project.group_ids else project.namespace_id,
+        organization_id=project.organization_id,
+        user_id=user_id,
         time_in_queue_seconds=max((job.leased_at or 0) - (job.pending_at or job.leased_at or 0), 0),
     )
 

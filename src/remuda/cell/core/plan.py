@@ -44,6 +44,8 @@ RUNTIME = frozenset(
         "trace_bytes",
         "trace_checksum",
         "erased",
+        "erased_at",
+        "artifacts_gone",
         "downstream_id",
         "scheduled_at",
         "coverage",

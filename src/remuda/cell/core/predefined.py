@@ -13,7 +13,8 @@ import re
 from urllib.parse import urlsplit
 
 from remuda import __version__
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, Job, Pipeline, Project, Runner
+from remuda.cell.people import User
+from remuda.cell.values import USER_ID, Job, Pipeline, Project, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.progress import When
 from remuda.pipeline import JobSpec
@@ -52,7 +53,7 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         "CI_COMMIT_REF_NAME": ref,
         "CI_COMMIT_REF_SLUG": slug(ref),
         "CI_COMMIT_REF_PROTECTED": word(pipeline.protected),
-        "GITLAB_USER_ID": str(USER_ID),
+        "GITLAB_USER_ID": str(pipeline.user_id),
         "GITLAB_USER_LOGIN": "root",
         "GITLAB_USER_NAME": "Administrator",
         "GITLAB_USER_EMAIL": f"root@{urlsplit(base).hostname or 'localhost'}",
@@ -68,6 +69,13 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         values["CI_PIPELINE_IID"] = str(pipeline.iid)
         values["CI_PIPELINE_URL"] = f"{values['CI_PROJECT_URL']}/-/pipelines/{pipeline.id}"
     return {**values, **pipeline.predefined}
+
+
+def of_user(user: User) -> dict[str, str]:
+    """Who started a pipeline; the first administrator, who is in every cell, need not be told of."""
+    if user.id == USER_ID:
+        return {}
+    return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
@@ -136,7 +144,8 @@ def of_project(project: Project, url: str) -> dict[str, str]:
     return {
         **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
         "CI_PROJECT_DESCRIPTION": project.description,
-        "CI_PROJECT_NAMESPACE_ID": str(ORGANIZATION_ID),
+        "CI_PROJECT_NAMESPACE_ID": str(project.namespace_id),
+        "CI_PROJECT_VISIBILITY": project.visibility,
         "CI_PROJECT_CLASSIFICATION_LABEL": "",
         "CI_DEFAULT_BRANCH": project.default_branch,
     }

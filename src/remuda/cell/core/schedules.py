@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 from msgspec.structs import replace
 
 from remuda.cell.core.time_zones import time_zone
-from remuda.cell.errors import InvalidError
+from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.values import Schedule
 from remuda.model.job import PipelineId
 
@@ -62,12 +62,15 @@ def planned(schedule: Schedule, now: float) -> Schedule:
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 
 
-def with_pipeline(kept: Schedule, ran: Schedule, pipeline_id: PipelineId) -> Schedule:
+def with_pipeline(kept: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
     """The schedule as it is kept now, after a pipeline for the one that ran was stored.
 
     Somebody may have given it other times since `ran` was read: then those count. And a run by hand that began before
-    a run by the clock must not bring the older time back.
+    a run by the clock must not bring the older time back. A run by the clock says for which time it is (`due_at`):
+    ConflictError when that is not when the schedule is due any more, because somebody else has run it.
     """
+    if due_at is not None and kept.next_run_at != due_at:
+        raise ConflictError(f"schedule {kept.id} is not due any more")
     next_at = kept.next_run_at
     if (kept.cron, kept.timezone) == (ran.cron, ran.timezone) and ran.next_run_at is not None:
         next_at = max(ran.next_run_at, next_at or ran.next_run_at)

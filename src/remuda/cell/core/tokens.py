@@ -30,15 +30,20 @@ def runner_token(
     cell_id: int,
     runner_type: RunnerType,
     random: bytes,
+    organization_id: int = ORGANIZATION_ID,
+    group_id: int | None = None,
     project_id: int | None = None,
+    user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
     """A new runner's token. One that came through a registration token has a prefix of its own and names no user."""
-    routing = {"c": cell_id, "o": ORGANIZATION_ID, "t": _TYPE_NUMBERS[runner_type]}
+    routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
+    if group_id is not None:
+        routing["g"] = group_id
     if project_id is not None:
         routing["p"] = project_id
     if not registered:
-        routing["u"] = USER_ID
+        routing["u"] = user_id
     prefix = REGISTERED_RUNNER_PREFIX if registered else RUNNER_PREFIX
     return encode(prefix=prefix, routing=routing, random=random)
 
@@ -55,13 +60,13 @@ class JobTokens:
         self._issuer = issuer
         self._verified: dict[str, JobClaims] = {}
 
-    def issue(self, job: Job, *, timeout_seconds: float, now: float) -> str:
+    def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
         """The token of a hand-out: it outlives the job's timeout, so that the end can still be sent."""
         claims = JobClaims(
             cell_id=self._cell_id,
-            organization_id=ORGANIZATION_ID,
+            organization_id=job.organization_id,
             project_id=job.project_id,
-            user_id=USER_ID,
+            user_id=user_id,
             job_id=job.id,
             epoch=job.epoch,
             expires_at=int(now + max(timeout_seconds, MINIMUM_LIFE_SECONDS) + job_token.LEEWAY_SECONDS),

@@ -1,12 +1,14 @@
 """Which variables a job has, and whose value wins.
 
 Decided here: the order, from the weakest: predefined, the file's (with the workflow's, the job's, the matrix's and the
-rule's, which the compiler has put together), those that earlier jobs left in dotenv reports, the project's, those the
+rule's, which the compiler has put together), those that earlier jobs left in dotenv reports, the cell's, the groups'
+from the outermost to the nearest, the project's (of several of one owner the one for the job's environment), those the
 pipeline was started with, those given to the person's play of a manual job. Tokens that the file asks for stand above
 all. `$NAME` in values is left alone, because expansion is the runner's work; what the cell itself must know (the name
 of a release, whose artifacts) is expanded with `expansion`. Called by `core.payload` and whoever acts for a job.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -26,7 +28,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     project: Project
     variables: Sequence[ProjectVariable] = ()
-    """The project's."""
+    """Those that people keep, the stronger ones last (`applicable`)."""
     runner: Runner
     inherited: Mapping[str, str] = {}
     """Out of the dotenv reports of the jobs whose artifacts it gets."""
@@ -37,6 +39,35 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
         """How many seconds the job may run: its own limit or the project's, within the runner's."""
         wanted = self.job.timeout_seconds or self.project.timeout_seconds
         return min(wanted, self.runner.maximum_timeout) if self.runner.maximum_timeout else wanted
+
+
+def scope_fits(scope: str, environment: str) -> bool:
+    """Whether a variable with this scope is for jobs of this environment; `*` stands for any text."""
+    if scope == "*":
+        return True
+    return bool(environment) and re.fullmatch(".*".join(map(re.escape, scope.split("*"))), environment) is not None
+
+
+def _precision(scope: str) -> tuple[bool, int]:
+    """How well a scope that fits does so: one without `*` best, else the one that says most."""
+    return "*" not in scope, len(scope.replace("*", ""))
+
+
+def applicable(
+    variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
+) -> list[ProjectVariable]:
+    """Of what the cell, the project's groups (the nearest first) and the project keep, what is for a job, the stronger
+    ones last; which of them it really gets depends on whether its ref is protected, too."""
+
+    def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
+        if variable.project_id:
+            owner = len(group_ids) + 1
+        else:
+            owner = len(group_ids) - group_ids.index(variable.group_id) if variable.group_id else 0
+        return owner, _precision(variable.environment_scope)
+
+    fitting = (one for one in variables if scope_fits(one.environment_scope, environment))
+    return sorted(fitting, key=strength)
 
 
 def predefined(of: Circumstances) -> list[Variable]:

@@ -20,27 +20,37 @@ from starlette.types import Message, Receive, Scope, Send
 
 from remuda.cell.http import (
     artifacts,
-    auth,
+    demand,
     discovery,
+    explaining,
     git,
+    groups,
     health,
     job_request,
     jobs,
     lint,
+    members,
+    personal_tokens,
     pipelines,
+    policies,
     progress,
     projects,
     releases,
     repository,
     results,
+    retention,
     runner_api,
+    runner_tokens,
     runners,
     schedules,
     starting,
+    test_reports,
     trace,
     triggers,
+    users,
     variables,
 )
+from remuda.cell.http.admission import admit
 from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
@@ -51,10 +61,17 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         health.ENDPOINTS,
         discovery.ENDPOINTS,
         runner_api.ENDPOINTS,
+        runner_tokens.ENDPOINTS,
         artifacts.ENDPOINTS,
         results.ENDPOINTS,
+        retention.ENDPOINTS,
+        test_reports.ENDPOINTS,
         trace.ENDPOINTS,
         projects.ENDPOINTS,
+        groups.ENDPOINTS,
+        members.ENDPOINTS,
+        users.ENDPOINTS,
+        personal_tokens.ENDPOINTS,
         repository.ENDPOINTS,
         releases.ENDPOINTS,
         starting.ENDPOINTS,
@@ -63,6 +80,9 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         triggers.ENDPOINTS,
         lint.ENDPOINTS,
         jobs.ENDPOINTS,
+        explaining.ENDPOINTS,
+        policies.ENDPOINTS,
+        demand.ENDPOINTS,
         progress.ENDPOINTS,
         variables.ENDPOINTS,
         runners.ENDPOINTS,
@@ -176,8 +196,7 @@ def _shown_id(scope: Scope) -> str:
 
 def _route(edge: Edge, endpoint: Endpoint) -> Route:
     async def answer(request: Request) -> Response:
-        if not endpoint.is_open:
-            await auth.user_of(edge, auth.user_token_in(request.headers))
+        await admit(edge, endpoint.access, request)
         return await endpoint.handler(edge, request)
 
     return Route(endpoint.path, answer, methods=[endpoint.method])

@@ -17,16 +17,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.archives import find_entry, read_entry
+from remuda.cell.core.blob_keys import artifact_key
 from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.core.expiry import with_expiry
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
+from remuda.cell.http.access import JOB, in_project, of_job
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
-from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_of_caller, text_in_path
+from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
 from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.trace import job_headers
+from remuda.cell.people import Level
 from remuda.cell.values import Artifact, Job
 from remuda.lib.killpoints import reach
 
@@ -93,7 +97,7 @@ async def upload(edge: Edge, request: Request) -> Response:
         raise _too_large(limit)
     part = FilePart(request.headers.get("content-type", ""), limit_bytes=limit)
     # A key of its own for each upload: one that is refused later must not have touched the one that is there.
-    blob = f"artifacts/{job.id}/{kind}-{secrets.token_hex(8)}"
+    blob = artifact_key(job.id, kind, secrets.token_hex(8))
     try:
         size, sha256 = await edge.blobs.put(blob, part.pieces(Body(request.receive).pieces()), limit_bytes=limit)
     except TooLargeError:
@@ -109,7 +113,7 @@ async def upload(edge: Edge, request: Request) -> Response:
         created_at=edge.clock.now(),
         expire_in=request.query_params.get("expire_in"),
     )
-    return await _store(edge, token, artifact)
+    return await _store(edge, token, with_expiry(artifact, edge.settings.artifacts_expire_in))
 
 
 async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
@@ -152,7 +156,6 @@ async def download(edge: Edge, request: Request) -> Response:
     """GET /jobs/:id/artifacts, by job or user token."""
     token = auth.job_token_in(request)
     if not token:
-        await auth.user_of(edge, auth.user_token_in(request.headers))
         return await _answer(edge, await any_job_in_path(edge, request))
     caller = await auth.job_of(edge, token)
     wanted = await any_job_in_path(edge, request)
@@ -164,14 +167,12 @@ async def download(edge: Edge, request: Request) -> Response:
 
 async def download_of_job(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id/artifacts, of any type."""
-    await project_of_caller(edge, request)
     job, _ = await job_in_path(edge, request)
     return await _answer(edge, job, request.query_params.get("file_type") or "archive")
 
 
 async def file_of_job(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id/artifacts/*path."""
-    await project_of_caller(edge, request)
     job, _ = await job_in_path(edge, request)
     return await _one_file(edge, job, text_in_path(request, "path"))
 
@@ -187,7 +188,7 @@ async def file_of_ref(edge: Edge, request: Request) -> Response:
 
 
 async def _newest(edge: Edge, request: Request) -> Job:
-    project = await project_of_caller(edge, request)
+    project = await project_in_path(edge, request)
     name = request.query_params.get("job")
     if not name:
         raise bad_parameter("job is missing")
@@ -227,10 +228,14 @@ def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Re
 _ROOT = "/api/v4/projects/{id}/jobs"
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, is_open=True),
-    Endpoint("GET", "/api/v4/jobs/{job_id}/artifacts", download, is_open=True),
-    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/download", download_of_ref, is_open=True),
-    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", file_of_ref, is_open=True),
-    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts", download_of_job, is_open=True),
-    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", file_of_job, is_open=True),
+    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB),
+    Endpoint("GET", "/api/v4/jobs/{job_id}/artifacts", download, of_job(Level.REPORTER, or_job=True)),
+    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/download", download_of_ref, in_project(Level.REPORTER, or_job=True)),
+    Endpoint(
+        "GET", f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", file_of_ref, in_project(Level.REPORTER, or_job=True)
+    ),
+    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts", download_of_job, in_project(Level.REPORTER, or_job=True)),
+    Endpoint(
+        "GET", f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", file_of_job, in_project(Level.REPORTER, or_job=True)
+    ),
 )

@@ -4,6 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.handout import id_keys
+from remuda.cell.http.access import OPEN
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
 from remuda.wire.id_token import ALGORITHM
@@ -33,6 +34,6 @@ async def keys(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/.well-known/openid-configuration", configuration, is_open=True),
-    Endpoint("GET", _KEYS, keys, is_open=True),
+    Endpoint("GET", "/.well-known/openid-configuration", configuration, OPEN),
+    Endpoint("GET", _KEYS, keys, OPEN),
 )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.dispatch import Dispatch
+from remuda.cell.http.access import Access
 from remuda.cell.http.managers import Managers
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
@@ -46,9 +47,9 @@ Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route. Without `is_open` the caller must have shown a user's token before the handler runs."""
+    """A route. The handler runs when the caller may make the call (`admission`)."""
 
     method: str
     path: str
     handler: Handler
-    is_open: bool = False
+    access: Access

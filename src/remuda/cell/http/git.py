@@ -1,13 +1,15 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
 
-Decided here: who may fetch and push. A job's token fetches its own project, which is also a sign of life of the job; a
-user's token, whatever the user name, fetches and pushes, and a push to a project that is not there makes it. Everyone
-else learns nothing, not even whether the project exists. `git http-backend` does the rest.
+Decided here: who may fetch and push. A job's token fetches its own project, which is also a sign of life of the job. A
+user's token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected
+branch for maintainers; a push to a project that is not there makes it, where the user may. Everyone else learns
+nothing, not even whether the project exists. `git http-backend` does the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers
@@ -15,11 +17,15 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
+from remuda.cell.adapters.push_notes import REFUSED_VARIABLE, USER_VARIABLE
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
+from remuda.cell.http.admission import Caller, person
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ApiError
+from remuda.cell.http.projects import check_namespace
+from remuda.cell.people import Level
 from remuda.cell.values import Project
 from remuda.lib.killpoints import reach
 from remuda.telemetry.logs import logger
@@ -28,6 +34,8 @@ PATH = re.compile(r"/(?!api/)([^?]+?)(?:\.git)?/(info/refs|git-upload-pack|git-r
 ROUTE = "/{path}.git"
 FETCH, PUSH = "git-upload-pack", "git-receive-pack"
 JOB_USER = "gitlab-ci-token"
+_PUSH_SCOPES = frozenset({"api", "write_repository"})
+_FETCH_SCOPES = _PUSH_SCOPES | {"read_repository"}
 
 _log = logger("cell")
 
@@ -57,7 +65,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         wanted = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
     if scope["method"] != ("GET" if service == "info/refs" else "POST"):
         raise _RefusedError(405, "Method Not Allowed")
-    project = await _permitted(edge, path, wanted, headers)
+    project, hook = await _permitted(edge, path, wanted, headers)
     if wanted not in (FETCH, PUSH):
         raise _RefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
     is_push = service == PUSH
@@ -71,6 +79,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         content_length=headers.get("content-length", ""),
         protocol=headers.get("git-protocol", ""),
         user="remuda" if wanted == PUSH else "",
+        hook=hook,
     )
 
     async def start(status: int, found: list[tuple[bytes, bytes]]) -> None:
@@ -98,8 +107,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> Project:
-    """The project, if the caller may do this with it."""
+async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, Mapping[str, str]]:
+    """The project, if the caller may do this with it, and what git's hook is told of a push."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -107,27 +116,48 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> Pr
         except (ForbiddenError, ApiError):
             raise _denied() from None
         project = await edge.store.project_by_path(path)
-        if project is None or job.project_id != project.id:
+        if project is None or job.project_id != project.id or project.removed_at is not None:
             raise _RefusedError(404, "There is no such project, or not for this job's token")
         if wanted == PUSH:
             raise _RefusedError(403, "A job's token may fetch, not push")
-        return project
+        return project, {}
     try:
-        await auth.user_of(edge, basic[1] if basic else auth.user_token_in(headers))
+        caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
     except ApiError:
         raise _denied() from None
+    scopes = _PUSH_SCOPES if wanted == PUSH else _FETCH_SCOPES
+    if scopes.isdisjoint(caller.token.scopes):
+        raise _RefusedError(403, f"The token has none of the scopes {', '.join(sorted(scopes))}")
     project = await edge.store.project_by_path(path)
     if project is None and wanted == PUSH:
-        project = await _made_by_push(edge, path)
-    if project is None:
-        raise _RefusedError(404, f"There is no project {path}")
-    return project
+        project = await _made_by_push(edge, caller, path)
+    level = caller.level_in(project) if project and project.removed_at is None else None
+    if project is None or level is None:
+        raise _RefusedError(404, f"There is no project {path}, or not for you")
+    if level < (Level.DEVELOPER if wanted == PUSH else Level.REPORTER):
+        raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
+    return project, await _told(edge, project, caller.user.id, level) if wanted == PUSH else {}
 
 
-async def _made_by_push(edge: Edge, path: str) -> Project | None:
+async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
+    """Who pushes, where that is not understood, and which ref is not theirs to push."""
+    told = {} if user_id == project.creator_id else {USER_VARIABLE: str(user_id)}
+    refused = await edge.projects.protected_ref(project) if level < Level.MAINTAINER else None
+    return told | {REFUSED_VARIABLE: refused, USER_VARIABLE: str(user_id)} if refused else told
+
+
+async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
     """A push to a project that does not exist makes it; two at once make one."""
     try:
-        project = await edge.projects.create(path, name=path.rsplit("/", 1)[-1])
+        await check_namespace(edge, caller, path.rpartition("/")[0])
+        project = await edge.projects.create(
+            path,
+            name=path.rsplit("/", 1)[-1],
+            organization_id=caller.user.organization_id,
+            creator_id=caller.user.id,
+        )
+    except ApiError:
+        return None
     except ConflictError:
         return await edge.store.project_by_path(path)
     except InvalidError as error:

@@ -1,4 +1,4 @@
-"""Whether the cell lives, can work, and how it does: health, readiness, metrics; and who it is: version, user."""
+"""Whether the cell lives, can work, and how it does: health, readiness, metrics; and which version it has."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -9,9 +9,9 @@ from starlette.responses import Response
 from remuda import __version__
 from remuda.cell.core.predefined import GITLAB_VERSION
 from remuda.cell.errors import CellError
+from remuda.cell.http.access import OPEN, USER
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
-from remuda.cell.http.views import user_view
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
@@ -72,17 +72,11 @@ async def metadata(edge: Edge, request: Request) -> Response:
     )
 
 
-async def user(edge: Edge, request: Request) -> Response:
-    """GET /user."""
-    return json_answer({**user_view(edge.settings.url), "is_admin": True, "email": "admin@example.com"})
-
-
 ENDPOINTS = (
-    Endpoint("GET", "/-/health", health, is_open=True),
-    Endpoint("GET", "/-/liveness", health, is_open=True),
-    Endpoint("GET", "/-/readiness", readiness, is_open=True),
-    Endpoint("GET", "/-/metrics", metrics, is_open=True),
-    Endpoint("GET", "/api/v4/version", version),
-    Endpoint("GET", "/api/v4/metadata", metadata),
-    Endpoint("GET", "/api/v4/user", user),
+    Endpoint("GET", "/-/health", health, OPEN),
+    Endpoint("GET", "/-/liveness", health, OPEN),
+    Endpoint("GET", "/-/readiness", readiness, OPEN),
+    Endpoint("GET", "/-/metrics", metrics, OPEN),
+    Endpoint("GET", "/api/v4/version", version, USER.scoped("read_user")),
+    Endpoint("GET", "/api/v4/metadata", metadata, USER.scoped("read_user")),
 )

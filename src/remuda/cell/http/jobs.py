@@ -5,14 +5,18 @@ listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.adapters.git import Commit
+from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
+from remuda.cell.http.access import ADMINISTRATOR, JOB, in_project, of_job
+from remuda.cell.http.admission import Caller, caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
@@ -21,8 +25,15 @@ from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.results import step_times
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import View, job_view, pipeline_summary, running_seconds, waiting_seconds
+from remuda.cell.people import Level
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
-from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
+from remuda.wire.explanations import TimeSplit
+
+RESULTS = 5000
+"""So many step results are read to tell where the time went."""
+LOG_BYTES = 1024 * 1024
+"""So much of a log's beginning, and of its end, is searched for sections."""
 
 _STATES = frozenset(state.value for state in JobState)
 
@@ -33,8 +44,8 @@ class Play(msgspec.Struct, kw_only=True):
     job_variables_attributes: list[GivenVariable] = []
 
 
-async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
-    """Jobs with what belongs to them; what several share is looked up once."""
+async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[View]:
+    """Jobs with what belongs to them and the caller may read; what several share is looked up once."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -47,7 +58,7 @@ async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
         if job.pipeline_id not in pipelines:
             pipelines[job.pipeline_id] = await edge.store.pipeline(job.pipeline_id)
         pipeline = pipelines[job.pipeline_id]
-        if project is None or pipeline is None:
+        if project is None or pipeline is None or project.removed_at is not None:
             continue
         if job.pipeline_id not in commits:
             commits[job.pipeline_id] = await edge.projects.repos.commit(project.repo_path, pipeline.sha)
@@ -63,7 +74,7 @@ async def describe(edge: Edge, jobs: Sequence[Job]) -> list[View]:
             url=edge.settings.url,
             now=edge.clock.now(),
         )
-        views.append(view | await _downstream(edge, job) if job.is_trigger else view)
+        views.append(view | await _downstream(edge, job, caller) if job.is_trigger else view)
     return views
 
 
@@ -100,13 +111,15 @@ async def _page(
         with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
         is_trigger=is_trigger,
     )
-    return page_answer(request, await describe(edge, found), total, page)
+    return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
 
 
-async def _downstream(edge: Edge, job: Job) -> View:
+async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> View:
     """What a trigger job started."""
     pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.project(pipeline.project_id) if pipeline else None
+    if project is not None and caller is not None and (caller.level_in(project) or 0) < Level.REPORTER:
+        project = None
     there = pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
     return {"downstream_pipeline": there}
 
@@ -136,7 +149,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/jobs/:job_id."""
     job, _ = await job_in_path(edge, request)
-    return await _answer(edge, job)
+    return json_answer((await describe(edge, [job], caller_of(request)))[0])
 
 
 async def show_own(edge: Edge, request: Request) -> Response:
@@ -146,16 +159,51 @@ async def show_own(edge: Edge, request: Request) -> Response:
 
 async def show_with_times(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
-    job = await any_job_in_path(edge, request)
+    return json_answer(await with_times(edge, await any_job_in_path(edge, request)))
+
+
+async def with_times(edge: Edge, job: Job) -> View:
+    """A job with what only Remuda tells of it."""
     now = edge.clock.now()
     view = (await describe(edge, [job]))[0]
-    bodies = [msgspec.json.decode(result.body) for result in await edge.store.results(job.id)]
-    times = {
+    stored = await edge.store.results(job.id, limit=RESULTS)
+    bodies = [msgspec.json.decode(result.body) for result in stored]
+    spent = {
         "waiting_seconds": waiting_seconds(job, now),
         "running_seconds": running_seconds(job, now),
         "steps": step_times(bodies),
+        "split": await _split(edge, job, bodies, now),
     }
-    return json_answer({**view, "state": job.state.value, "epoch": job.epoch, "tries": job.tries, "times": times})
+    return {
+        **view,
+        "state": job.state.value,
+        "epoch": job.epoch,
+        "tries": job.tries,
+        "priority": job.priority,
+        "times": spent,
+    }
+
+
+async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
+    """Where the job's time went: by its steps, or else by the sections of its log."""
+    spans = times.spans_of_steps(bodies, now)
+    if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
+        return times.split(job, spans, "steps", now)
+    size = await edge.traces.size(job.id)
+    log = await _piece(edge, job, 0, LOG_BYTES)
+    if size > LOG_BYTES:
+        log += await _piece(edge, job, max(size - LOG_BYTES, LOG_BYTES), LOG_BYTES)
+    return times.split(job, times.spans_of_sections(log), "sections", now)
+
+
+async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
+    """So many bytes of the log at most."""
+    found = bytearray()
+    async for piece in edge.traces.read(job.id, start):
+        found += piece
+        if len(found) >= count:
+            break
+    return bytes(found[:count])
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
@@ -169,15 +217,24 @@ async def retry(edge: Edge, request: Request) -> Response:
     job, _ = await job_in_path(edge, request)
     if job.retried:
         raise forbidden("Job is not retryable")
+    await _check_protected(edge, request, job)
     try:
         return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
     except InvalidError:
         raise forbidden("Job is not retryable") from None
 
 
+async def _check_protected(edge: Edge, request: Request, job: Job) -> None:
+    """A job of a protected ref gets what is protected; only maintainers start it."""
+    level = caller_of(request).level_in(await project_in_path(edge, request)) or 0
+    if job.protected and level < Level.MAINTAINER:
+        raise forbidden(f"{job.ref} is protected; that is for maintainers")
+
+
 async def play(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/play."""
     job, _ = await job_in_path(edge, request)
+    await _check_protected(edge, request, job)
     given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
     variables, _ = read_given(given.job_variables_attributes)
     try:
@@ -198,15 +255,15 @@ async def unschedule(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}"
 
 ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/jobs", list_of_project),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges),
-    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule),
-    Endpoint("GET", "/api/v4/job", show_own, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times),
+    Endpoint("GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/v4/job", show_own, JOB),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, ADMINISTRATOR),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER)),
 )

@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
+from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer, not_found
@@ -21,6 +23,7 @@ from remuda.cell.http.lookup import project_in_path
 from remuda.cell.http.starting import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.views import View
 from remuda.cell.linting import Included, Linted, lint
+from remuda.cell.people import Level
 from remuda.cell.refs import default_branch, named_ref
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import Project
@@ -53,7 +56,7 @@ async def lint_content(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/ci/lint."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
-    wanted = await _judged_for(edge, project, asked)
+    wanted = await _judged_for(edge, request, project, asked)
     return await _answer(edge, msgspec.structs.replace(wanted, text=asked.content), asked)
 
 
@@ -61,7 +64,7 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/ci/lint."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
-    wanted = await _judged_for(edge, project, asked)
+    wanted = await _judged_for(edge, request, project, asked)
     if content_ref := asked.content_ref or asked.sha:
         sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
         if sha is None:
@@ -70,14 +73,14 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
     return await _answer(edge, wanted, asked)
 
 
-async def _judged_for(edge: Edge, project: Project, asked: Content | Stored) -> PipelineRequest:
+async def _judged_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
     """A push to the ref that was named, or to the default branch."""
     name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
     found = await named_ref(edge.projects.repos, project, name)
     if found is None and (asked.dry_run_ref or asked.ref):
         raise not_found("Reference")
     ref, sha = found or (f"refs/heads/{name}", NO_SHA)
-    return PipelineRequest(project=project, source="push", ref=ref, sha=sha)
+    return PipelineRequest(project=project, source="push", ref=ref, sha=sha, user_id=caller_of(request).user.id)
 
 
 async def _answer(edge: Edge, wanted: PipelineRequest, asked: Content | Stored) -> Response:
@@ -155,6 +158,6 @@ def _job(spec: JobSpec) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/ci/lint", lint_content),
-    Endpoint("GET", "/api/v4/projects/{id}/ci/lint", lint_stored),
+    Endpoint("POST", "/api/v4/projects/{id}/ci/lint", lint_content, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER)),
 )

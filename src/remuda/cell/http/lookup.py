@@ -7,9 +7,9 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
-from remuda.cell.http import auth
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import bad_parameter, not_found
+from remuda.cell.people import Namespace
 from remuda.cell.values import Job, Pipeline, Project, Runner
 from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
 
@@ -30,27 +30,32 @@ def number_in_path(request: Request, name: str) -> int:
 
 
 async def project_in_path(edge: Edge, request: Request) -> Project:
-    text = text_in_path(request, "id")
-    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
-        project = await edge.store.project(ProjectId(int(text)))
-    else:
-        project = await edge.store.project_by_path(text)
-    if project is None:
+    """Looked up once a request."""
+    known: Project | None = getattr(request.state, "project", None)
+    if known is not None:
+        return known
+    number, text = number_or_text(request)
+    project = await (edge.store.project_by_path(text) if number is None else edge.store.project(ProjectId(number)))
+    if project is None or project.removed_at is not None:
         raise not_found("Project")
+    request.state.project = project
     return project
 
 
-async def project_of_caller(edge: Edge, request: Request) -> Project:
-    """The project in the path, if the caller is a user or one of its jobs."""
-    token = request.headers.get("job-token") or request.query_params.get("job_token")
-    if not token:
-        await auth.user_of(edge, auth.user_token_in(request.headers))
-        return await project_in_path(edge, request)
-    caller = await auth.job_of(edge, token)
-    project = await project_in_path(edge, request)
-    if project.id != caller.project_id:
-        raise not_found("Project")
-    return project
+async def group_in_path(edge: Edge, request: Request) -> Namespace:
+    """A group by its id or full path."""
+    number, text = number_or_text(request)
+    found = await (edge.store.namespace_by_path(text) if number is None else edge.store.namespace(number))
+    if found is None or not found.is_group:
+        raise not_found("Group")
+    return found
+
+
+def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
+    """A part of the path that is an id, or else a path or a name."""
+    text = text_in_path(request, name)
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) if is_number else None, text
 
 
 async def pipeline_in_path(edge: Edge, request: Request) -> tuple[Pipeline, Project]:

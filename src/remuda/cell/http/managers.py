@@ -5,6 +5,7 @@ every few seconds; what it says of itself is stored at once when it changed.
 """
 
 from collections import OrderedDict
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from remuda.wire.runner_api import RunnerInfo
 LEGACY = "<legacy>"
 """GitLab's name for a manager that does not say its own."""
 WRITE_EVERY_SECONDS = 60
+MAX_CAPACITY = 100_000
 _REMEMBERED = 10_000
 _MAX_SYSTEM_ID = 64
 _MAX_TEXT = 255
@@ -73,4 +75,11 @@ def _manager(
         executor=(info.executor or "")[:_MAX_TEXT],
         features=tuple(sorted(name for name, on in features.items() if on)),
         ip_address=ip,
+        capacity=_capacity(info.config),
     )
+
+
+def _capacity(config: dict[str, Any] | None) -> int | None:
+    """What a manager says of its room, if it says something that can be."""
+    said = (config or {}).get("capacity")
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MAX_CAPACITY else None

@@ -7,13 +7,16 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.starting import SOURCES, answer
-from remuda.cell.http.views import USERNAME, pipeline_summary
+from remuda.cell.http.views import pipeline_summary
+from remuda.cell.people import Level
 from remuda.cell.ports import Changes
 from remuda.cell.refs import default_branch
 from remuda.cell.values import Page, Pipeline, PipelineFilter
@@ -77,8 +80,9 @@ async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines."""
     project = await project_in_path(edge, request)
     page, wanted = page_of(request), filter_of(request)
-    if request.query_params.get("username", USERNAME) != USERNAME:
-        return page_answer(request, [], 0, page)
+    if username := request.query_params.get("username"):
+        user = await edge.store.user_by_name(username)
+        wanted = replace(wanted, user_id=user.id if user else 0)
     found, total = await edge.store.pipelines(project.id, page, wanted)
     return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
 
@@ -142,17 +146,19 @@ async def cancel(edge: Edge, request: Request) -> Response:
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
+    if pipeline.protected:
+        await check_protected(edge, caller_of(request), project, f"refs/heads/{pipeline.ref}")
     return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 
 _ROOT = "/api/v4/projects/{id}/pipelines"
 
 ENDPOINTS = (
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", f"{_ROOT}/latest", latest),
-    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show),
-    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}/variables", variables),
-    Endpoint("PUT", f"{_ROOT}/{{pipeline_id}}/metadata", rename),
-    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel),
-    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/latest", latest, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}/variables", variables, in_project(Level.DEVELOPER)),
+    Endpoint("PUT", f"{_ROOT}/{{pipeline_id}}/metadata", rename, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry, in_project(Level.DEVELOPER)),
 )

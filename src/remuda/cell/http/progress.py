@@ -10,10 +10,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import of_pipeline
+from remuda.cell.http.admission import Caller, caller_of
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.views import waiting_seconds
+from remuda.cell.people import Level
 from remuda.cell.values import Family, Job
 from remuda.model.job import FINAL, JobState, PipelineId
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
@@ -29,16 +32,17 @@ async def show(edge: Edge, request: Request) -> Response:
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")
-    found = await _pipeline(edge, PipelineId(number_in_path(request, "pipeline_id")), details)
+    found = await _pipeline(edge, caller_of(request), PipelineId(number_in_path(request, "pipeline_id")), details)
     if found is None:
         raise not_found("Pipeline")
     return json_answer(found)
 
 
-async def _pipeline(edge: Edge, pipeline_id: PipelineId, details: str) -> PipelineProgress | None:
+async def _pipeline(edge: Edge, caller: Caller, pipeline_id: PipelineId, details: str) -> PipelineProgress | None:
+    """None when there is none, or none that the caller may read."""
     family = await edge.store.family(pipeline_id)
     project = await edge.store.project(family.pipeline.project_id) if family else None
-    if family is None or project is None:
+    if family is None or project is None or (caller.level_in(project) or 0) < Level.REPORTER:
         return None
     pipeline = family.pipeline
     return PipelineProgress(
@@ -49,14 +53,14 @@ async def _pipeline(edge: Edge, pipeline_id: PipelineId, details: str) -> Pipeli
         ref=pipeline.ref,
         source=pipeline.source,
         name=pipeline.name,
-        jobs=tuple([await _job(edge, job, family, details) for job in family.jobs]),
+        jobs=tuple([await _job(edge, caller, job, family, details) for job in family.jobs]),
     )
 
 
-async def _job(edge: Edge, job: Job, family: Family, details: str) -> JobProgress:
+async def _job(edge: Edge, caller: Caller, job: Job, family: Family, details: str) -> JobProgress:
     shown = job_progress(job, family.jobs, edge.clock.now())
     if job.downstream_id is not None:
-        shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, job.downstream_id, details))
+        shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, caller, job.downstream_id, details))
     if details == "all" and job.started_at is not None:
         left = await edge.store.artifacts(job.id)
         files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in left)
@@ -101,4 +105,4 @@ def waited_for(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
 
 
-ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/pipelines/{pipeline_id}/progress", show),)
+ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/pipelines/{pipeline_id}/progress", show, of_pipeline(Level.REPORTER)),)

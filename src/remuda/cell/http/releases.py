@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.http.access import in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
-from remuda.cell.http.lookup import project_of_caller, text_in_path
+from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.views import View, commit_view, user_view
+from remuda.cell.people import Level
 from remuda.cell.releases import NewRelease, time_of
 from remuda.cell.values import Project, Release
 from remuda.lib.clock import rfc3339
@@ -40,7 +42,7 @@ class Asked(msgspec.Struct, kw_only=True):
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/releases."""
-    project = await project_of_caller(edge, request)
+    project = await project_in_path(edge, request)
     asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
     if not asked.tag_name:
         raise bad_parameter("tag_name is missing")
@@ -65,7 +67,7 @@ async def create(edge: Edge, request: Request) -> Response:
 
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/releases."""
-    project = await project_of_caller(edge, request)
+    project = await project_in_path(edge, request)
     page, found = page_of(request), await edge.store.releases(project.id)
     shown = found[(page.number - 1) * page.size : page.number * page.size]
     return page_answer(request, [await _view(edge, project, release) for release in shown], len(found), page)
@@ -79,7 +81,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def show_latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/releases/permalink/latest: the newest that is out."""
-    project = await project_of_caller(edge, request)
+    project = await project_in_path(edge, request)
     now = edge.clock.now()
     out = (release for release in await edge.store.releases(project.id) if release.released_at <= now)
     if (newest := next(out, None)) is None:
@@ -111,7 +113,7 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 
 async def _release(edge: Edge, request: Request) -> tuple[Project, Release]:
-    project = await project_of_caller(edge, request)
+    project = await project_in_path(edge, request)
     release = await edge.releases.find(project, text_in_path(request, "tag"))
     if release is None:
         raise not_found("Release")
@@ -159,10 +161,10 @@ async def _view(edge: Edge, project: Project, release: Release) -> View:
 _ROOT = "/api/v4/projects/{id}/releases"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, is_open=True),
-    Endpoint("GET", _ROOT, list_all, is_open=True),
-    Endpoint("GET", f"{_ROOT}/permalink/latest", show_latest, is_open=True),
-    Endpoint("GET", f"{_ROOT}/{{tag}}", show, is_open=True),
-    Endpoint("PUT", f"{_ROOT}/{{tag}}", change, is_open=True),
-    Endpoint("DELETE", f"{_ROOT}/{{tag}}", remove, is_open=True),
+    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER, or_job=True)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job=True)),
+    Endpoint("GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job=True)),
+    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job=True)),
+    Endpoint("PUT", f"{_ROOT}/{{tag}}", change, in_project(Level.DEVELOPER, or_job=True)),
+    Endpoint("DELETE", f"{_ROOT}/{{tag}}", remove, in_project(Level.DEVELOPER, or_job=True)),
 )

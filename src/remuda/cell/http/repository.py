@@ -11,13 +11,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.adapters.git import GitError
+from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.views import View, branch_view, commit_view
+from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
+from remuda.cell.refs import default_branch
 from remuda.cell.values import Project
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
@@ -37,25 +41,26 @@ async def commit(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes)
     if not asked.commit_message.strip():
         raise bad_parameter("commit_message is empty")
-    sha = await edge.projects.commit(project, asked)
+    caller = caller_of(request)
+    await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
+    sha = await edge.projects.commit(project, asked, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
 
 
 async def put_refs(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/projects/:id/refs: what a push does whose commits are there already."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes)
+    asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
     for ref, sha in asked.refs.items():
         if not _REF.fullmatch(ref) or not _SHA.fullmatch(sha):
             raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
+    default = f"refs/heads/{default_branch(edge.projects.repos, project)}"
+    if default in asked.refs:
+        await check_protected(edge, caller, project, default)
     try:
-        await edge.projects.repos.put_refs(project.repo_path, asked.refs)
+        await edge.projects.put_refs(project, asked.refs, caller.user)
     except GitError as error:
         raise bad_parameter(f"refs is invalid: {error}") from None
-    if edge.settings.pipelines_per_push:
-        await edge.projects.refs_changed(project)
-    else:
-        await edge.store.see_refs(project.id, asked.refs)
     return no_content()
 
 
@@ -137,11 +142,21 @@ async def raw_file(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/repository"
 
 ENDPOINTS = (
-    Endpoint("PUT", "/api/remuda/v1/projects/{id}/refs", put_refs),
-    Endpoint("POST", f"{_ROOT}/commits", commit),
-    Endpoint("GET", f"{_ROOT}/commits", list_commits),
-    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit),
-    Endpoint("GET", f"{_ROOT}/branches", list_branches),
-    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch),
-    Endpoint("GET", f"{_ROOT}/files/{{path:path}}/raw", raw_file),
+    Endpoint(
+        "PUT",
+        "/api/remuda/v1/projects/{id}/refs",
+        put_refs,
+        in_project(Level.DEVELOPER).scoped("write_repository"),
+    ),
+    Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER)),
+    Endpoint("GET", f"{_ROOT}/commits", list_commits, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/branches", list_branches, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch, in_project(Level.REPORTER)),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/files/{{path:path}}/raw",
+        raw_file,
+        in_project(Level.REPORTER).scoped("read_repository", "write_repository"),
+    ),
 )

@@ -1,48 +1,88 @@
 """Step results: in from the runner manager with sequence numbers, out to whoever asks.
 
-Decided here: that results are taken in order and without a gap. One that is there already is passed over, so a manager
-may send anything again; one that comes too early is answered with the number that is wanted (409).
+Decided here: that results are taken in order and without a gap, how many and how long they may be, and that none is
+stored with a secret in it. One that is there already is passed over, so a manager may send anything again; one that
+comes too early is answered with the number that is wanted (409), one too many with 413, and the manager sends no more.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.core.redaction import clean_result
+from remuda.cell.core.times import moment
+from remuda.cell.disclosure import secrets_of
 from remuda.cell.http import auth
+from remuda.cell.http.access import JOB, of_job
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_parameter, json_answer
+from remuda.cell.http.errors import bad_parameter, json_answer, too_large
 from remuda.cell.http.lookup import any_job_in_path, number_in_path
 from remuda.cell.http.trace import job_headers
+from remuda.cell.people import Level
 from remuda.cell.values import StepResult
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
+
+MAX_RESULTS = 50_000
+"""Of one job."""
+RESULT_BYTES = 256 * 1024
+"""One result; a longer one is cut."""
+PAGE = 1000
+"""So many are told at a time."""
+_TEXT, _FIELDS = 1024, 40
+"""Of a result that is too long: characters of a text, and fields."""
 
 
 async def add(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/jobs/:job_id/results."""
     job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
     asked = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
-    numbers = [result.get("seq") for result in asked.results]
-    if not all(isinstance(number, int) and number >= 1 for number in numbers):
+    numbers = [result["seq"] for result in asked.results if isinstance(result.get("seq"), int)]
+    if len(numbers) < len(asked.results) or any(number < 1 for number in numbers):
         raise bad_parameter("results[seq] is missing or invalid: numbers begin at 1")
+    if any(number > MAX_RESULTS for number in numbers):
+        raise too_large(f"a job may have {MAX_RESULTS} step results")
+    secrets = await secrets_of(edge.store, job)
+    bodies = [_encoded(clean_result(result, secrets)) for result in asked.results]
     results = [
-        StepResult(job_id=job.id, seq=result["seq"], body=msgspec.Raw(msgspec.json.encode(result)))
-        for result in asked.results
+        StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
+        for number, body in zip(numbers, bodies, strict=True)
     ]
     following = await edge.dispatch.add_results(job, results)
     status = 409 if any(result.seq >= following for result in results) else 200
     return json_answer(StepResultsTaken(next_seq=following), status, job_headers(edge, job))
 
 
+def _encoded(result: dict[str, Any]) -> bytes:
+    """A result to be stored. Of one that is too long what is short is kept, so that there is no gap."""
+    body = msgspec.json.encode(result)
+    if len(body) <= RESULT_BYTES:
+        return body
+    kept = {name: value for name, value in result.items() if not isinstance(value, dict | list)}
+    short = {name: value[:_TEXT] if isinstance(value, str) else value for name, value in kept.items()}
+    return msgspec.json.encode(dict(list(short.items())[:_FIELDS]) | {"cut": True})
+
+
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/steps: every result as the agent made it."""
+    """GET /api/remuda/v1/jobs/:job_id/steps: every result as the agent made it, a part at a time."""
     job = await any_job_in_path(edge, request)
-    results = await edge.store.results(job.id)
-    return json_answer({"version": 1, "job_id": job.id, "results": [result.body for result in results]})
+    after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
+    results = await edge.store.results(job.id, after=after, limit=limit + 1)
+    told = results[:limit]
+    following = told[-1].seq if len(results) > limit else None
+    return json_answer(
+        {"version": 1, "job_id": job.id, "results": [result.body for result in told], "next_after": following}
+    )
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "") or str(default)
+    if not text.isascii() or not text.isdigit():
+        raise bad_parameter(f"{name} does not have a valid value")
+    return int(text[:12])
 
 
 def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
@@ -60,14 +100,11 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 def _seconds(began: object, ended: object) -> float | None:
     """The time between two stamps; None when the agent did not send two that can be read."""
-    try:
-        took = datetime.fromisoformat(str(ended)) - datetime.fromisoformat(str(began))
-    except (ValueError, TypeError):
-        return None
-    return max(round(took.total_seconds(), 6), 0.0)
+    start, end = moment(began), moment(ended)
+    return None if start is None or end is None else max(round(end - start, 6), 0.0)
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/remuda/v1/jobs/{job_id}/results", add, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/steps", show),
+    Endpoint("POST", "/api/remuda/v1/jobs/{job_id}/results", add, JOB),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/steps", show, of_job(Level.REPORTER)),
 )

@@ -1,38 +1,29 @@
-"""The Runner API but for its two hottest calls: register, create, verify, remove, and a job's state.
+"""The Runner API but for its two hottest calls: verify, remove, and a job's state. Runners are made in `runner_tokens`.
 
-Decided here: what a runner may be called and may ask for when it is made (GitLab's rules), and the form of the answers.
+Decided here: what a runner may be called and may ask for (GitLab's rules), and the form of the answers.
 What an update means for the job is decided by `remuda.cell.dispatch`.
 """
-
-import hmac
-import secrets
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.tokens import RANDOM_BYTES, runner_token
 from remuda.cell.coverage import measure_coverage
 from remuda.cell.http import auth
+from remuda.cell.http.access import JOB, RUNNER
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.trace import job_headers
-from remuda.cell.values import Runner
-from remuda.model.job import JobState, ProjectId, RunnerId
-from remuda.model.runner import RunnerType
-from remuda.wire.routable import token_hash
+from remuda.cell.values import MAX_PRIORITY, Runner
+from remuda.lib.clock import rfc3339
+from remuda.model.job import JobState
 from remuda.wire.runner_api import (
-    CreateRunner,
-    RegisterRunner,
     RunnerCredentials,
     UpdateJob,
     VerifyRunner,
-    tags_of,
 )
 
-REGISTRATION_TOKEN = "registration_token"
-"""Its name among the stored settings."""
 MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
@@ -51,6 +42,8 @@ def checked_runner(runner: Runner) -> Runner:
         raise bad_field("tags_list", "can not be empty when runner is not allowed to pick untagged jobs")
     if len(runner.description) > MAX_DESCRIPTION or len(runner.maintenance_note or "") > MAX_DESCRIPTION:
         raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
+    if abs(runner.priority) > MAX_PRIORITY:
+        raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if runner.maximum_timeout is not None and runner.maximum_timeout < MIN_TIMEOUT_SECONDS:
         raise bad_field("maximum_timeout", f"needs to be at least 10 minutes ({MIN_TIMEOUT_SECONDS} s)")
     return runner
@@ -63,71 +56,10 @@ def is_protected(access_level: str | None) -> bool:
     return access_level == "ref_protected"
 
 
-async def register(edge: Edge, request: Request) -> Response:
-    """POST /runners."""
-    asked = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.token:
-        raise bad_parameter("token is missing")
-    expected = edge.settings.registration_token or await edge.store.setting(REGISTRATION_TOKEN) or ""
-    if not expected or not hmac.compare_digest(token_hash(asked.token), token_hash(expected)):
-        raise forbidden("invalid token supplied")
-    return await _make(edge, asked, RunnerType.INSTANCE, registered=True, paused=asked.active is False)
-
-
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /user/runners."""
-    asked = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.runner_type:
-        raise bad_parameter("runner_type is missing")
-    if asked.runner_type not in (RunnerType.INSTANCE, RunnerType.PROJECT):
-        raise bad_parameter("runner_type does not have a valid value: instance_type or project_type")
-    runner_type = RunnerType(asked.runner_type)
-    project_id = None
-    if runner_type is RunnerType.PROJECT:
-        if asked.project_id is None:
-            raise bad_parameter("project_id is missing")
-        project_id = ProjectId(asked.project_id)
-        if await edge.store.project(project_id) is None:
-            raise not_found("Project")
-    return await _make(edge, asked, runner_type, project_id=project_id)
-
-
-async def _make(
-    edge: Edge,
-    asked: RegisterRunner | CreateRunner,
-    runner_type: RunnerType,
-    *,
-    project_id: ProjectId | None = None,
-    registered: bool = False,
-    paused: bool = False,
-) -> Response:
-    token = runner_token(
-        cell_id=edge.settings.cell_id,
-        runner_type=runner_type,
-        random=secrets.token_bytes(RANDOM_BYTES),
-        project_id=project_id,
-        registered=registered,
-    )
-    runner = checked_runner(
-        Runner(
-            id=RunnerId(0),
-            type=runner_type,
-            token_hash=token_hash(token),
-            created_at=edge.clock.now(),
-            description=asked.description or "",
-            maintenance_note=asked.maintenance_note,
-            paused=bool(asked.paused) or paused,
-            locked=bool(asked.locked),
-            protected_only=is_protected(asked.access_level),
-            run_untagged=asked.run_untagged is not False,
-            tags=tags_of(asked.tag_list),
-            maximum_timeout=asked.maximum_timeout or None,
-            project_ids=(project_id,) if project_id is not None else (),
-            registered=registered,
-        )
-    )
-    stored = await edge.store.add_runner(runner)
-    return json_answer(RunnerCredentials(id=stored.id, token=token), 201)
+def credentials(runner: Runner, token: str) -> RunnerCredentials:
+    """What a runner is told of its own token."""
+    expires_at = None if runner.token_expires_at is None else rfc3339(runner.token_expires_at)
+    return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
 
 
 async def verify(edge: Edge, request: Request) -> Response:
@@ -136,7 +68,7 @@ async def verify(edge: Edge, request: Request) -> Response:
     runner = await auth.runner_of(edge, asked.token)
     ip = request.client.host if request.client else ""
     await edge.managers.seen(runner, asked.system_id, asked.info, ip)
-    return json_answer(RunnerCredentials(id=runner.id, token=asked.token))
+    return json_answer(credentials(runner, asked.token))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
@@ -173,18 +105,9 @@ async def update_job(edge: Edge, request: Request) -> Response:
     return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
 
 
-async def registration_token(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/registration_token, for the administrator."""
-    token = edge.settings.registration_token or await edge.store.setting(REGISTRATION_TOKEN)
-    return json_answer({"token": token})
-
-
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners", register, is_open=True),
-    Endpoint("POST", "/api/v4/user/runners", create),
-    Endpoint("POST", "/api/v4/runners/verify", verify, is_open=True),
-    Endpoint("DELETE", "/api/v4/runners", remove, is_open=True),
-    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, is_open=True),
-    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, is_open=True),
-    Endpoint("GET", "/api/remuda/v1/registration_token", registration_token),
+    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER),
+    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER),
+    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER),
+    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB),
 )

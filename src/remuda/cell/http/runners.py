@@ -1,18 +1,30 @@
-"""Runners as their administrator sees them: list, show, change, remove. How one is made is in `runner_api`."""
+"""Runners as people see them: list, show, change, remove, link to projects. How one is made is in `runner_tokens`.
+
+Decided here: which runners a list has, and that a project runner serves one project at least, all of one organization.
+"""
+
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
+from remuda.cell.http.admission import Caller, caller_of, runner_level
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import json_answer, no_content
-from remuda.cell.http.lookup import runner_in_path
+from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.jobs import describe
+from remuda.cell.http.lookup import group_in_path, project_in_path, runner_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.runner_api import checked_runner, is_protected
-from remuda.cell.http.views import manager_view, runner_view
+from remuda.cell.http.views import View, manager_view, runner_view
+from remuda.cell.namespaces import all_projects
+from remuda.cell.people import STATUSES, Level, ProjectFilter, RunnerFilter
 from remuda.cell.values import Runner
+from remuda.model.job import JobState, RunnerId
+from remuda.model.runner import Pool, RunnerType
 from remuda.wire.runner_api import tags_of
 
 
@@ -28,6 +40,8 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     tag_list: str | list[str] | None = None
     access_level: str | None = None
     maximum_timeout: int | None = None
+    priority: int | None = None
+    """Remuda's own: of the runners that wait for a job, those with a higher one get it first."""
 
 
 def changed(runner: Runner, change: RunnerChange) -> Runner:
@@ -46,34 +60,113 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
                 runner.protected_only if change.access_level is None else is_protected(change.access_level)
             ),
             maximum_timeout=runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout,
+            priority=runner.priority if change.priority is None else change.priority,
         )
     )
 
 
-async def _answer(edge: Edge, runner: Runner) -> Response:
-    return json_answer(runner_view(runner, await edge.store.managers(runner.id), edge.clock.now()))
+async def _view(edge: Edge, caller: Caller, runner: Runner) -> View:
+    """The runner, with those of its projects and groups that the caller may know of."""
+    projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
+    group = await edge.store.namespace(runner.group_id) if runner.group_id is not None else None
+    url = edge.settings.url
+    return runner_view(
+        runner,
+        await edge.store.managers(runner.id),
+        edge.clock.now(),
+        projects=[
+            {"id": one.id, "name": one.name, "path": one.path.rpartition("/")[2], "path_with_namespace": one.path}
+            for one in projects
+            if one and caller.level_in(one) is not None
+        ],
+        groups=[{"id": group.id, "name": group.name, "web_url": f"{url}/groups/{group.path}"}] if group else [],
+    )
+
+
+def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
+    """Which runners a list is asked for, in GitLab's words, old ones included."""
+    query = request.query_params
+    kind, status, paused = query.get("type", ""), query.get("status", ""), query.get("paused", "").lower()
+    if kind not in ("", *RunnerType):
+        raise bad_parameter("type does not have a valid value")
+    if paused not in ("", "true", "false", "1", "0"):
+        raise bad_parameter("paused is invalid")
+    is_paused = None if not paused else paused in ("true", "1")
+    scope = query.get("scope", "")
+    if scope in ("shared", "specific"):
+        kind = RunnerType.INSTANCE.value if scope == "shared" else RunnerType.PROJECT.value
+    elif scope:
+        status = scope
+    if status in ("active", "paused"):
+        is_paused, status = status == "paused", ""
+    if status not in ("", *STATUSES):
+        raise bad_parameter("status does not have a valid value")
+    listed = (query.get("tag_list", ""), *query.getlist("tag_list[]"))
+    tags = [tag.strip() for text in listed for tag in text.split(",")]
+    return RunnerFilter(
+        type=kind,
+        paused=is_paused,
+        tags=tuple(tag for tag in tags if tag),
+        pools=None if pools is None else tuple(pools),
+        status=status,
+        now=now,
+    )
+
+
+async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Response:
+    page, caller = page_of(request), caller_of(request)
+    found, total = await edge.store.runners(page, filter_of(request, edge.clock.now(), pools))
+    return page_answer(request, [await _view(edge, caller, runner) for runner in found], total, page)
+
+
+async def list_own(edge: Edge, request: Request) -> Response:
+    """GET /runners: those that the caller manages; an administrator manages all."""
+    caller = caller_of(request)
+    if caller.user.is_admin:
+        return await _page(edge, request, None)
+    pools: list[Pool] = []
+    for member in caller.members:
+        group = await edge.store.namespace(member.owner[1]) if member.owner[0] == "group" else None
+        if group is not None and member.level >= Level.OWNER:
+            inside = await edge.projects.namespaces.inside(group)
+            pools += [("group", one.id) for one in (group, *inside)]
+    projects = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    pools += [("project", one.id) for one in projects if (caller.level_in(one) or 0) >= Level.MAINTAINER]
+    return await _page(edge, request, pools)
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /runners and /runners/all."""
-    page, now = page_of(request), edge.clock.now()
-    found, total = await edge.store.runners(page)
-    views = [runner_view(runner, await edge.store.managers(runner.id), now) for runner in found]
-    return page_answer(request, views, total, page)
+    """GET /runners/all."""
+    return await _page(edge, request, None)
+
+
+async def list_of_group(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/runners: those that serve all of the group."""
+    group = await group_in_path(edge, request)
+    groups: list[Pool] = [("group", number) for number in group.group_ids]
+    return await _page(edge, request, [("organization", group.organization_id), *groups])
+
+
+async def list_of_project(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/runners: those that serve the project."""
+    project = await project_in_path(edge, request)
+    groups: list[Pool] = [("group", number) for number in project.group_ids]
+    return await _page(edge, request, [("organization", project.organization_id), *groups, ("project", project.id)])
 
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /runners/:id."""
-    return await _answer(edge, await runner_in_path(edge, request))
+    return json_answer(await _view(edge, caller_of(request), await runner_in_path(edge, request)))
 
 
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /runners/:id."""
-    runner = await runner_in_path(edge, request)
+    runner, caller = await runner_in_path(edge, request), caller_of(request)
     change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
-    new = changed(runner, change)
-    await edge.store.put_runner(new)
-    return await _answer(edge, new)
+    new = await edge.store.change_runner(runner.id, lambda row: changed(row, change))
+    if new is None:
+        raise not_found("Runner")
+    return json_answer(await _view(edge, caller, new))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
@@ -90,11 +183,81 @@ async def managers(edge: Edge, request: Request) -> Response:
     return json_answer([manager_view(manager, now) for manager in await edge.store.managers(runner.id)])
 
 
+async def list_jobs(edge: Edge, request: Request) -> Response:
+    """GET /runners/:id/jobs: those of projects that the caller may read."""
+    runner, caller, page = await runner_in_path(edge, request), caller_of(request), page_of(request)
+    status = request.query_params.get("status", "")
+    if status not in ("", *JobState):
+        raise bad_parameter("status does not have a valid value")
+    states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
+    found, total = await edge.store.jobs(page, runner_id=runner.id, states=states, with_retried=True)
+    seen = []
+    for job in found:
+        project = await edge.store.project(job.project_id)
+        if project is not None and (caller.level_in(project) or 0) >= Level.REPORTER:
+            seen.append(job)
+    return page_answer(request, await describe(edge, seen), total, page)
+
+
+class Link(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/runners."""
+
+    runner_id: int
+
+
+async def link(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/runners: let a project runner serve one more project of its organization."""
+    project, caller = await project_in_path(edge, request), caller_of(request)
+    asked = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await edge.store.runner(RunnerId(asked.runner_id))
+    if runner is None or runner.organization_id != project.organization_id:
+        raise not_found("Runner")
+    if await runner_level(edge, caller, runner) < Level.MAINTAINER:
+        raise forbidden("No access granted")
+
+    def linked(row: Runner) -> Runner:
+        if row.type is not RunnerType.PROJECT:
+            raise forbidden("only a project runner is linked to projects")
+        if row.locked:
+            raise forbidden("Runner is locked")
+        if project.id in row.project_ids:
+            raise bad_field("runner", "has already been taken")
+        return replace(row, project_ids=(*row.project_ids, project.id))
+
+    new = await edge.store.change_runner(runner.id, linked)
+    if new is None:
+        raise not_found("Runner")
+    return json_answer(await _view(edge, caller, new), 201)
+
+
+async def unlink(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/runners/:runner_id."""
+    project, runner = await project_in_path(edge, request), await runner_in_path(edge, request)
+
+    def unlinked(row: Runner) -> Runner:
+        if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
+            raise not_found("Runner")
+        if len(row.project_ids) == 1:
+            raise forbidden("Only one project associated with the runner. Please remove the runner instead")
+        return replace(row, project_ids=tuple(one for one in row.project_ids if one != project.id))
+
+    await edge.store.change_runner(runner.id, unlinked)
+    return no_content()
+
+
+_ONE = "/api/v4/runners/{runner_id}"
+_OF_PROJECT = "/api/v4/projects/{id}/runners"
+
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/runners", list_all),
-    Endpoint("GET", "/api/v4/runners/all", list_all),
-    Endpoint("GET", "/api/v4/runners/{runner_id}", show),
-    Endpoint("PUT", "/api/v4/runners/{runner_id}", update),
-    Endpoint("DELETE", "/api/v4/runners/{runner_id}", remove),
-    Endpoint("GET", "/api/v4/runners/{runner_id}/managers", managers),
+    Endpoint("GET", "/api/v4/runners", list_own, USER.scoped("manage_runner")),
+    Endpoint("GET", "/api/v4/runners/all", list_all, ADMINISTRATOR.scoped("manage_runner")),
+    Endpoint("GET", _ONE, show, SEES_RUNNER.scoped("manage_runner")),
+    Endpoint("PUT", _ONE, update, MANAGES_RUNNER),
+    Endpoint("DELETE", _ONE, remove, MANAGES_RUNNER),
+    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.scoped("manage_runner")),
+    Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER),
+    Endpoint("GET", "/api/v4/groups/{id}/runners", list_of_group, in_group(Level.MAINTAINER).scoped("manage_runner")),
+    Endpoint("GET", _OF_PROJECT, list_of_project, in_project(Level.MAINTAINER).scoped("manage_runner")),
+    Endpoint("POST", _OF_PROJECT, link, in_project(Level.MAINTAINER).scoped("manage_runner")),
+    Endpoint("DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).scoped("manage_runner")),
 )

@@ -13,15 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.schedules import CronError, TimezoneError, planned
+from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import View, pipeline_summary, user_view
+from remuda.cell.people import Level
 from remuda.cell.refs import candidates
-from remuda.cell.values import USER_ID, PipelineFilter, Project, Schedule
+from remuda.cell.values import PipelineFilter, Project, Schedule
 from remuda.lib.clock import rfc3339
 
 _MAX_DESCRIPTION = 255
@@ -78,7 +81,8 @@ def merged(old: Schedule, given: Given, now: float) -> Schedule:
         raise bad_field("cron", str(error)) from None
 
 
-def _view(edge: Edge, schedule: Schedule) -> View:
+async def _view(edge: Edge, schedule: Schedule) -> View:
+    owner = await edge.store.user(schedule.user_id)
     due = schedule.next_run_at
     return {
         "id": schedule.id,
@@ -90,7 +94,7 @@ def _view(edge: Edge, schedule: Schedule) -> View:
         "active": schedule.active,
         "created_at": rfc3339(schedule.created_at),
         "updated_at": rfc3339(schedule.updated_at),
-        "owner": user_view(edge.settings.url),
+        "owner": user_view(edge.settings.url, owner) if owner else None,
         "last_error": schedule.last_error,
     }
 
@@ -110,7 +114,7 @@ async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response
 
 async def _details(edge: Edge, schedule: Schedule) -> View:
     last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
-    return _view(edge, schedule) | {
+    return await _view(edge, schedule) | {
         "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
         "variables": [_variable(schedule, key) for key in schedule.variables],
         "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()],
@@ -123,6 +127,21 @@ async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
     if schedule is None or schedule.project_id != project.id:
         raise not_found("Pipeline Schedule")
     return schedule, project
+
+
+async def _find_own(edge: Edge, request: Request) -> Schedule:
+    """The schedule, if the caller may change what runs in its owner's name: the owner, and maintainers."""
+    schedule, project = await _find(edge, request)
+    caller = caller_of(request)
+    if schedule.user_id != caller.user.id and (caller.level_in(project) or 0) < Level.MAINTAINER:
+        raise forbidden("a schedule is changed by its owner or by a maintainer")
+    return schedule
+
+
+async def _check_ref(edge: Edge, request: Request, ref: str | None) -> None:
+    if ref is not None:
+        whole = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
+        await check_protected(edge, caller_of(request), await project_in_path(edge, request), whole)
 
 
 async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:
@@ -140,8 +159,18 @@ async def create(edge: Edge, request: Request) -> Response:
     missing = [name for name in ("description", "ref", "cron") if getattr(given, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
+    await _check_ref(edge, request, given.ref)
     now = edge.clock.now()
-    new = Schedule(id=0, project_id=project.id, description="", ref="", cron="", created_at=now, updated_at=now)
+    new = Schedule(
+        id=0,
+        project_id=project.id,
+        description="",
+        ref="",
+        cron="",
+        created_at=now,
+        updated_at=now,
+        user_id=caller_of(request).user.id,
+    )
     added = await edge.store.add_schedule(merged(new, given, now))
     edge.schedules.look_again()
     return await _answer(edge, added, 201)
@@ -154,7 +183,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     if scope not in ("", "active", "inactive"):
         raise bad_parameter("scope does not have a valid value")
     found = await edge.store.schedules(project.id)
-    views = [_view(edge, one) for one in found if not scope or one.active == (scope == "active")]
+    views = [await _view(edge, one) for one in found if not scope or one.active == (scope == "active")]
     return slice_answer(request, views)
 
 
@@ -166,15 +195,16 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id."""
-    schedule, _ = await _find(edge, request)
+    schedule = await _find_own(edge, request)
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    await _check_ref(edge, request, given.ref)
     now = edge.clock.now()
     return await _answer(edge, await _change(edge, schedule, lambda row: merged(row, given, now)))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/pipeline_schedules/:schedule_id."""
-    schedule, _ = await _find(edge, request)
+    schedule = await _find_own(edge, request)
     await edge.store.remove_schedule(schedule.id)
     return no_content()
 
@@ -191,8 +221,8 @@ async def play(edge: Edge, request: Request) -> Response:
 async def take_ownership(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership."""
     schedule, _ = await _find(edge, request)
-    now = edge.clock.now()
-    changed = await _change(edge, schedule, lambda row: replace(row, user_id=USER_ID, updated_at=now))
+    now, user_id = edge.clock.now(), caller_of(request).user.id
+    changed = await _change(edge, schedule, lambda row: replace(row, user_id=user_id, updated_at=now))
     return await _answer(edge, changed, 201)
 
 
@@ -225,7 +255,7 @@ def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Sche
 
 async def create_variable(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
-    schedule, _ = await _find(edge, request)
+    schedule = await _find_own(edge, request)
     given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.now()
 
@@ -244,6 +274,7 @@ async def show_variable(edge: Edge, request: Request) -> Response:
 
 async def update_variable(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    await _find_own(edge, request)
     schedule, key = await _find_variable(edge, request)
     given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.now()
@@ -264,6 +295,7 @@ async def update_variable(edge: Edge, request: Request) -> Response:
 
 async def remove_variable(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: the variable that it was."""
+    await _find_own(edge, request)
     schedule, key = await _find_variable(edge, request)
     now = edge.clock.now()
 
@@ -284,16 +316,16 @@ _ONE = f"{_ROOT}/{{schedule_id}}"
 _VARIABLE = f"{_ONE}/variables/{{key}}"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", _ONE, show),
-    Endpoint("PUT", _ONE, update),
-    Endpoint("DELETE", _ONE, remove),
-    Endpoint("POST", f"{_ONE}/play", play),
-    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership),
-    Endpoint("GET", f"{_ONE}/pipelines", pipelines),
-    Endpoint("POST", f"{_ONE}/variables", create_variable),
-    Endpoint("GET", _VARIABLE, show_variable),
-    Endpoint("PUT", _VARIABLE, update_variable),
-    Endpoint("DELETE", _VARIABLE, remove_variable),
+    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER)),
+    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER)),
+    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/variables", create_variable, in_project(Level.DEVELOPER)),
+    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER)),
+    Endpoint("PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER)),
 )

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
@@ -17,6 +19,7 @@ from remuda.cell.http.lookup import number_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.views import View, pipeline_summary, pipeline_view
+from remuda.cell.people import Level
 from remuda.cell.refs import candidates, merge_request_ref, named_ref
 from remuda.cell.requests import Choice, PipelineRequest
 from remuda.cell.values import Pipeline, PipelineFilter, Project
@@ -90,6 +93,7 @@ async def create(edge: Edge, request: Request) -> Response:
         variables=variables,
         file_variables=file_variables,
         inputs=asked.inputs,
+        user_id=caller_of(request).user.id,
     )
     return answer(edge, await started(edge, wanted), project, 201)
 
@@ -100,7 +104,8 @@ async def create_for_merge_request(edge: Edge, request: Request) -> Response:
     found = await named_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
     if found is None:
         raise not_found("Merge Request")
-    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1])
+    user_id = caller_of(request).user.id
+    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id)
     return answer(edge, await started(edge, wanted), project, 201)
 
 
@@ -123,7 +128,7 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, asked)
-        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha))
+        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller_of(request).user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
@@ -147,7 +152,7 @@ async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineReques
     return asked.ref, sha
 
 
-def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str) -> PipelineRequest:
+def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
     wanted = PipelineRequest(
         project=project,
         source=asked.source,
@@ -164,6 +169,7 @@ def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str) -> 
         ),
         changes_since=asked.changes_since,
         predefined=asked.predefined,
+        user_id=user_id,
     )
     given = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
     return msgspec.structs.replace(wanted, **given)
@@ -175,8 +181,18 @@ def mistake_view(mistake: Mistake) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create),
-    Endpoint("POST", "/api/v4/projects/{id}/merge_requests/{iid}/pipelines", create_for_merge_request),
-    Endpoint("GET", "/api/v4/projects/{id}/merge_requests/{iid}/pipelines", list_for_merge_request),
-    Endpoint("POST", "/api/remuda/v1/projects/{id}/pipelines", create_chosen),
+    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create, in_project(Level.DEVELOPER)),
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        create_for_merge_request,
+        in_project(Level.DEVELOPER),
+    ),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        list_for_merge_request,
+        in_project(Level.REPORTER),
+    ),
+    Endpoint("POST", "/api/remuda/v1/projects/{id}/pipelines", create_chosen, in_project(Level.DEVELOPER)),
 )

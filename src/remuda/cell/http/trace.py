@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.auth import job_token_in
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, bad_request, forbidden
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.streaming import Streamed
+from remuda.cell.people import Level
 from remuda.cell.values import Job
 from remuda.model.job import JobId
 from remuda.wire.runner_api import parse_content_range
@@ -57,16 +59,31 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 
 async def get_trace(edge: Edge, request: Request) -> Response:
-    """The log as it stands, or the part of it that `Range` names."""
+    """The log as it stands, or the part of it that `Range` names; nothing when the caller has it (`If-None-Match`)."""
     job, _ = await job_in_path(edge, request)
-    size = await edge.traces.size(job.id)
+    size = await _size(edge, job)
+    # A log only grows, and loses everything when it is erased: its length tells one state from every other.
+    tag = f'"{job.id}-{size}"'
+    headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
+    if _names(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers=headers)
     asked = _asked_range(request.headers.get("range", ""), size)
-    if asked is None:
-        return _bytes(edge, job, 0, size, 200, {})
+    if asked is None or request.headers.get("if-range", tag) != tag:
+        return _bytes(edge, job, 0, size, 200, headers)
     start, end = asked
     if start >= end:
         raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
-    return _bytes(edge, job, start, end, 206, {"Content-Range": f"bytes {start}-{end - 1}/{size}"})
+    return _bytes(edge, job, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
+
+
+async def _size(edge: Edge, job: Job) -> int:
+    """How long the log is; what was erased has none, even if it has not been removed yet."""
+    return 0 if job.erased else await edge.traces.size(job.id)
+
+
+def _names(header: str, tag: str) -> bool:
+    """Whether one of the tags in a header is this one."""
+    return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 def _asked_range(header: str, size: int) -> tuple[int, int] | None:
@@ -89,7 +106,7 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
         raise bad_parameter("offset is invalid")
     # The state before the size: a job seen as over has its whole log.
     job = await any_job_in_path(edge, request)
-    size = await edge.traces.size(job.id)
+    size = await _size(edge, job)
     headers = {"X-Remuda-Job-State": job.state.value, "X-Remuda-Trace-Size": str(size)}
     return _bytes(edge, job, min(int(text[:18]), size), size, 200, headers)
 
@@ -113,6 +130,6 @@ async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace),
+    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace, in_project(Level.REPORTER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace, of_job(Level.REPORTER)),
 )

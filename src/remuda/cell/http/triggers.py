@@ -19,6 +19,8 @@ from starlette.responses import Response
 
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http import auth
+from remuda.cell.http.access import TRIGGER, in_project
+from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import converted, parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
@@ -27,8 +29,10 @@ from remuda.cell.http.pagination import slice_answer
 from remuda.cell.http.starting import answer, ref_of, started
 from remuda.cell.http.variables import check_variable
 from remuda.cell.http.views import View, user_view
+from remuda.cell.people import Level
+from remuda.cell.reach import level_of
 from remuda.cell.requests import PipelineRequest
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, TriggerToken
+from remuda.cell.values import Project, TriggerToken
 from remuda.lib.clock import rfc3339
 from remuda.wire.job_token import PREFIX as JOB_PREFIX
 from remuda.wire.routable import encode, token_hash
@@ -61,7 +65,8 @@ async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/triggers."""
     project = await project_in_path(edge, request)
     description = await _description(edge, request)
-    routing = {"c": edge.settings.cell_id, "o": ORGANIZATION_ID, "p": project.id, "u": USER_ID}
+    user = caller_of(request).user
+    routing = {"c": edge.settings.cell_id, "o": project.organization_id, "p": project.id, "u": user.id}
     token = encode(prefix=PREFIX, routing=routing, random=secrets.token_bytes(_RANDOM_BYTES))
     now = edge.clock.now()
     added = await edge.store.add_trigger(
@@ -73,9 +78,10 @@ async def create(edge: Edge, request: Request) -> Response:
             description=description,
             created_at=now,
             updated_at=now,
+            user_id=user.id,
         )
     )
-    return json_answer(_view(edge, added) | {"token": token}, 201)
+    return json_answer(await _view(edge, added) | {"token": token}, 201)
 
 
 async def _description(edge: Edge, request: Request) -> str:
@@ -85,7 +91,8 @@ async def _description(edge: Edge, request: Request) -> str:
     return text
 
 
-def _view(edge: Edge, trigger: TriggerToken) -> View:
+async def _view(edge: Edge, trigger: TriggerToken) -> View:
+    owner = await edge.store.user(trigger.user_id)
     used = trigger.last_used_at
     return {
         "id": trigger.id,
@@ -96,7 +103,7 @@ def _view(edge: Edge, trigger: TriggerToken) -> View:
         "last_used": None if used is None else rfc3339(used),
         "deleted_at": None,
         "expires_at": None,
-        "owner": user_view(edge.settings.url),
+        "owner": user_view(edge.settings.url, owner) if owner else None,
     }
 
 
@@ -112,12 +119,12 @@ async def _find(edge: Edge, request: Request) -> TriggerToken:
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/triggers."""
     project = await project_in_path(edge, request)
-    return slice_answer(request, [_view(edge, one) for one in await edge.store.triggers(project.id)])
+    return slice_answer(request, [await _view(edge, one) for one in await edge.store.triggers(project.id)])
 
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/triggers/:trigger_id."""
-    return json_answer(_view(edge, await _find(edge, request)))
+    return json_answer(await _view(edge, await _find(edge, request)))
 
 
 async def update(edge: Edge, request: Request) -> Response:
@@ -125,7 +132,7 @@ async def update(edge: Edge, request: Request) -> Response:
     trigger = await _find(edge, request)
     changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
     await edge.store.put_trigger(changed)
-    return json_answer(_view(edge, changed))
+    return json_answer(await _view(edge, changed))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
@@ -174,29 +181,37 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     try:
         project = await project_in_path(edge, request)
         if token.startswith(JOB_PREFIX):
-            caller = await auth.job_of(edge, token)
-            above = await edge.store.pipeline(caller.pipeline_id)
-            depth = above.depth + 1 if above else 1
-            return project, PipelineRequest(project=project, source="pipeline", ref="", sha="", depth=depth)
+            job = await auth.job_of(edge, token)
+            above = await edge.store.pipeline(job.pipeline_id)
+            user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
+            if (await level_of(edge.store, user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:
+                raise not_found("Project")
+            return project, PipelineRequest(
+                project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth
+            )
     except (ApiError, ForbiddenError):
         raise ApiError(404, {"message": "404 Not Found"}) from None
     trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if trigger is None or trigger.project_id != project.id:
         raise ApiError(404, {"message": "404 Not Found"})
+    if (await level_of(edge.store, trigger.user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:
+        raise ApiError(404, {"message": "404 Not Found"})
     await edge.store.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
     predefined = {"CI_PIPELINE_TRIGGERED": "true", "CI_TRIGGER_SHORT_TOKEN": trigger.token_start}
-    return project, PipelineRequest(project=project, source="trigger", ref="", sha="", predefined=predefined)
+    return project, PipelineRequest(
+        project=project, source="trigger", ref="", sha="", predefined=predefined, user_id=trigger.user_id
+    )
 
 
 _PROJECT = "/api/v4/projects/{id}"
 _ROOT = f"{_PROJECT}/triggers"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show),
-    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update),
-    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove),
-    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, is_open=True),
-    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, is_open=True),
+    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER)),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER)),
+    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER)),
+    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER)),
+    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove, in_project(Level.MAINTAINER)),
+    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER),
+    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER),
 )

@@ -1,6 +1,7 @@
-"""Project variables as GitLab's API has them, and those that a call gives to one pipeline, schedule or job.
+"""Variables of projects, groups and the whole cell as GitLab's API has them, and those that one call gives.
 
-Decided here: which names and values a variable may have, and which may be masked, by GitLab's rules.
+Decided here: which names, values and environment scopes a variable may have, and which may be masked, by GitLab's
+rules. Whose value a job gets is decided in `remuda.cell.core.variables`.
 """
 
 import re
@@ -11,17 +12,19 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.http.access import ADMINISTRATOR, Access, in_group, in_project
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
-from remuda.cell.http.lookup import project_in_path, text_in_path
+from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.lookup import group_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import slice_answer
 from remuda.cell.http.views import variable_view
-from remuda.cell.values import Project, ProjectVariable
-from remuda.model.job import ProjectId
+from remuda.cell.people import Level
+from remuda.cell.values import ProjectVariable
 
 MAX_VALUE = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
+_SCOPE = re.compile(r"[A-Za-z0-9_/$*{}. -]{1,255}", re.ASCII)
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
 """A value that is expanded: what a shell would change could not be found in the log again."""
 _MASKABLE_RAW = re.compile(r"\S{8,}")
@@ -71,14 +74,16 @@ class Given(msgspec.Struct, kw_only=True):
     raw: bool | None = None
     description: str | None = None
     environment_scope: str | None = None
+    masked_and_hidden: bool | None = None
+    filter: dict[str, str] | None = None
 
 
 def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
     """The variable with what was given; 400 when it cannot be so."""
     if given.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
-    if given.environment_scope not in (None, "*"):
-        raise bad_field("environment_scope", "only * is supported")
+    if old.hidden and False in (given.masked, given.masked_and_hidden):
+        raise bad_field("masked", "stays: the variable is hidden")
     new = replace(
         old,
         value=old.value if given.value is None else given.value,
@@ -87,7 +92,10 @@ def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
         masked=old.masked if given.masked is None else given.masked,
         raw=old.raw if given.raw is None else given.raw,
         description=old.description if given.description is None else given.description,
+        environment_scope=old.environment_scope if given.environment_scope is None else given.environment_scope,
     )
+    if not _SCOPE.fullmatch(new.environment_scope):
+        raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")
     if not _NAME.fullmatch(new.key):
         raise bad_field("key", "can contain only letters, digits and '_', and has 1 to 255 characters")
     if len(new.value) > MAX_VALUE:
@@ -103,63 +111,102 @@ def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
     return new
 
 
+async def _owned(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
+    """What a new variable begins with, and all variables of the project or group in the path, or of the cell."""
+    path = request.scope["path"]
+    if path.startswith("/api/v4/projects/"):
+        project = await project_in_path(edge, request)
+        return ProjectVariable(project_id=project.id, key="", value=""), list(await edge.store.variables(project.id))
+    group_id = (await group_in_path(edge, request)).id if path.startswith("/api/v4/groups/") else 0
+    shared = await edge.store.shared_variables([group_id])
+    return ProjectVariable(group_id=group_id, key="", value=""), [one for one in shared if one.group_id == group_id]
+
+
+def _check_scope(variable: ProjectVariable) -> None:
+    is_of_all = not variable.project_id and not variable.group_id
+    if is_of_all and variable.environment_scope != "*":
+        raise bad_field("environment_scope", "of a variable for the whole cell is *")
+
+
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/variables."""
-    project = await project_in_path(edge, request)
+    """POST .../variables."""
+    blank, _ = await _owned(edge, request)
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     missing = [name for name in ("key", "value") if getattr(given, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    variable = merged(ProjectVariable(project_id=ProjectId(project.id), key=given.key or "", value=""), given)
+    is_hidden = bool(given.masked_and_hidden)
+    variable = merged(replace(blank, key=given.key or "", hidden=is_hidden, masked=is_hidden), given)
+    _check_scope(variable)
     if not await edge.store.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
     return json_answer(variable_view(variable), 201)
 
 
-async def _find(edge: Edge, request: Request) -> tuple[Project, ProjectVariable]:
-    project = await project_in_path(edge, request)
+async def _find(edge: Edge, request: Request, wanted_scope: str | None = None) -> ProjectVariable:
+    """The variable in the path; where there are several of the name, `filter[environment_scope]` says which."""
+    _, known = await _owned(edge, request)
     key = text_in_path(request, "key")
-    for variable in await edge.store.variables(project.id):
-        if variable.key == key:
-            return project, variable
-    raise not_found("Variable")
+    scope = wanted_scope or request.query_params.get("filter[environment_scope]")
+    found = [one for one in known if one.key == key and scope in (None, one.environment_scope)]
+    if not found:
+        raise not_found("Variable")
+    if len(found) > 1:
+        words = "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
+        raise ApiError(409, {"message": words})
+    return found[0]
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/variables/:key."""
-    _, variable = await _find(edge, request)
-    return json_answer(variable_view(variable))
+    """GET .../variables/:key."""
+    return json_answer(variable_view(await _find(edge, request)))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/variables."""
-    project = await project_in_path(edge, request)
-    return slice_answer(request, [variable_view(one) for one in await edge.store.variables(project.id)])
+    """GET .../variables."""
+    _, known = await _owned(edge, request)
+    return slice_answer(request, [variable_view(one) for one in known])
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/variables/:key."""
-    _, variable = await _find(edge, request)
+    """PUT .../variables/:key."""
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    variable = await _find(edge, request, (given.filter or {}).get("environment_scope"))
     changed = merged(variable, given)
-    if not await edge.store.put_variable(changed, replace=True):
-        raise not_found("Variable")
+    _check_scope(changed)
+    is_moved = changed.environment_scope != variable.environment_scope
+    # A scope is part of the name. The new one comes first: a death in between leaves both, never none.
+    if not await edge.store.put_variable(changed, replace=not is_moved):
+        raise bad_field("key", f"({changed.key}) has already been taken") if is_moved else not_found("Variable")
+    if is_moved:
+        await _remove(edge, variable)
     return json_answer(variable_view(changed))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/variables/:key."""
-    project, variable = await _find(edge, request)
-    await edge.store.remove_variable(project.id, variable.key)
+    """DELETE .../variables/:key."""
+    await _remove(edge, await _find(edge, request))
     return no_content()
 
 
-_ROOT = "/api/v4/projects/{id}/variables"
+async def _remove(edge: Edge, variable: ProjectVariable) -> None:
+    await edge.store.remove_variable(
+        variable.project_id, variable.key, variable.environment_scope, group_id=variable.group_id
+    )
+
+
+def _endpoints(root: str, access: Access) -> tuple[Endpoint, ...]:
+    return (
+        Endpoint("POST", root, create, access),
+        Endpoint("GET", root, list_all, access),
+        Endpoint("GET", f"{root}/{{key}}", show, access),
+        Endpoint("PUT", f"{root}/{{key}}", update, access),
+        Endpoint("DELETE", f"{root}/{{key}}", remove, access),
+    )
+
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create),
-    Endpoint("GET", _ROOT, list_all),
-    Endpoint("GET", f"{_ROOT}/{{key}}", show),
-    Endpoint("PUT", f"{_ROOT}/{{key}}", update),
-    Endpoint("DELETE", f"{_ROOT}/{{key}}", remove),
+    *_endpoints("/api/v4/projects/{id}/variables", in_project(Level.MAINTAINER)),
+    *_endpoints("/api/v4/groups/{id}/variables", in_group(Level.OWNER)),
+    *_endpoints("/api/v4/admin/ci/variables", ADMINISTRATOR),
 )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda.cell.adapters.git import Commit
+from remuda.cell.people import FIRST_USER, Namespace, Organization, User, status_of
 from remuda.cell.values import (
-    USER_ID,
     Artifact,
     Job,
     Pipeline,
@@ -19,30 +19,78 @@ from remuda.cell.values import (
 )
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import RunnerType
-from remuda.pipeline.durations import parse_duration
 
 View = dict[str, Any]
-
-USERNAME = "root"
-"""What the administrator is called."""
-ONLINE_SECONDS = 2 * 3600
-"""A manager heard of within this time counts as online, as in GitLab."""
 
 
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)
 
 
-def user_view(url: str) -> View:
-    """The administrator, the one user there is."""
+def user_view(url: str, user: User = FIRST_USER) -> View:
+    """A user as everybody may see them."""
     return {
-        "id": USER_ID,
-        "username": USERNAME,
-        "name": "Administrator",
-        "state": "active",
+        "id": user.id,
+        "username": user.username,
+        "name": user.name,
+        "state": user.state,
         "locked": False,
         "avatar_url": None,
-        "web_url": f"{url}/root",
+        "web_url": f"{url}/{user.username}",
+    }
+
+
+def pipeline_user_view(pipeline: Pipeline, url: str) -> View:
+    """Who started a pipeline, as its jobs are told."""
+    known = {
+        "username": pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username),
+        "name": pipeline.predefined.get("GITLAB_USER_NAME", FIRST_USER.name),
+    }
+    return {**user_view(url), "id": pipeline.user_id, **known, "web_url": f"{url}/{known['username']}"}
+
+
+def namespace_view(namespace: Namespace, url: str) -> View:
+    kind = "group" if namespace.is_group else "user"
+    return {
+        "id": namespace.id,
+        "name": namespace.name,
+        "path": namespace.path.rpartition("/")[2],
+        "kind": kind,
+        "full_path": namespace.path,
+        "parent_id": namespace.parent_id,
+        "avatar_url": None,
+        "web_url": f"{url}/groups/{namespace.path}" if namespace.is_group else f"{url}/{namespace.path}",
+    }
+
+
+def organization_view(organization: Organization, url: str) -> View:
+    return {
+        "id": organization.id,
+        "name": organization.name,
+        "path": organization.path,
+        "description": organization.description,
+        "created_at": _time(organization.created_at),
+        "updated_at": _time(organization.created_at),
+        "web_url": f"{url}/o/{organization.path}",
+        "avatar_url": None,
+    }
+
+
+def group_view(group: Namespace, url: str) -> View:
+    return {
+        "id": group.id,
+        "organization_id": group.organization_id,
+        "name": group.name,
+        "path": group.path.rpartition("/")[2],
+        "full_path": group.path,
+        "full_name": group.path.replace("/", " / "),
+        "description": group.description,
+        "visibility": group.visibility,
+        "parent_id": group.parent_id,
+        "created_at": _time(group.created_at),
+        "avatar_url": None,
+        "web_url": f"{url}/groups/{group.path}",
+        "shared_runners_setting": "enabled",
     }
 
 
@@ -61,15 +109,18 @@ def project_view(project: Project, url: str, default_branch: str | None, *, is_e
         "ssh_url_to_repo": None,
         "web_url": f"{url}/{project.path}",
         "namespace": {
-            "id": 1,
+            "id": project.namespace_id,
             "name": namespace,
             "path": namespace.rpartition("/")[2],
-            "kind": "user" if namespace == "root" else "group",
+            "kind": "group" if project.group_ids else "user",
             "full_path": namespace,
-            "parent_id": None,
+            "parent_id": project.group_ids[1] if len(project.group_ids) > 1 else None,
             "web_url": f"{url}/{namespace}",
         },
-        "visibility": "private",
+        "visibility": project.visibility,
+        "organization_id": project.organization_id,
+        "creator_id": project.creator_id,
+        "priority": project.priority,
         "archived": False,
         "jobs_enabled": True,
         "builds_access_level": "enabled",
@@ -138,7 +189,7 @@ def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float, *,
         "before_sha": pipeline.before_sha,
         "tag": pipeline.tag,
         "yaml_errors": pipeline.yaml_errors,
-        "user": user_view(url),
+        "user": pipeline_user_view(pipeline, url),
         "started_at": _time(started),
         "finished_at": _time(finished),
         "committed_at": None,
@@ -204,16 +255,16 @@ def job_view(
         "created_at": _time(job.created_at),
         "started_at": _time(job.started_at),
         "finished_at": _time(job.finished_at),
-        "erased_at": None,
+        "erased_at": _time(job.erased_at),
         "duration": running_seconds(job, now),
         "queued_duration": waiting_seconds(job, now),
-        "user": user_view(url),
+        "user": pipeline_user_view(pipeline, url),
         "commit": commit_view(commit, project, url) if commit else None,
         "pipeline": pipeline_summary(pipeline, project, url),
         "web_url": f"{url}/{project.path}/-/jobs/{job.id}",
         "project": {"ci_job_token_scope_enabled": True},
         "artifacts": files,
-        "artifacts_expire_at": _expiry(archive),
+        "artifacts_expire_at": _time(next((one.expires_at for one in (archive, *artifacts) if one), None)),
         "runner": runner_summary(runner) if runner else None,
         "runner_manager": {"system_id": job.system_id} if job.system_id else None,
         "archived": False,
@@ -226,12 +277,6 @@ def job_view(
         view["failure_reason"] = job.failure_reason
         view["failure_message"] = job.failure_message
     return view
-
-
-def _expiry(artifact: Artifact | None) -> str | None:
-    """Until when an artifact is kept at least."""
-    seconds = parse_duration(artifact.expire_in or "") if artifact else None
-    return _time(artifact.created_at + seconds) if artifact and seconds is not None else None
 
 
 def running_seconds(job: Job, now: float) -> float | None:
@@ -252,12 +297,12 @@ def variable_view(variable: ProjectVariable) -> View:
     return {
         "variable_type": "file" if variable.file else "env_var",
         "key": variable.key,
-        "value": variable.value,
-        "hidden": False,
+        "value": None if variable.hidden else variable.value,
+        "hidden": variable.hidden,
         "protected": variable.protected,
         "masked": variable.masked,
         "raw": variable.raw,
-        "environment_scope": "*",
+        "environment_scope": variable.environment_scope,
         "description": variable.description,
     }
 
@@ -276,15 +321,22 @@ def runner_summary(runner: Runner) -> View:
     }
 
 
-def runner_view(runner: Runner, managers: Sequence[RunnerManager], now: float) -> View:
+def runner_view(
+    runner: Runner,
+    managers: Sequence[RunnerManager],
+    now: float,
+    *,
+    projects: Sequence[View] = (),
+    groups: Sequence[View] = (),
+) -> View:
     contacted = max((manager.contacted_at for manager in managers), default=None)
-    online = contacted is not None and now - contacted < ONLINE_SECONDS
+    status = status_of(runner.created_at, contacted, now)
     newest = max(managers, key=lambda manager: manager.contacted_at, default=None)
     return {
         **runner_summary(runner),
         "ip_address": newest.ip_address if newest else None,
-        "online": online,
-        "status": "online" if online else "never_contacted" if contacted is None else "offline",
+        "online": status == "online",
+        "status": status,
         "contacted_at": _time(contacted),
         "tag_list": list(runner.tags),
         "run_untagged": runner.run_untagged,
@@ -292,12 +344,15 @@ def runner_view(runner: Runner, managers: Sequence[RunnerManager], now: float) -
         "access_level": "ref_protected" if runner.protected_only else "not_protected",
         "maximum_timeout": runner.maximum_timeout,
         "maintenance_note": runner.maintenance_note,
+        "priority": runner.priority,
         "version": newest.runner_version if newest else None,
         "revision": newest.revision if newest else None,
         "platform": newest.platform if newest else None,
         "architecture": newest.architecture if newest else None,
-        "projects": [{"id": project_id} for project_id in runner.project_ids],
-        "groups": [],
+        "projects": list(projects),
+        "groups": list(groups),
+        "token_expires_at": _time(runner.token_expires_at),
+        "organization_id": runner.organization_id,
     }
 
 
@@ -311,5 +366,5 @@ def manager_view(manager: RunnerManager, now: float) -> View:
         "executor": manager.executor,
         "contacted_at": _time(manager.contacted_at),
         "ip_address": manager.ip_address,
-        "status": "online" if now - manager.contacted_at < ONLINE_SECONDS else "offline",
+        "status": status_of(manager.contacted_at, manager.contacted_at, now),
     }

@@ -102,6 +102,8 @@ def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
         "pipeline_id",
         "project_id",
         "name",
+        "organization_id",
+        "group_ids",
         "stage",
         "stage_index",
         "ref",
@@ -123,6 +125,7 @@ def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
         "resource_group",
         "environment",
         "environment_action",
+        "priority",
         "play_variables",
     }
     fields = [field.name for field in msgspec.structs.fields(Job)]

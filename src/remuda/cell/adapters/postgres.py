@@ -1,0 +1,260 @@
+"""The store in a PostgreSQL database: for a cell that has outgrown one file or one process.
+
+It decides nothing; `core.lifecycle` does, inside transactions. Several processes use one database at the same time.
+What must not happen twice or at the same time is kept apart by the rows themselves: a pipeline's row is locked while
+something is decided about its family, a project's row while it gets a pipeline, all resource groups of a project while
+one is given away. A job is changed only if it is still, byte for byte, what the decision was made on; otherwise the
+decision is made anew. So a lease costs two messages and holds no lock while anybody thinks.
+
+A decision about a family may have seen another job of it a moment before that one was leased or spoke: the same as if
+the runner had come a moment later.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace as replaced
+
+from remuda.cell.adapters import postgres_rows as rows
+from remuda.cell.adapters.bodies import decode, decode_job, encode
+from remuda.cell.adapters.postgres_access import Connection, draw, plain
+from remuda.cell.adapters.postgres_keeping import PostgresKeeping
+from remuda.cell.adapters.sqlite_rows import order
+from remuda.cell.core import lifecycle
+from remuda.cell.core.schedules import with_pipeline
+from remuda.cell.errors import NotFoundError
+from remuda.cell.ports import Applied, Changes
+from remuda.cell.values import (
+    ALL_PIPELINES,
+    Family,
+    Job,
+    NewJob,
+    Page,
+    Pipeline,
+    PipelineFilter,
+    Schedule,
+)
+from remuda.model.job import HELD, OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.progress import OVER
+from remuda.pipeline import JobSpec
+
+_DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = $1"
+_HOPEFUL_TRIES = 3
+"""How often a job is changed in the hope that nobody else does; then it is locked."""
+
+
+class PostgresStore(PostgresKeeping):
+    """A store in a database server."""
+
+    def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        return self._hints.heard()
+
+    # pipelines
+
+    async def add_pipeline(
+        self,
+        pipeline: Pipeline,
+        jobs: Sequence[NewJob],
+        *,
+        now: float,
+        sees: tuple[str, str] | None = None,
+        schedule: Schedule | None = None,
+        due_at: float | None = None,
+    ) -> Family:
+        owner = pipeline.project_id
+
+        async def add(db: Connection) -> Family:
+            upstream = pipeline.upstream_job_id
+            if upstream is not None and (there := await db.fetchval(_DOWNSTREAM, upstream)):
+                return (await rows.read_family(db, decode(Pipeline, there).id, jobs_too=False)).family
+            found = await db.fetchrow(
+                "SELECT coalesce(max(iid), 0) + 1, nextval('pipelines_id'), (SELECT 1 FROM projects WHERE id = $1)"
+                " FROM pipelines WHERE project_id = $1",
+                owner,
+            )
+            if found is None or found[2] is None:
+                raise NotFoundError(f"there is no project {owner}")
+            added = replaced(pipeline, iid=found[0], id=PipelineId(found[1]))
+            ids = await draw(db, "jobs", len(jobs)) if jobs else ()
+            created = [lifecycle.new_job(new, added, JobId(id_), now) for new, id_ in zip(jobs, ids, strict=True)]
+            taken = await rows.taken_groups(db, added, created)
+            family = _begun(Family(pipeline=added, jobs=tuple(created), taken=taken), now)
+            await rows.add_pipeline(db, family.pipeline)
+            if jobs:
+                specs = [(id_, encode(new.spec)) for new, id_ in zip(jobs, ids, strict=True)]
+                await db.executemany("INSERT INTO specs (id, body) VALUES ($1, $2)", specs)
+                await rows.add_jobs(db, [(job, job.id) for job in family.jobs])
+            if sees:
+                await db.execute(rows.SEE_REF, owner, *sees)
+            if schedule and (kept := await rows.read_schedule(db, schedule.id)):
+                ran = with_pipeline(kept, schedule, added.id, due_at=due_at)
+                await db.execute(rows.PUT_SCHEDULE, *rows.schedule_values(ran))
+            return family
+
+        family = await self._change(add, rows.lock_project(owner))
+        self._hints.tell(job.id for job in family.jobs if job.state is JobState.PENDING)
+        return family
+
+    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+        return await self._one(Pipeline, "SELECT body FROM pipelines WHERE id = $1", pipeline_id)
+
+    async def pipelines(
+        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
+    ) -> tuple[Sequence[Pipeline], int]:
+        where: dict[str, Any] = {"project_id = ?": project_id, **rows.conditions(wanted)}
+        return await self._page(Pipeline, "pipelines", where, page, order(wanted))
+
+    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status != ALL($3::text[]) ORDER BY id"
+        return await self._all(Pipeline, sql, project_id, plain(ref), sorted(OVER))
+
+    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+        return await self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
+
+    async def family(self, pipeline_id: PipelineId) -> Family | None:
+        found = [row[0] for row in await self._rows(rows.FAMILY, pipeline_id)]
+        if not found:
+            return None
+        pipeline, jobs = decode(Pipeline, found[0]), tuple(map(decode_job, found[1:]))
+        taken: frozenset[str] = frozenset()
+        if groups := rows.groups(jobs):
+            taken = rows.found_groups(groups, await self._rows(rows.TAKEN, *rows.taken_values(pipeline, groups)))
+        return Family(pipeline=pipeline, jobs=jobs, taken=taken)
+
+    async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        tries = 0
+
+        async def change(db: Connection) -> tuple[Applied, rows.Read]:
+            nonlocal tries
+            tries += 1
+            read = await rows.read_family(db, pipeline_id, jobs_too=tries > _HOPEFUL_TRIES)
+            return await _apply(db, decide(read.family), read.bodies), read
+
+        lock = f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR NO KEY UPDATE"
+        applied, read = await self._change(change, lock)
+        before = {job.id: job.state for job in read.family.jobs}
+        self._hints.tell(job.id for job in applied.jobs if _is_news(before.get(job.id), job.state))
+        return applied
+
+    # jobs
+
+    async def job(self, job_id: JobId) -> Job | None:
+        return await self._one(Job, "SELECT body FROM jobs WHERE id = $1", job_id)
+
+    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        return await self._all(Job, "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id", list(job_ids))
+
+    async def job_spec(self, job_id: JobId) -> JobSpec | None:
+        sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = $1"
+        return await self._one(JobSpec, sql, job_id)
+
+    async def jobs(
+        self,
+        page: Page,
+        *,
+        project_id: ProjectId | None = None,
+        pipeline_id: PipelineId | None = None,
+        states: Sequence[str] = (),
+        with_retried: bool = False,
+        is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
+    ) -> tuple[Sequence[Job], int]:
+        where: dict[str, Any] = {}
+        if project_id is not None:
+            where["project_id = ?"] = project_id
+        if pipeline_id is not None:
+            where["pipeline_id = ?"] = pipeline_id
+        if states:
+            where["state = ANY(?::text[])"] = list(states)
+        if not with_retried:
+            where["retried = 0"] = None
+        if is_trigger is not None:
+            where["is_trigger = ?"] = int(is_trigger)
+        if runner_id is not None:
+            where["runner_id = ?"] = runner_id
+        return await self._page(Job, "jobs", where, page)
+
+    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+        for _ in range(_HOPEFUL_TRIES):
+            found = await self._rows("SELECT body FROM jobs WHERE id = $1", job_id)
+            if not found:
+                return None
+            before = decode(Job, found[0][0])
+            after = decide(before)
+            if after is None or await self._run(rows.UPDATE_JOB, *rows.update_values(found[0][0], after)):
+                return self._told(before, after)
+
+        async def change(db: Connection) -> tuple[Job, Job | None]:
+            body = await rows.check_job(db, job_id)
+            before = decode(Job, body)
+            after = decide(before)
+            if after is not None:
+                await rows.update_jobs(db, [after], {job_id: body})
+            return before, after
+
+        return self._told(*await self._change(change))
+
+    def _told(self, before: Job, after: Job | None) -> Job | None:
+        if after is not None and _is_news(before.state, after.state):
+            self._hints.tell([after.id])
+        return after
+
+    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE state = 'success' AND project_id = $1 AND ref = $2 AND name = $3"
+            " ORDER BY id DESC LIMIT 1"
+        )
+        return await self._one(Job, sql, project_id, plain(ref), plain(name))
+
+    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        sql = "SELECT body FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
+        return await self._all(Job, sql, [state.value for state in states])
+
+    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
+            " ORDER BY id LIMIT 1"
+        )
+        return await self._one(Job, sql, project_id, plain(group), [state.value for state in OCCUPYING])
+
+    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = $1 AND request_id = $2"
+        return await self._one(Job, sql, runner_id, plain(request_id))
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        return dict(tuple(row) for row in await self._rows("SELECT state, count(*) FROM jobs GROUP BY state"))
+
+    async def count_pipelines(self) -> Mapping[str, int]:
+        return dict(tuple(row) for row in await self._rows("SELECT status, count(*) FROM pipelines GROUP BY status"))
+
+
+def _is_news(before: JobState | None, after: JobState) -> bool:
+    """Whether others must know: the job waits for a runner or is with one now, or is not any more."""
+    return _place(before) != _place(after)
+
+
+def _place(state: JobState | None) -> int:
+    return 1 if state is JobState.PENDING else 2 if state in HELD else 0
+
+
+def _begun(family: Family, now: float) -> Family:
+    """A new family whose first jobs wait."""
+    changes = lifecycle.begin(family, now)
+    begun = {job.id: job for job in changes.jobs}
+    jobs = tuple(begun.get(job.id, job) for job in family.jobs)
+    return replaced(family, pipeline=changes.pipeline or family.pipeline, jobs=jobs)
+
+
+async def _apply(db: Connection, changes: Changes, bodies: Mapping[JobId, bytes]) -> Applied:
+    applied = list(changes.jobs)
+    await rows.update_jobs(db, changes.jobs, bodies)
+    if changes.retries:
+        sql = "SELECT id, spec_id FROM jobs WHERE id = ANY($1::bigint[])"
+        specs = dict(tuple(row) for row in await db.fetch(sql, [retry.of for retry in changes.retries]))
+        ids = await draw(db, "jobs", len(changes.retries))
+        new = [replaced(retry.job, id=JobId(id_)) for retry, id_ in zip(changes.retries, ids, strict=True)]
+        await rows.add_jobs(db, [(job, specs[retry.of]) for job, retry in zip(new, changes.retries, strict=True)])
+        applied += new
+    if changes.pipeline:
+        await rows.update_pipeline(db, changes.pipeline)
+    return Applied(jobs=tuple(applied), pipeline=changes.pipeline)

@@ -1,0 +1,223 @@
+"""How values become rows of the PostgreSQL store and rows become values again. Called inside a transaction."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from remuda.cell.adapters.bodies import decode, decode_job, encode
+from remuda.cell.adapters.postgres_access import Connection, LostRaceError, changed, plain
+from remuda.cell.errors import NotFoundError
+from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+
+FAMILY = (
+    "SELECT body FROM (SELECT 0 AS id, body FROM pipelines WHERE id = $1"
+    " UNION ALL SELECT id, body FROM jobs WHERE pipeline_id = $1 AND retried = 0) AS family ORDER BY id"
+)
+"""In one statement, so that all of it is of the same moment."""
+TAKEN = (
+    "SELECT DISTINCT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
+    " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
+)
+PUT_SCHEDULE = (
+    "INSERT INTO schedules (id, project_id, next_run_at, body) VALUES ($1, $2, $3, $4)"
+    " ON CONFLICT (id) DO UPDATE SET next_run_at = excluded.next_run_at, body = excluded.body"
+)
+SEE_REF = (
+    "INSERT INTO seen_refs (project_id, ref, sha) VALUES ($1, $2, $3)"
+    " ON CONFLICT (project_id, ref) DO UPDATE SET sha = excluded.sha"
+)
+ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = $1 ORDER BY type"
+PUT_ARTIFACT = (
+    "INSERT INTO artifacts (job_id, type, look_at, body) VALUES ($1, $2, $3, $4)"
+    " ON CONFLICT (job_id, type) DO UPDATE SET look_at = excluded.look_at, body = excluded.body"
+)
+_GROUPS_LOCK = 7_236_388
+"""The first half of an advisory lock; the second is the project."""
+
+
+class Read:
+    """A family as it was read, with the bytes of each job: what is changed must still be what was read."""
+
+    def __init__(self, family: Family, bodies: Mapping[JobId, bytes]) -> None:
+        self.family = family
+        self.bodies = bodies
+
+
+async def read_family(db: Connection, pipeline_id: PipelineId, *, jobs_too: bool) -> Read:
+    """The family of a pipeline whose row is locked; `jobs_too`: those of its jobs as well."""
+    if jobs_too:
+        await db.execute("SELECT FROM jobs WHERE pipeline_id = $1 ORDER BY id FOR UPDATE", pipeline_id)
+    found = [row[0] for row in await db.fetch(FAMILY, pipeline_id)]
+    if not found:
+        raise NotFoundError(f"there is no pipeline {pipeline_id}")
+    pipeline, jobs = decode(Pipeline, found[0]), tuple(map(decode_job, found[1:]))
+    bodies = {job.id: body for job, body in zip(jobs, found[1:], strict=True)}
+    taken = await taken_groups(db, pipeline, jobs)
+    return Read(Family(pipeline=pipeline, jobs=jobs, taken=taken), bodies)
+
+
+async def taken_groups(db: Connection, pipeline: Pipeline, jobs: Iterable[Job]) -> frozenset[str]:
+    """The resource groups that a job of another pipeline has. Nobody else of the project decides until the commit."""
+    if not (wanted := groups(jobs)):
+        return frozenset()
+    await db.execute("SELECT pg_advisory_xact_lock($1, hashint8($2))", _GROUPS_LOCK, pipeline.project_id)
+    return found_groups(wanted, await db.fetch(TAKEN, *taken_values(pipeline, wanted)))
+
+
+def groups(jobs: Iterable[Job]) -> dict[str, str]:
+    """The resource groups that jobs name, by what stands in the column."""
+    return {plain(job.resource_group): job.resource_group for job in jobs if job.resource_group}
+
+
+def taken_values(pipeline: Pipeline, wanted: Mapping[str, str]) -> tuple[Any, ...]:
+    """What `TAKEN` is asked with."""
+    return pipeline.project_id, pipeline.id, list(wanted), [state.value for state in OCCUPYING]
+
+
+def found_groups(wanted: Mapping[str, str], rows: Iterable[Any]) -> frozenset[str]:
+    """What `TAKEN` answered."""
+    return frozenset(wanted[row[0]] for row in rows)
+
+
+async def add_jobs(db: Connection, jobs: Sequence[tuple[Job, int]]) -> None:
+    """New jobs, each with the id of its spec."""
+    sql = (
+        "INSERT INTO jobs (id, project_id, pipeline_id, spec_id, state, retried, runner_id, request_id, body,"
+        " resource_group, is_trigger, ref, name) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+    )
+    await db.executemany(
+        sql,
+        [
+            (
+                job.id,
+                job.project_id,
+                job.pipeline_id,
+                spec_id,
+                job.state.value,
+                int(job.retried),
+                job.runner_id,
+                job.request_id and plain(job.request_id),
+                encode(job),
+                plain(job.resource_group) or None,
+                int(job.is_trigger),
+                plain(job.ref),
+                plain(job.name),
+            )
+            for job, spec_id in jobs
+        ],
+    )
+
+
+UPDATE_JOB = (
+    "UPDATE jobs SET state = $3, retried = $4, runner_id = $5, request_id = $6, body = $7 WHERE id = $1 AND body = $2"
+)
+
+
+def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
+    request_id = job.request_id and plain(job.request_id)
+    return (job.id, before, job.state.value, int(job.retried), job.runner_id, request_id, encode(job))
+
+
+async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
+    """Store jobs that are still what was read; LostRaceError when one is not."""
+    if len(jobs) == 1:
+        count = changed(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
+    elif jobs:
+        columns = zip(*(update_values(bodies[job.id], job) for job in jobs), strict=True)
+        sql = (
+            "UPDATE jobs SET state = new.state, retried = new.retried, runner_id = new.runner_id,"
+            " request_id = new.request_id, body = new.body FROM unnest($1::bigint[], $2::bytea[], $3::text[],"
+            " $4::integer[], $5::bigint[], $6::text[], $7::bytea[])"
+            " AS new (id, before, state, retried, runner_id, request_id, body)"
+            " WHERE jobs.id = new.id AND jobs.body = new.before"
+        )
+        count = changed(await db.execute(sql, *map(list, columns)))
+    else:
+        return
+    if count != len(jobs):
+        raise LostRaceError
+
+
+async def add_pipeline(db: Connection, pipeline: Pipeline) -> None:
+    sql = (
+        "INSERT INTO pipelines (id, project_id, iid, ref, sha, status, body, upstream_job_id, is_child, source, name,"
+        " tag, yaml_errors, schedule_id, user_id, created_at, updated_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+    )
+    await db.execute(
+        sql,
+        pipeline.id,
+        pipeline.project_id,
+        pipeline.iid,
+        plain(pipeline.ref),
+        plain(pipeline.sha),
+        pipeline.status,
+        encode(pipeline),
+        pipeline.upstream_job_id,
+        int(pipeline.is_child),
+        plain(pipeline.source),
+        plain(pipeline.name),
+        int(pipeline.tag),
+        None if pipeline.yaml_errors is None else plain(pipeline.yaml_errors),
+        pipeline.schedule_id,
+        pipeline.user_id,
+        pipeline.created_at,
+        pipeline.updated_at,
+    )
+
+
+async def update_pipeline(db: Connection, pipeline: Pipeline) -> None:
+    sql = "UPDATE pipelines SET status = $2, updated_at = $3, body = $4 WHERE id = $1"
+    await db.execute(sql, pipeline.id, pipeline.status, pipeline.updated_at, encode(pipeline))
+
+
+def conditions(wanted: PipelineFilter) -> dict[str, Any]:
+    """What SQL asks of a pipeline's row, with the values."""
+    compared = {
+        "ref = ?": plain(wanted.ref) or None,
+        "sha = ?": plain(wanted.sha) or None,
+        "source = ?": plain(wanted.source) or None,
+        "name = ?": plain(wanted.name) or None,
+        "tag = ?": None if wanted.tag is None else int(wanted.tag),
+        "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
+        "schedule_id = ?": wanted.schedule_id,
+        "user_id = ?": wanted.user_id,
+        "updated_at > ?": wanted.updated_after,
+        "updated_at < ?": wanted.updated_before,
+        "created_at > ?": wanted.created_after,
+        "created_at < ?": wanted.created_before,
+        "status = ANY(?::text[])": None if wanted.statuses is None else list(wanted.statuses),
+    }
+    asked: dict[str, Any] = {sql: value for sql, value in compared.items() if value is not None}
+    return asked if wanted.source else {**asked, "is_child = 0": None}
+
+
+def schedule_values(schedule: Schedule) -> tuple[Any, ...]:
+    """What `PUT_SCHEDULE` is told."""
+    due = schedule.next_run_at if schedule.active else None
+    return schedule.id, schedule.project_id, due, encode(schedule)
+
+
+async def read_schedule(db: Connection, schedule_id: int) -> Schedule | None:
+    """A schedule, locked."""
+    body = await db.fetchval("SELECT body FROM schedules WHERE id = $1 FOR UPDATE", schedule_id)
+    return decode(Schedule, body) if body else None
+
+
+async def check_job(db: Connection, job_id: JobId) -> bytes:
+    """The body of a job, which is locked against other changes; NotFoundError when there is none."""
+    body = await db.fetchval("SELECT body FROM jobs WHERE id = $1 FOR UPDATE", job_id)
+    if body is None:
+        raise NotFoundError(f"there is no job {job_id}")
+    found: bytes = body
+    return found
+
+
+def artifact_values(artifact: Artifact) -> tuple[Any, ...]:
+    """What `PUT_ARTIFACT` is told."""
+    return artifact.job_id, artifact.type, artifact.look_at, encode(artifact)
+
+
+def lock_project(project_id: ProjectId) -> str:
+    """Only one pipeline at a time is added to a project; what refers to the project is not held up."""
+    return f"SELECT FROM projects WHERE id = {int(project_id)} FOR NO KEY UPDATE"

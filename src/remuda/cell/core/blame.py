@@ -1,0 +1,86 @@
+"""Which other jobs hold a job up, made it be skipped, or had it canceled.
+
+Decided here: who of a pipeline counts as the cause. The rules by which a job gets its turn are in
+`remuda.model.progress`; this only looks back at them. Pure, called by `core.why`.
+"""
+
+from collections import deque
+
+import msgspec
+
+from remuda.cell.values import Family, Job
+from remuda.model.job import FINAL, JobState
+from remuda.model.progress import When
+
+_ENDED_BADLY = frozenset({JobState.FAILED, JobState.CANCELED})
+_DID_NOT_RUN = frozenset({JobState.SKIPPED, JobState.MANUAL})
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something did not happen."""
+
+    text: str
+    jobs: tuple[Job, ...] = ()
+
+
+def waited_for(job: Job, family: Family) -> list[Job]:
+    """The jobs whose ends decide about this one's turn, by stage."""
+    names = frozenset(job.waits_for)
+    found = (
+        other
+        for other in family.jobs
+        if (other.stage_index < job.stage_index if job.by_stage else other.name in names) and other.name != job.name
+    )
+    return sorted(found, key=lambda other: (other.stage_index, other.id))
+
+
+def held_up_by(job: Job, family: Family) -> list[Job]:
+    """Those of them that are not over. Nobody waits for a manual job that need not be started."""
+    return [
+        other
+        for other in waited_for(job, family)
+        if other.state not in FINAL and not (other.state is JobState.MANUAL and other.allow_failure)
+    ]
+
+
+def of_skipped(job: Job, family: Family) -> Blame:
+    """Why a job's turn never came."""
+    decided = waited_for(job, family)
+    if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in decided):
+        return Blame(text="it runs only when a job before it fails, and none did")
+    causes = _roots(job, family) or [
+        other for other in decided if not job.by_stage and (other.state in _DID_NOT_RUN or other.state in _ENDED_BADLY)
+    ]
+    if not causes:
+        return Blame(text="what it waited for did not come to the end that it needs")
+    shown = ", ".join(f'"{other.name}" ({other.status()})' for other in causes[:3])
+    more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
+    return Blame(text=f"because of {shown}{more}", jobs=tuple(causes))
+
+
+def of_canceled(family: Family) -> list[Job]:
+    """The failures that stop a pipeline, where it is one that stops then."""
+    if family.pipeline.cancel_on_job_failure != "all":
+        return []
+    return [other for other in family.jobs if other.state is JobState.FAILED and not other.allow_failure]
+
+
+def _is_bad(job: Job) -> bool:
+    return job.state in _ENDED_BADLY and not job.allow_failure
+
+
+def _roots(job: Job, family: Family) -> list[Job]:
+    """The jobs that failed or were canceled at the bottom of it: a job may be skipped because another was."""
+    found: dict[str, Job] = {}
+    seen = {job.name}
+    waiting = deque(waited_for(job, family))
+    while waiting:
+        other = waiting.popleft()
+        if other.name in seen:
+            continue
+        seen.add(other.name)
+        if _is_bad(other):
+            found[other.name] = other
+        elif other.state is JobState.SKIPPED and not job.by_stage:
+            waiting += waited_for(other, family)
+    return list(found.values())

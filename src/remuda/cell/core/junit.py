@@ -1,0 +1,171 @@
+"""JUnit reports, case by case, as fast as their bytes come in. Pure: bytes in, cases out, little kept.
+
+Decided here: what counts as a case, its status in GitLab's words, and how much of a message is kept. A report comes as
+a runner uploads it: gzip, one member a file. It is written by whatever a job runs, so nothing in it is trusted: entity
+declarations are refused, and what is unpacked is bounded. `remuda.cell.reports` feeds it.
+"""
+
+import zlib
+from collections.abc import Callable
+from xml.parsers import expat
+
+import msgspec
+
+from remuda.cell.errors import InvalidError
+
+KEPT_CHARACTERS = 16 * 1024
+"""Of a message; of a name a sixteenth of it."""
+_NAME_CHARACTERS = 1024
+_PIECE_BYTES = 4 * 1024 * 1024
+"""Unpacked at once. Larger than what it costs to look again at an element that is not whole yet."""
+_GZIP = zlib.MAX_WBITS | 16
+_STATUSES = {"failure": "failed", "error": "error", "skipped": "skipped"}
+
+
+class TestCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a report."""
+
+    __test__ = False  # pytest: this is no test class
+
+    status: str
+    """success, failed, error or skipped"""
+    name: str
+    classname: str
+    file: str | None = None
+    seconds: float = 0.0
+    output: str | None = None
+    """What the report says about a case that did not pass."""
+
+
+class JunitReader:
+    """Reads the files of one report; every case goes to `take`. InvalidError where it cannot be read."""
+
+    def __init__(self, take: Callable[[TestCase], None], *, limit_bytes: int, is_packed: bool = True) -> None:
+        self._take = take
+        self._left = limit_bytes
+        self._limit = limit_bytes
+        self._is_packed = is_packed
+        self._unpacking = zlib.decompressobj(_GZIP)
+        self._is_within_member = False
+        self._file: _File | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the upload."""
+        if not self._is_packed:
+            self._parse(data)
+            return
+        while data:
+            if not self._is_within_member:
+                # What follows a member may be padding, which none begins with.
+                data = data.lstrip(b"\0")
+                if not data:
+                    return
+                self._unpacking, self._is_within_member = zlib.decompressobj(_GZIP), True
+            try:
+                text = self._unpacking.decompress(data, _PIECE_BYTES)
+            except zlib.error as error:
+                raise InvalidError(f"it is damaged: {error}") from None
+            self._parse(text)
+            data = self._unpacking.unconsumed_tail
+            if self._unpacking.eof:
+                data = self._unpacking.unused_data
+                self._is_within_member = False
+                self._end_file()
+
+    def close(self) -> None:
+        """That was all."""
+        if self._is_within_member:
+            raise InvalidError("it is cut off")
+        self._end_file()
+
+    def _parse(self, text: bytes) -> None:
+        self._left -= len(text)
+        if self._left < 0:
+            raise InvalidError(f"it is larger than {self._limit} bytes")
+        if self._file is None:
+            text = text.lstrip()
+            if not text:
+                return
+            self._file = _File(self._take)
+        self._file.parse(text)
+
+    def _end_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.parse(b"", is_last=True)
+
+
+class _File:
+    """One XML file."""
+
+    def __init__(self, take: Callable[[TestCase], None]) -> None:
+        self._take = take
+        self._case: dict[str, str] | None = None
+        self._status = "success"
+        self._said = ""
+        self._text: list[str] | None = None
+        self._length = 0
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._parser.EntityDeclHandler = _refuse
+        self._parser.ExternalEntityRefHandler = _refuse
+
+    def parse(self, text: bytes, *, is_last: bool = False) -> None:
+        try:
+            self._parser.Parse(text, is_last)
+        except expat.ExpatError as error:
+            raise InvalidError(f"it is no XML: {error}") from None
+        except (ValueError, LookupError) as error:
+            raise InvalidError(f"its encoding is not known: {error}") from None
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "testcase":
+            self._case, self._status, self._said = attributes, "success", ""
+        elif self._case is not None and self._status == "success" and tag in _STATUSES:
+            self._status = _STATUSES[tag]
+            self._said = attributes.get("message", "")
+            self._text, self._length = [], 0
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None and self._length < KEPT_CHARACTERS:
+            self._text.append(text)
+            self._length += len(text)
+
+    def _end(self, tag: str) -> None:
+        if tag == "testcase":
+            self._finish()
+        elif self._text is not None and tag in _STATUSES:
+            text = "".join(self._text).strip()
+            # A message that the text holds would be said twice.
+            self._said = text if self._said in text else f"{self._said}\n{text}".strip()
+            self._text = None
+
+    def _finish(self) -> None:
+        case, self._case = self._case or {}, None
+        self._take(
+            TestCase(
+                status=self._status,
+                name=case.get("name", "")[:_NAME_CHARACTERS],
+                classname=case.get("classname", "")[:_NAME_CHARACTERS],
+                file=case["file"][:_NAME_CHARACTERS] if case.get("file") else None,
+                seconds=_seconds(case.get("time", "")),
+                output=self._said[:KEPT_CHARACTERS] or None,
+            )
+        )
+
+
+def _refuse(*_details: object) -> int:
+    raise InvalidError("it declares entities, which a report has no use for")
+
+
+def _seconds(text: str) -> float:
+    """A time as frameworks write it; some put a comma between thousands."""
+    try:
+        seconds = float(text.replace(",", ""))
+    except ValueError:
+        return 0.0
+    return seconds if 0 <= seconds < 1e9 else 0.0

@@ -1,0 +1,71 @@
+"""Secrets out of what is shown: of a job's payload, of step results.
+
+Decided here: what counts as a secret (tokens, credentials, masked variables, identity tokens, where secrets are
+fetched), and that a secret value is taken out wherever else it stands. What a payload holds is decided in
+`core.payload`. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from remuda.cell.errors import InvalidError
+from remuda.lib.masking import MASK, TOKEN_PREFIXES, Secrets
+from remuda.wire.runner_api import JobPayload, Variable
+
+MASKED = MASK.decode()
+MAX_DEPTH = 64
+_PLAIN = frozenset({"version", "seq", "event", "status", "time", "started_at", "finished_at", "origin", "reference"})
+"""Fields of a step result that the agent alone writes, and that must stay readable."""
+
+
+def known_secrets(values: Iterable[str]) -> Secrets:
+    """What to take out: these, and whatever begins like a token."""
+    return Secrets(values, TOKEN_PREFIXES)
+
+
+def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
+    """The same JSON with secrets masked in all its texts; InvalidError when it is nested too deeply."""
+    if isinstance(value, str):
+        return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    if depth > MAX_DEPTH:
+        raise InvalidError(f"it is nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, dict):
+        return {
+            without_secrets(key, secrets): without_secrets(inner, secrets, depth + 1) for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(inner, secrets, depth + 1) for inner in value]
+    return value
+
+
+def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
+    """A step result that holds no secret. The agent sees to that; but not every agent is ours."""
+    rest: dict[str, Any] = without_secrets(
+        {name: value for name, value in result.items() if name not in _PLAIN}, secrets
+    )
+    return {name: result[name] for name in result if name in _PLAIN} | rest
+
+
+def shown_payload(payload: JobPayload, secrets: Secrets) -> Any:
+    """A payload as JSON, without its secrets."""
+    values = {variable.value for variable in payload.variables if variable.masked}
+    values |= {payload.token, *(dependency.token for dependency in payload.dependencies or ())}
+    values |= {str(entry.get("password") or "") for entry in payload.credentials or ()}
+    hidden = known_secrets(values - {"", MASKED})
+    told = msgspec.to_builtins(
+        msgspec.structs.replace(
+            payload,
+            token=MASKED,
+            variables=[_shown(variable) for variable in payload.variables],
+            credentials=[{**entry, "password": MASKED} for entry in payload.credentials or ()],
+            dependencies=[msgspec.structs.replace(one, token=MASKED) for one in payload.dependencies or ()],
+            secrets={name: {} for name in payload.secrets or {}},
+        )
+    )
+    return without_secrets(without_secrets(told, hidden), secrets)
+
+
+def _shown(variable: Variable) -> Variable:
+    return msgspec.structs.replace(variable, value=MASKED) if variable.masked else variable

@@ -1,0 +1,119 @@
+"""What the cell can say about itself: why a job stands where it stands, and how much work there is for whom.
+
+Decided here is only what is looked up; `core.why` and `core.demand` make sense of it. The queue and what is with
+runners are this process's own view, which every sweep brings in line with the store. The HTTP edge calls this.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from remuda.cell.core import demand
+from remuda.cell.core.shortage import Seen, Shortage
+from remuda.cell.core.why import Situation, explain
+from remuda.cell.errors import NotFoundError
+from remuda.cell.motion import Motion
+from remuda.cell.values import Job, Page
+from remuda.model.job import JobState, RunnerId
+from remuda.model.runner import fits
+from remuda.wire.demand import KeyDemand
+from remuda.wire.explanations import JobWhy
+
+_ALL = Page(size=100_000)
+
+
+DEMAND_SECONDS = 2.0
+"""So long a count is good enough: there may be many jobs, and many who ask."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """All demand at one time."""
+
+    at: float
+    keys: tuple[KeyDemand, ...]
+    by_runner: Mapping[int, tuple[KeyDemand, ...]]
+
+
+class Explanations(Motion):
+    """The part of dispatch that explains."""
+
+    _counted: Counted | None = None
+    _is_counting = False
+
+    async def demand(self) -> Counted:
+        """How much work there is for which runners, with each manager's share, as it was a moment ago."""
+        now, counted = self._clock.now(), self._counted
+        if counted is not None and (self._is_counting or 0 <= now - counted.at < DEMAND_SECONDS):
+            return counted
+        self._is_counting = True
+        try:
+            self._counted = counted = await self._count(now)
+        finally:
+            self._is_counting = False
+        return counted
+
+    async def _count(self, now: float) -> Counted:
+        coming = await self._store.jobs_in(demand.AHEAD)
+        runners, _ = await self._store.runners(_ALL)
+        managers = await self._store.all_managers()
+        ready, running = self._waiting.waiting(), list(self._with_runners.values())
+
+        def count() -> Counted:
+            keys = demand.demand(
+                ready=ready,
+                running=running,
+                coming=demand.ahead(coming),
+                runners=runners,
+                managers=managers,
+                now=now,
+            )
+            return Counted(at=now, keys=keys, by_runner=demand.by_runner(keys))
+
+        return await asyncio.to_thread(count)
+
+    async def why(self, job_id: int) -> JobWhy:
+        """Why a job waits, or ended as it did."""
+        job = await self._job(job_id)
+        family, project = await self._store.family(job.pipeline_id), await self._store.project(job.project_id)
+        if family is None or project is None:
+            raise NotFoundError(f"job {job_id} lacks its pipeline or project in the store")
+        downstream = await self._store.downstream(job.id) if job.is_trigger else None
+        there = await self._store.project(downstream.project_id) if downstream else None
+        upstream_id = family.pipeline.upstream_job_id
+        is_held_up = job.state is JobState.WAITING_FOR_RESOURCE
+        return explain(
+            Situation(
+                job=job,
+                family=family,
+                project=project.path,
+                now=self._clock.now(),
+                runner=await self._store.runner(job.runner_id) if job.runner_id is not None else None,
+                holder=await self._store.resource_holder(job.project_id, job.resource_group) if is_held_up else None,
+                downstream=downstream,
+                downstream_project=there.path if there else "",
+                upstream=await self._store.job(upstream_id) if upstream_id is not None else None,
+                shortage=await self._shortage(job) if job.state is JobState.PENDING and not job.is_trigger else None,
+            )
+        )
+
+    async def _shortage(self, job: Job) -> Shortage:
+        now, need = self._clock.now(), job.key()
+        # Of other organizations nobody learns anything, not even how many runners they have.
+        runners = tuple(seen for seen in await self._seen() if seen.runner.organization_id == job.organization_id)
+        offers = {seen.runner.fingerprint() for seen in runners if not seen.runner.paused}
+        place = self._waiting.place(job.id, [offer for offer in offers if fits(offer, need)], now)
+        estimate = self._pick_ups.estimate(need, place.ahead, now) if place else None
+        return Shortage(runners=runners, place=place, estimate=estimate)
+
+    async def _seen(self) -> tuple[Seen, ...]:
+        """All runners, with when they were heard of and what they have."""
+        runners, _ = await self._store.runners(_ALL)
+        heard: dict[RunnerId, float] = {}
+        for manager in await self._store.all_managers():
+            heard[manager.runner_id] = max(heard.get(manager.runner_id, 0.0), manager.contacted_at)
+        has = Counter(job.runner_id for job in self._with_runners.values())
+        return tuple(
+            Seen(runner=runner, contacted_at=heard.get(runner.id), jobs=has[runner.id]) for runner in reversed(runners)
+        )

@@ -1,0 +1,51 @@
+"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, its payload, its priority.
+
+Decided here is the form only; the reasons are given by `remuda.cell.explanations`.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.disclosure import disclosed_payload
+from remuda.cell.http.access import ADMINISTRATOR, of_job
+from remuda.cell.http.bodies import parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import json_answer
+from remuda.cell.http.jobs import with_times
+from remuda.cell.http.lookup import any_job_in_path
+from remuda.cell.people import Level
+
+
+class JobChange(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/jobs/:job_id."""
+
+    priority: int
+
+
+async def why(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/why."""
+    job = await any_job_in_path(edge, request)
+    return json_answer(await edge.dispatch.why(job.id))
+
+
+async def payload(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
+    job = await any_job_in_path(edge, request)
+    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url)
+    named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
+    return json_answer(shown, headers=named)
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
+    job = await any_job_in_path(edge, request)
+    asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
+    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority)))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why, of_job(Level.REPORTER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload, ADMINISTRATOR),
+    Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change, of_job(Level.MAINTAINER)),
+)

@@ -1,0 +1,70 @@
+"""Step policies of organizations, groups and projects: read and change. What they mean is not the cell's matter."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.policies import SCOPES, StepPolicy, changed_policy, read_policy, setting_name
+from remuda.cell.http.access import ADMINISTRATOR
+from remuda.cell.http.bodies import parameters
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.lookup import number_in_path
+from remuda.model.job import ProjectId
+from remuda.model.runner import Pool
+
+
+class PolicyChange(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/policies/:scope/:id."""
+
+    document: dict[str, Any]
+    version: int | None = None
+    """The one that the caller has seen; 409 when there is another by now."""
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/policies/:scope/:id."""
+    scope = await _scope(edge, request)
+    return _answer(scope, read_policy(await edge.store.setting(setting_name(scope))))
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/policies/:scope/:id."""
+    scope = await _scope(edge, request)
+    asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.now()
+    kept = await edge.store.change_setting(
+        setting_name(scope), lambda old: changed_policy(old, asked.document, asked.version, now)
+    )
+    return _answer(scope, read_policy(kept))
+
+
+def _answer(scope: Pool, policy: StepPolicy) -> Response:
+    return json_answer({"scope": scope[0], "id": scope[1], **msgspec.to_builtins(policy)})
+
+
+async def _scope(edge: Edge, request: Request) -> Pool:
+    """What the path names, if it is there."""
+    kind, number = request.path_params["scope"], number_in_path(request, "id")
+    match kind:
+        case "organization":
+            found = await edge.store.organization(number) is not None
+        case "group":
+            namespace = await edge.store.namespace(number)
+            found = namespace is not None and namespace.is_group
+        case "project":
+            project = await edge.store.project(ProjectId(number))
+            found = project is not None and project.removed_at is None
+        case _:
+            raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")
+    if not found:
+        raise not_found(kind.capitalize())
+    return kind, number
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR),
+    Endpoint("PUT", "/api/remuda/v1/policies/{scope}/{id}", change, ADMINISTRATOR),
+)

@@ -1,0 +1,74 @@
+"""What people do with what a job left, in GitLab's form: keep, delete, erase; and Remuda's list of an archive's files.
+
+Decided here is the form only; `remuda.cell.retention` acts.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell import retention
+from remuda.cell.archives import list_entries
+from remuda.cell.errors import InvalidError
+from remuda.cell.http.access import in_project, of_job
+from remuda.cell.http.edge import Edge, Endpoint
+from remuda.cell.http.errors import forbidden, json_answer, no_content, not_found
+from remuda.cell.http.jobs import describe
+from remuda.cell.http.lookup import any_job_in_path, job_in_path
+from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.people import Level
+from remuda.cell.values import Job
+
+
+async def keep(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/artifacts/keep."""
+    job, _ = await job_in_path(edge, request)
+    if not await edge.store.artifacts(job.id):
+        raise not_found("Artifacts")
+    await retention.keep_artifacts(edge.store, job.id)
+    return await _answer(edge, job, 200)
+
+
+async def delete(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/jobs/:job_id/artifacts."""
+    job, _ = await job_in_path(edge, request)
+    await retention.delete_artifacts(edge.store, edge.blobs, job.id)
+    return no_content()
+
+
+async def erase(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/erase."""
+    job, _ = await job_in_path(edge, request)
+    try:
+        await retention.erase_job(edge.store, edge.traces, edge.blobs, job.id, now=edge.clock.now())
+    except InvalidError:
+        raise forbidden("Job is not erasable!") from None
+    return await _answer(edge, job, 201)
+
+
+async def _answer(edge: Edge, job: Job, status: int) -> Response:
+    now = await edge.store.job(job.id) or job
+    return json_answer((await describe(edge, [now]))[0], status)
+
+
+async def files(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/artifacts/files: what is in the archive."""
+    job = await any_job_in_path(edge, request)
+    archive = next((one for one in await edge.store.artifacts(job.id) if one.type == "archive"), None)
+    if archive is None:
+        raise not_found("Artifacts")
+    page = page_of(request)
+    entries = await list_entries(edge.blobs, archive.blob)
+    first = (page.number - 1) * page.size
+    shown = [msgspec.structs.asdict(entry) for entry in entries[first : first + page.size]]
+    return page_answer(request, shown, len(entries), page)
+
+
+_ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
+
+ENDPOINTS = (
+    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER)),
+    Endpoint("DELETE", f"{_ROOT}/artifacts", delete, in_project(Level.MAINTAINER)),
+    Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER)),
+)

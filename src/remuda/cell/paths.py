@@ -1,0 +1,28 @@
+"""What projects and groups may be called: the rules for their paths, which are GitLab's."""
+
+import re
+
+from remuda.cell.errors import InvalidError
+
+RESERVED = frozenset({"api", "-", "assets", "help", "users", "groups", "projects", "explore", "admin"})
+"""First parts of a path that the cell needs for itself, now or later."""
+MAX_PATH = 255
+MAX_PARTS = 20
+
+_PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
+
+
+def checked_path(path: str, *, least_parts: int = 2) -> str:
+    """A full path, of a project unless told otherwise; InvalidError when it breaks a rule."""
+    parts = path.split("/")
+    if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:
+        form = "namespace/name" if least_parts > 1 else "one or more names with / between them"
+        raise InvalidError(f"path is {form}, at most {MAX_PATH} characters and {MAX_PARTS} parts")
+    for part in parts:
+        if not _PATH_PART.fullmatch(part) or part in (".", ".."):
+            raise InvalidError("path can contain only letters, digits, '_', '-' and '.', and cannot start with '-'")
+        if part.endswith(".") or part.lower().endswith((".git", ".atom")):
+            raise InvalidError("path cannot end in '.', '.git' or '.atom'")
+    if parts[0].lower() in RESERVED:
+        raise InvalidError(f"path: {parts[0]} is a reserved name")
+    return path

@@ -1,0 +1,160 @@
+"""`remuda cell migrate|check|backup|restore`: what an operator does with the data of a cell.
+
+Nothing is decided here. Options and environment become the settings of a cell, as for `remuda cell serve`; the work is
+done in `remuda.cell`. All but `restore` may be called while the cell runs.
+"""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.cell import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.exits import Exit
+from remuda.cli.options import Data, Output
+
+if TYPE_CHECKING:
+    from remuda.cell.checks import Report
+    from remuda.cell.ports import Blobs
+    from remuda.cell.settings import CellSettings
+
+
+def migrate(
+    *,
+    data: Data = None,
+    database: Database = None,
+    cell_id: Annotated[int, Parameter(help="Number of the cell, for a database that is empty.")] = 1,
+) -> None:
+    """Bring a cell's tables up to date.
+
+    Every start of a cell does that by itself. Do it beforehand to know how long it takes, and after a backup: an older
+    release does not start with what a newer one has migrated. A SQLite file must not be in use meanwhile.
+
+    Try:
+
+        remuda cell migrate --data /var/lib/remuda
+        remuda cell migrate --database postgresql://remuda@db.example/remuda
+    """
+    from remuda.cell.adapters import migrations
+
+    asyncio.run(_migrate(_settings(data, database, cell_id)))
+    print(f"schema version {migrations.HEAD}")
+
+
+def check(*, data: Data = None, database: Database = None, output: Output = "text") -> int:
+    """Look whether what a cell keeps hangs together.
+
+    Tells the version of the tables, how much there is, references that lead nowhere, and repositories, artifacts and
+    logs that are missing. Changes nothing. Exit code 1 when there is a problem.
+
+    Try:
+
+        remuda cell check --data /var/lib/remuda
+        remuda cell check --data /var/lib/remuda --output json
+    """
+    report = asyncio.run(_check(_settings(data, database)))
+    if output == "json":
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(report), indent=2))
+    else:
+        _print(report)
+    return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def backup(
+    to: Annotated[Path, Parameter(help="A new folder, or a file: NAME.tar, NAME.tar.gz or NAME.tgz.")],
+    *,
+    data: Data = None,
+    database: Database = None,
+) -> None:
+    """Write everything that a cell keeps to a folder or an archive, while it runs or not.
+
+    The backup holds all secrets of the cell, and only its owner can read it. What is kept in a bucket stays there.
+
+    Try:
+
+        remuda cell backup /backups/monday --data /var/lib/remuda
+        remuda cell backup /backups/monday.tar.gz --data /var/lib/remuda
+    """
+    from remuda.cell.backups import back_up
+
+    manifest = asyncio.run(back_up(_settings(data, database), to.absolute(), now=time.time()))
+    print(f"cell {manifest.cell_id} is backed up to {to}")
+    if manifest.blobs:
+        print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
+
+
+def restore(
+    source: Annotated[Path, Parameter(help="What `remuda cell backup` wrote.")],
+    *,
+    data: Data = None,
+    database: Database = None,
+) -> None:
+    """Make a cell of a backup, in an empty data folder and, with --database, an empty database.
+
+    A backup fits either kind of database: this is also how a cell moves from its file to PostgreSQL.
+
+    Try:
+
+        remuda cell restore /backups/monday --data /var/lib/remuda
+        remuda cell restore /backups/monday --data ./new --database postgresql://remuda@db.example/remuda
+    """
+    from remuda.cell.backups import restore as restored
+
+    settings = _settings(data, database)
+    manifest = asyncio.run(restored(source.absolute(), settings))
+    print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
+    print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
+
+
+def _settings(data: Path | None, database: str | None, cell_id: int = 1) -> "CellSettings":
+    print_warnings(os.environ)
+    return settings_from(os.environ, data=cell_folder(data), cell_id=cell_id, database=database)
+
+
+async def _migrate(settings: "CellSettings") -> None:
+    if settings.is_shared:
+        from remuda.cell.adapters.postgres import PostgresStore
+
+        await (await PostgresStore.open(settings.database, settings.cell_id)).close()
+        return
+    from remuda.cell.adapters.sqlite import SqliteStore
+    from remuda.cell.datafolder import opened
+
+    with opened(settings.data, cell_id=settings.cell_id) as folder:
+        await SqliteStore.open(folder.database, settings.cell_id).close()
+
+
+async def _check(settings: "CellSettings") -> "Report":
+    from remuda.cell.adapters import tables
+    from remuda.cell.adapters.trace_archive import ArchivedTraces
+    from remuda.cell.adapters.traces import FileTraces
+    from remuda.cell.checks import check as checked
+
+    async with tables.read(settings) as found:
+        blobs = await _blobs(settings)
+        return await checked(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+
+
+async def _blobs(settings: "CellSettings") -> "Blobs":
+    if "://" in settings.blobs:
+        from remuda.cell.adapters.object_blobs import open_bucket
+
+        return await open_bucket(settings.blobs, endpoint=settings.blobs_endpoint)
+    from remuda.cell.adapters.blobs import FolderBlobs
+
+    return FolderBlobs(Path(settings.blobs) if settings.blobs else settings.data / "blobs")
+
+
+def _print(report: "Report") -> None:
+    print(f"cell {report.cell_id}, schema version {report.revision}")
+    for name, count in report.counts.items():
+        print(f"{count:>10}  {name}")
+    for problem in report.problems:
+        print(f"problem: {problem}")
+    print("there are problems" if report.problems else "everything hangs together")

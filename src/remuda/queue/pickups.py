@@ -1,0 +1,58 @@
+"""How fast jobs were picked up lately: the ground on which a wait is estimated.
+
+Decided here: what counts (pick-ups of the last minutes, by runners that can take the job in question) and what an
+estimate is: so many jobs go first, and each took so long. How long one *took* is the time since the pick-up before it,
+or since it began to wait if that is later; so a queue that is always empty gives a short time, and a long queue the
+time between two pick-ups. Pure, bounded, and kept in memory by the process that hands out: it begins with nothing.
+"""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from remuda.model.runner import CapabilityKey, Fingerprint, fits
+
+WINDOW_SECONDS = 600.0
+"""Older pick-ups say nothing about now."""
+_EACH = 64
+"""How many are kept for runners that are alike."""
+_KINDS = 512
+"""For how many different kinds of runners."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long a job may still wait, and what that is based on."""
+
+    seconds: float
+    pick_ups: int
+    within_seconds: float = WINDOW_SECONDS
+
+
+class PickUps:
+    """The latest pick-ups, by what the runners offer that made them."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Fingerprint, deque[tuple[float, float]]] = OrderedDict()
+
+    def note(self, fingerprint: Fingerprint, *, at: float, since: float) -> None:
+        """A runner got a job that had waited since a time."""
+        made = self._made.setdefault(fingerprint, deque(maxlen=_EACH))
+        made.append((at, since))
+        self._made.move_to_end(fingerprint)
+        if len(self._made) > _KINDS:
+            self._made.popitem(last=False)
+
+    def estimate(self, need: CapabilityKey, ahead: int, now: float) -> Estimate | None:
+        """How long a job will wait before which so many go; None when nothing is known."""
+        made = sorted(
+            pick_up
+            for fingerprint, pick_ups in self._made.items()
+            if fits(fingerprint, need)
+            for pick_up in pick_ups
+            if pick_up[0] > now - WINDOW_SECONDS
+        )
+        if not made:
+            return None
+        before = [made[0][1], *(at for at, _ in made)]
+        took = sum(max(at - max(earlier, since), 0.0) for (at, since), earlier in zip(made, before, strict=False))
+        return Estimate(seconds=(ahead + 1) * took / len(made), pick_ups=len(made))

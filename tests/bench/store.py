@@ -1,0 +1,115 @@
+"""How fast the stores are: jobs claimed, and whole lives of jobs as far as the store takes part, in each database.
+
+The reference is what PostgreSQL does by itself: one claim, committed with fsync, as a statement of its own over as many
+connections. Nothing here asserts a time. `python -m tests.bench.store`.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+
+from remuda.cell.adapters.postgres import PostgresStore
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.core import leases, lifecycle
+from remuda.cell.core.plan import Outcome
+from remuda.cell.ports import Store
+from remuda.cell.values import Job
+from remuda.model.job import RunnerId
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.postgres_server import PostgresServer
+
+AT_A_TIME = 16
+PIPELINES = 100
+JOBS_OF_ONE = 20
+LEASE = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
+
+
+async def filled(store: Store) -> list[Job]:
+    """Pending jobs of many pipelines, those of one not next to each other."""
+    project = await store.add_project(a_project(path=f"root/app{time.monotonic_ns()}"))
+    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(JOBS_OF_ONE)))
+    families = [await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW) for _ in range(PIPELINES)]
+    return [family.jobs[number] for number in range(JOBS_OF_ONE) for family in families]
+
+
+async def per_second(jobs: list[Job], work: Callable[[Job], Awaitable[object]]) -> float:
+    """Do something with each job, many at a time."""
+    left = iter(jobs)
+
+    async def worker() -> None:
+        for job in left:
+            await work(job)
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_A_TIME):
+            group.create_task(worker())
+    return len(jobs) / (time.perf_counter() - began)
+
+
+async def figures(store: Store) -> tuple[float, float]:
+    """Claims a second, and lives a second: leased, acknowledged, ended with what follows for the pipeline."""
+
+    async def claim(job: Job) -> Job | None:
+        return await store.change_job(job.id, lambda row: leases.lease(row, LEASE, NOW))
+
+    async def live(job: Job) -> None:
+        leased = await claim(job)
+        assert leased is not None
+        await store.change_job(job.id, lambda row: leases.acknowledge(row, leased.epoch, NOW))
+        outcome = Outcome(succeeded=True, reported="success")
+        await store.change_family(
+            job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
+        )
+
+    return await per_second(await filled(store), claim), await per_second(await filled(store), live)
+
+
+async def raw_claims(url: str) -> float:
+    """What the database does by itself."""
+    pool = await asyncpg.create_pool(url, min_size=AT_A_TIME, max_size=AT_A_TIME)
+    await pool.execute("CREATE TABLE raw (id bigint PRIMARY KEY, state text NOT NULL, body bytea NOT NULL)")
+    await pool.execute("CREATE INDEX ON raw (state, id)")
+    many = PIPELINES * JOBS_OF_ONE * 2
+    await pool.executemany("INSERT INTO raw VALUES ($1, 'pending', $2)", [(n, b"x" * 500) for n in range(many)])
+    sql = (
+        "UPDATE raw SET state = 'leased' WHERE id = (SELECT id FROM raw WHERE state = 'pending' ORDER BY id"
+        " LIMIT 1 FOR UPDATE SKIP LOCKED)"
+    )
+    left = iter(range(many))
+
+    async def worker() -> None:
+        async with pool.acquire() as db:
+            for _ in left:
+                await db.execute(sql)
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_A_TIME):
+            group.create_task(worker())
+    taken = time.perf_counter() - began
+    await pool.close()
+    return many / taken
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, PostgresServer() as server:
+        sqlite: Store = SqliteStore.open(Path(folder) / "cell.sqlite", 1)
+        with server.database() as url, server.database() as other:
+            postgres: Store = await PostgresStore.open(url, 1)
+            for round_ in range(3):
+                print(f"round {round_ + 1}")
+                for name, store in (("SQLite", sqlite), ("PostgreSQL", postgres)):
+                    claims, lives = await figures(store)
+                    print(f"  {name:<12} {claims:8.0f} claims/s  {lives:8.0f} lives/s")
+            print(f"  raw claims of PostgreSQL: {await raw_claims(other):8.0f} /s")
+            await postgres.close()
+        await sqlite.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

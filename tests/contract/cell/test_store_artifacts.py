@@ -1,0 +1,90 @@
+"""The contract of the store: artifacts that are kept, deleted, erased, and those whose time is over."""
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.ports import Leaves, Store
+from remuda.cell.values import Artifact, Job
+from remuda.model.job import JobId
+from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs
+
+TYPES = ("archive", "dotenv", "junit")
+
+
+def an_artifact(job_id: int, kind: str, look_at: float | None = None) -> Artifact:
+    return Artifact(
+        job_id=JobId(job_id),
+        type=kind,
+        format="raw",
+        filename=kind,
+        size=1,
+        sha256="x",
+        blob=f"artifacts/{job_id}/{kind}",
+        created_at=1.0,
+        look_at=look_at,
+    )
+
+
+@pytest.fixture
+async def jobs(store: Store) -> Sequence[Job]:
+    """Two jobs with three artifacts each."""
+    project = await store.add_project(a_project())
+    family = await store.add_pipeline(
+        a_pipeline(project_id=project.id), new_jobs(a_spec("one"), a_spec("two")), now=1.0
+    )
+    for number, job in enumerate(family.jobs):
+        for at, kind in enumerate(TYPES):
+            await store.put_artifact(an_artifact(job.id, kind, look_at=10.0 * at + number if at else None))
+    return family.jobs
+
+
+async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Sequence[Job]) -> None:
+    def decide(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+        assert job == jobs[0]
+        assert [one.type for one in artifacts] == ["archive", "dotenv", "junit"]
+        kept = replace(artifacts[2], look_at=None)
+        return Leaves(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(kept,))
+
+    gone = await store.change_artifacts(jobs[0].id, decide)
+    assert [one.blob for one in gone] == [f"artifacts/{jobs[0].id}/archive", f"artifacts/{jobs[0].id}/dotenv"]
+    assert await store.artifacts(jobs[0].id) == [an_artifact(jobs[0].id, "junit")]
+    stored = await store.job(jobs[0].id)
+    assert stored is not None
+    assert (stored.artifacts_gone, stored.erased_at) == (True, 5.0)
+    assert [one.type for one in await store.artifacts(jobs[1].id)] == sorted(TYPES)
+
+
+async def test_a_decision_may_decline(store: Store, jobs: Sequence[Job]) -> None:
+    assert await store.change_artifacts(jobs[0].id, lambda job, artifacts: None) == ()
+    assert await store.change_artifacts(JobId(10**9), lambda job, artifacts: Leaves(job=job, artifacts=())) == ()
+    assert len(await store.artifacts(jobs[0].id)) == 3
+
+
+async def test_a_decision_that_fails_changes_nothing(store: Store, jobs: Sequence[Job]) -> None:
+    def fail(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await store.change_artifacts(jobs[0].id, fail)
+    assert len(await store.artifacts(jobs[0].id)) == 3
+
+
+async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, jobs: Sequence[Job]) -> None:
+    async def due(now: float, limit: int = 10) -> list[tuple[int, str]]:
+        return [(one.job_id, one.type) for one in await store.due_artifacts(now, limit=limit)]
+
+    first, second = (job.id for job in jobs)
+    assert await due(9) == []
+    assert await due(10) == [(first, "dotenv")]
+    everything = [(first, "dotenv"), (second, "dotenv"), (first, "junit"), (second, "junit")]
+    assert await due(100) == everything
+    assert await due(100, limit=3) == everything[:3]
+
+    def put_off(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+        return Leaves(job=job, artifacts=tuple(replace(one, look_at=50.0) for one in artifacts))
+
+    await store.change_artifacts(first, put_off)
+    assert await due(49) == [(second, "dotenv"), (second, "junit")]
+    assert await due(50) == [(second, "dotenv"), (second, "junit"), *((first, kind) for kind in TYPES)]

@@ -1,0 +1,92 @@
+"""What explanations, policies and demand ask of a store."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.cell.ports import Store
+from remuda.cell.values import Job, Project, RunnerManager, StepResult
+from remuda.model.job import JobId, JobState, ProjectId
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
+
+
+@pytest.fixture
+async def project(store: Store) -> Project:
+    return await store.add_project(a_project())
+
+
+async def a_stored_job(store: Store, project: Project, **spec: Any) -> Job:
+    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec(**spec)), now=NOW)
+    return family.jobs[0]
+
+
+class TestSettings:
+    async def test_several_at_once(self, store: Store) -> None:
+        await store.put_setting("a", "1")
+        await store.put_setting("b", "2")
+        assert await store.settings(["a", "b", "c"]) == {"a": "1", "b": "2"}
+        assert await store.settings([]) == {}
+
+    async def test_changed_by_what_they_are(self, store: Store) -> None:
+        seen: list[str | None] = []
+
+        def longer(old: str | None) -> str | None:
+            seen.append(old)
+            return (old or "") + "x"
+
+        assert await store.change_setting("a", longer) == "x"
+        assert await store.change_setting("a", longer) == "xx"
+        assert seen == [None, "x"]
+        assert await store.change_setting("a", lambda old: None) is None
+        assert await store.setting("a") == "xx"
+
+    async def test_a_decision_that_fails_changes_nothing(self, store: Store) -> None:
+        await store.put_setting("a", "1")
+
+        def refuse(old: str | None) -> str | None:
+            raise ValueError(old)
+
+        with pytest.raises(ValueError):
+            await store.change_setting("a", refuse)
+        assert await store.setting("a") == "1"
+
+
+async def test_results_in_parts(store: Store, project: Project) -> None:
+    job = await a_stored_job(store, project)
+    results = [StepResult(job_id=job.id, seq=number, body=msgspec.Raw(b"{}")) for number in range(1, 8)]
+    await store.add_results(job.id, results)
+
+    async def numbers(**given: Any) -> list[int]:
+        return [result.seq for result in await store.results(job.id, **given)]
+
+    assert await numbers() == [1, 2, 3, 4, 5, 6, 7]
+    assert await numbers(after=5) == [6, 7]
+    assert await numbers(after=2, limit=3) == [3, 4, 5]
+    assert await numbers(limit=2) == [1, 2]
+    assert await numbers(after=7) == []
+    assert await store.results(JobId(99), after=1, limit=1) == []
+
+
+async def test_managers_of_all_runners(store: Store) -> None:
+    assert await store.all_managers() == []
+    runners = [await store.add_runner(a_runner(token_hash=str(number) * 64)) for number in range(2)]
+    made = [
+        RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW, capacity=4)
+        for runner in runners
+        for system_id in ("r_a", "s_b")
+    ]
+    for manager in reversed(made):
+        await store.put_manager(manager)
+    assert await store.all_managers() == made
+    await store.remove_runner(runners[0].id)
+    assert await store.all_managers() == made[2:]
+
+
+async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
+    first = await a_stored_job(store, project, resource_group="production")
+    second = await a_stored_job(store, project, resource_group="production")
+    assert (first.state, second.state) == (JobState.PENDING, JobState.WAITING_FOR_RESOURCE)
+    assert await store.resource_holder(project.id, "production") == first
+    assert await store.resource_holder(project.id, "staging") is None
+    assert await store.resource_holder(ProjectId(99), "production") is None

@@ -1,0 +1,215 @@
+"""Reasons, times, payloads, results and policies over HTTP, as clients see them."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+
+FILE = """
+build:
+  stage: build
+  script: make
+test:
+  stage: test
+  script: make test
+gpu:
+  stage: build
+  tags: [gpu]
+  script: make gpu
+"""
+
+
+def own(cell: ServedCell, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    return cell.send(method, f"/api/remuda/v1{path}", body, **({"PRIVATE_TOKEN": cell.token} | headers))
+
+
+def jobs_of(cell: ServedCell) -> dict[str, int]:
+    [pipeline] = cell.until_pipelines(1)
+    found = cell.api("GET", f"/projects/{pipeline['project_id']}/pipelines/{pipeline['id']}/jobs").json()
+    return {job["name"]: job["id"] for job in found}
+
+
+@pytest.fixture
+def jobs(cell: ServedCell) -> dict[str, int]:
+    cell.new_project("app", FILE.replace("build:\n", "stages: [build, test]\nbuild:\n", 1))
+    return jobs_of(cell)
+
+
+class TestWhy:
+    def test_what_each_waits_for(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        gpu = own(cell, "GET", f"/jobs/{jobs['gpu']}/why").json()
+        assert gpu["advice"] == ["no runner has the tag gpu: register one or change the tags"]
+        assert gpu["runners"]["others"] == [{"reason": "lacks the tags gpu", "count": 1}]
+        build = own(cell, "GET", f"/jobs/{jobs['build']}/why").json()
+        assert (build["status"], build["queue"]["ahead"]) == ("pending", 0)
+        assert build["runners"]["never_seen"] == 1
+        test = own(cell, "GET", f"/jobs/{jobs['test']}/why").json()
+        assert {wait["job"]["name"] for wait in test["waits_for"] if wait["kind"] == "job"} == {"build", "gpu"}
+        runner.put(runner.take(), "failed", failure_reason="script_failure", exit_code=3)
+        failed = own(cell, "GET", f"/jobs/{jobs['build']}/why").json()
+        assert failed["failure"] == {"reason": "script_failure", "fault": "user", "exit_code": 3}
+
+    def test_who_may_ask(self, cell: ServedCell, jobs: dict[str, int]) -> None:
+        assert own(cell, "GET", "/jobs/999/why").status == 404
+        assert cell.send("GET", f"/api/remuda/v1/jobs/{jobs['build']}/why").status == 401
+
+
+class TestPriority:
+    def test_the_next_runner_gets_the_urgent_job(
+        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
+    ) -> None:
+        cell.api("PUT", "/runners/1", {"tag_list": ["gpu"]})
+        answer = own(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 50})
+        assert (answer.status, answer.json()["priority"]) == (200, 50)
+        assert runner.take()["id"] == jobs["gpu"]
+        refused = own(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 1})
+        assert refused.status == 400
+        assert "only a job that waits" in refused.json()["message"]
+
+    @pytest.mark.parametrize("body", [{"priority": 101}, {"priority": "x"}, {}, {"priority": None}])
+    def test_what_is_no_priority(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
+        assert own(cell, "PUT", f"/jobs/{jobs['build']}", body).status == 400
+
+    def test_of_a_runner(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        assert cell.api("PUT", "/runners/1", {"priority": -7}).json()["priority"] == -7
+        assert cell.api("GET", "/runners/1").json()["priority"] == -7
+        assert cell.api("PUT", "/runners/1", {"priority": 101}).status == 400
+
+
+def results_of(job: dict[str, Any], *steps: tuple[str, str, float, float]) -> list[dict[str, Any]]:
+    began = datetime.now(UTC)
+    return [
+        {
+            "version": 1,
+            "seq": number,
+            "event": "finished",
+            "name": name,
+            "path": f"/{name}",
+            "reference": f"builtin://{package}@1",
+            "origin": "compiled",
+            "status": "success",
+            "started_at": (began + timedelta(seconds=start)).isoformat(),
+            "finished_at": (began + timedelta(seconds=start + took)).isoformat(),
+        }
+        for number, (name, package, start, took) in enumerate(steps, start=1)
+    ]
+
+
+class TestTimes:
+    def test_by_steps(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        job = runner.take()
+        results = results_of(
+            job, ("get_sources", "checkout", 0, 1e-3), ("upload_artifacts", "artifacts_upload", 0, 1e-3)
+        )
+        own(cell, "POST", f"/jobs/{job['id']}/results", {"results": results}, JOB_TOKEN=job["token"])
+        runner.put(job, "success")
+        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        assert split["source"] == "steps"
+        assert sum(split["parts"].values()) == pytest.approx(split["total_seconds"], abs=1e-6)
+        assert split["parts"]["clone"] > 0
+        assert split["parts"]["script"] == 0
+
+    def test_by_sections_of_a_long_log(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        job = runner.take()
+        now = int(datetime.now(UTC).timestamp())
+        log = (
+            f"section_start:{now}:get_sources\r\x1b[0Kx\nsection_end:{now}:get_sources\r\x1b[0K\n"
+            f"section_start:{now}:step_script\r\x1b[0K\n" + "y" * 1_500_000 + "\n"
+            f"section_end:{now + 60}:step_script\r\x1b[0K\n"
+        ).encode()
+        for start in range(0, len(log), 1_000_000):
+            runner.patch(job, start, log[start : start + 1_000_000])
+        runner.put(job, "success")
+        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        assert split["source"] == "sections"
+        assert split["parts"]["script"] > 0
+        assert split["parts"]["clone"] == 0
+
+    def test_by_nothing_else(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        job = runner.take()
+        runner.put(job, "success")
+        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        assert (split["source"], list(split["parts"])) == ("times", ["waiting", "running"])
+
+
+class TestResults:
+    def test_in_parts_and_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        cell.api("POST", "/projects/1/variables", {"key": "P", "value": "hunter2-hunter2", "masked": True})
+        job = runner.take()
+        results = [{"seq": number, "event": "started", "name": f"s{number}"} for number in range(1, 8)]
+        results[2]["error"] = f"no hunter2-hunter2, no {job['token']}"
+        results[3]["outputs"] = {"long": "x" * 300_000}
+        path = f"/jobs/{job['id']}"
+        assert own(cell, "POST", f"{path}/results", {"results": results}, JOB_TOKEN=job["token"]).status == 200
+        first = own(cell, "GET", f"{path}/steps?limit=4").json()
+        assert [result["seq"] for result in first["results"]] == [1, 2, 3, 4]
+        assert first["results"][2]["error"] == "no [MASKED], no glcbt-[MASKED]"
+        assert first["results"][3] == {"seq": 4, "event": "started", "name": "s4", "cut": True}
+        rest = own(cell, "GET", f"{path}/steps?limit=4&after={first['next_after']}").json()
+        assert [result["seq"] for result in rest["results"]] == [5, 6, 7]
+        assert rest["next_after"] is None
+        assert own(cell, "GET", f"{path}/steps?after=x").status == 400
+        assert own(cell, "GET", f"{path}/steps?limit=0").status == 200
+
+    def test_limits(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        job = runner.take()
+        path = f"/jobs/{job['id']}/results"
+        many = own(cell, "POST", path, {"results": [{"seq": 50_001}]}, JOB_TOKEN=job["token"])
+        assert many.status == 413
+        deep = json.loads("[" * 300 + "]" * 300)
+        nested = own(cell, "POST", path, {"results": [{"seq": 1, "outputs": deep}]}, JOB_TOKEN=job["token"])
+        assert nested.status == 400
+
+
+class TestPayload:
+    def test_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        cell.api("POST", "/projects/1/variables", {"key": "P", "value": "hunter2-hunter2", "masked": True})
+        job = runner.take()
+        shown = own(cell, "GET", f"/jobs/{job['id']}/payload")
+        assert shown.status == 200
+        assert "attachment" in shown.headers["Content-Disposition"]
+        assert job["token"].encode() not in shown.body
+        assert b"hunter2" not in shown.body
+        assert set(shown.json()) == set(job)
+        assert shown.json()["features"] == job["features"]
+        assert shown.json()["steps"] == job["steps"]
+
+
+class TestPolicies:
+    def test_kept_by_version_and_sent(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+        assert own(cell, "GET", "/policies/project/1").json() == {
+            "scope": "project",
+            "id": 1,
+            "version": 0,
+            "document": {},
+            "updated_at": None,
+        }
+        put = own(cell, "PUT", "/policies/project/1", {"document": {"allow": ["builtin://*"]}})
+        assert (put.status, put.json()["version"]) == (200, 1)
+        organization = own(cell, "PUT", "/policies/organization/1", {"document": {"network": False}, "version": 0})
+        assert organization.status == 200
+        late = own(cell, "PUT", "/policies/project/1", {"document": {}, "version": 0})
+        assert late.status == 409
+        layers = runner.take()["remuda"]["step_policy"]["layers"]
+        assert [(layer["scope"], layer["version"]) for layer in layers] == [("organization", 1), ("project", 1)]
+
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            ("/policies/project/99", 404),
+            ("/policies/group/99", 404),
+            ("/policies/organization/9", 404),
+            ("/policies/galaxy/1", 400),
+            ("/policies/project/x", 400),
+        ],
+    )
+    def test_scopes_that_are_not_there(self, cell: ServedCell, path: str, status: int) -> None:
+        assert own(cell, "GET", path).status == status
+        assert own(cell, "PUT", path, {"document": {}}).status == status
+
+    @pytest.mark.parametrize("body", [{}, {"document": []}, {"document": "x"}, {"document": {"x": "y" * 70_000}}])
+    def test_what_is_no_policy(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
+        assert own(cell, "PUT", "/policies/project/1", body).status == 400

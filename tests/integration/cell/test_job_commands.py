@@ -1,0 +1,60 @@
+"""`remuda job` against a cell."""
+
+import json
+
+import pytest
+
+from remuda.cli.main import call
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.wire.user_client import RefusedError
+
+FILE = "build:\n  script: make\ngpu:\n  tags: [gpu]\n  script: make gpu\n"
+
+
+@pytest.fixture(autouse=True)
+def _known_cell(cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_URL", cell.url)
+    monkeypatch.setenv("REMUDA_TOKEN", cell.token)
+    cell.new_project("app", FILE)
+    cell.until_pipelines(1)
+
+
+def test_why(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    gpu = next(job["id"] for job in cell.api("GET", "/projects/1/jobs").json() if job["name"] == "gpu")
+    assert call(["job", "why", str(gpu)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"job {gpu}: gpu (root/app, pipeline 1)\n  pending")
+    assert "waits for a runner: the only one does not fit" in told
+    assert "no runner has the tag gpu: register one or change the tags" in told
+    assert call(["job", "why", str(gpu), "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runners"]["matching"] == 0
+
+
+def test_payload(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    job = runner.take()
+    assert call(["job", "payload", str(job["id"])]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["id"], shown["token"]) == (job["id"], "[MASKED]")
+
+
+def test_show_splits_the_time(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    job = runner.take()
+    runner.put(job, "success")
+    assert call(["job", "show", str(job["id"]), "--output", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert set(shown["times"]["split"]["parts"]) == {"waiting", "running"}
+    assert shown["steps"] == []
+
+
+def test_steps_of_a_long_job(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    job = runner.take()
+    results = [{"seq": number, "event": "started", "name": f"s{number}"} for number in range(1, 1502)]
+    path = f"/api/remuda/v1/jobs/{job['id']}/results"
+    assert cell.send("POST", path, {"results": results}, JOB_TOKEN=job["token"]).status == 200
+    assert call(["job", "show", str(job["id"]), "--output", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["steps"]) == 1501
+
+
+def test_there_is_no_such_job() -> None:
+    with pytest.raises(RefusedError, match="404 Job Not Found"):
+        call(["job", "why", "999"])

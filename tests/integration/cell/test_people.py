@@ -1,0 +1,298 @@
+"""Who may do what: levels, scopes, organizations, tokens. Everything over HTTP, as people and python-gitlab do it."""
+
+from typing import Any
+
+import gitlab
+import pytest
+
+from remuda.cell.http.access import Kind
+from remuda.cell.http.app import ENDPOINTS
+from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from remuda.testing.served_cell import ServedCell
+
+PIPELINE = "job: {script: [echo]}\n"
+LEVELS = {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}
+
+MATRIX: list[tuple[str, str, Any, str]] = [
+    # Who is the least that may make the call; everybody above may too.
+    ("GET", "", None, "guest"),
+    ("GET", "/releases", None, "guest"),
+    ("GET", "/members", None, "guest"),
+    ("GET", "/repository/commits", None, "reporter"),
+    ("GET", "/repository/files/.gitlab-ci.yml/raw", None, "reporter"),
+    ("GET", "/pipelines", None, "reporter"),
+    ("GET", "/pipelines/latest", None, "reporter"),
+    ("GET", "/jobs", None, "reporter"),
+    ("GET", "/jobs/{job}", None, "reporter"),
+    ("GET", "/jobs/{job}/trace", None, "reporter"),
+    ("GET", "/ci/lint", None, "reporter"),
+    ("POST", "/ci/lint", {"content": PIPELINE}, "developer"),
+    ("GET", "/pipeline_schedules", None, "developer"),
+    ("POST", "/jobs/{job}/cancel", None, "developer"),
+    ("GET", "/variables", None, "maintainer"),
+    ("GET", "/triggers", None, "maintainer"),
+    ("GET", "/runners", None, "maintainer"),
+    ("POST", "/runners/reset_registration_token", None, "maintainer"),
+    ("PUT", "", {"description": "new"}, "maintainer"),
+    ("DELETE", "/members/1", None, "nobody"),
+]
+GROUP_MATRIX: list[tuple[str, str, Any, str]] = [
+    ("GET", "", None, "guest"),
+    ("GET", "/projects", None, "guest"),
+    ("GET", "/members/all", None, "guest"),
+    ("GET", "/runners", None, "maintainer"),
+    ("GET", "/variables", None, "owner"),
+    ("PUT", "", {"description": "new"}, "owner"),
+    ("POST", "/runners/reset_registration_token", None, "owner"),
+]
+
+
+@pytest.fixture
+def team(cell: ServedCell) -> dict[str, Person]:
+    """One person of each level in the group `acme`, with a project that has a pipeline; and a stranger."""
+    group = a_group(cell, "acme")
+    a_project_in(cell, group, "shop", PIPELINE)
+    people = {name: a_person(cell, name) for name in (*LEVELS, "stranger")}
+    for name, level in LEVELS.items():
+        a_member(cell, f"groups/{group}", people[name], level)
+    return people
+
+
+def test_levels(cell: ServedCell, team: dict[str, Person]) -> None:
+    [job] = cell.api("GET", "/projects/acme%2Fshop/jobs").json()
+    order = list(LEVELS)
+    wrong = []
+    for root, matrix in (("/projects/acme%2Fshop", MATRIX), ("/groups/acme", GROUP_MATRIX)):
+        for method, path, body, least in matrix:
+            for name, person in team.items():
+                answer = person.api(method, root + path.format(job=job["id"]), body)
+                may = name in order and least in order and order.index(name) >= order.index(least)
+                expected = "2xx" if may else "404" if name == "stranger" else "403"
+                if least == "nobody" and name != "stranger":
+                    expected = "404"
+                said = "2xx" if answer.status < 300 else str(answer.status)
+                if said != expected:
+                    wrong.append((name, method, path, answer))
+    assert not wrong
+    # The default branch is protected: only maintainers start pipelines on it.
+    refused = team["developer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"})
+    assert (refused.status, "permission" in refused.json()["message"]["base"][0]) == (400, True)
+    assert team["maintainer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"}).status == 201
+    # A job of a protected branch gets what is protected, so only maintainers start it again.
+    assert team["developer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 403
+    assert team["maintainer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 201
+    assert team["maintainer"].api("DELETE", "/projects/acme%2Fshop").status == 403
+    assert team["owner"].api("DELETE", "/projects/acme%2Fshop").status == 202
+    assert team["owner"].api("GET", "/projects/acme%2Fshop").status == 404
+
+
+def test_nobody_gets_in_without_a_token(cell: ServedCell) -> None:
+    numbers = {"id": "1", "job_id": "1", "pipeline_id": "1", "runner_id": "1"}
+    for endpoint in ENDPOINTS:
+        if endpoint.access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER):
+            continue
+        path = endpoint.path.replace(":path}", "}")
+        for part in path.split("/"):
+            if part.startswith("{"):
+                path = path.replace(part, numbers.get(part[1:-1], "x"), 1)
+        for headers in ({}, {"PRIVATE_TOKEN": "glpat-wrong"}, {"Authorization": "Bearer wrong"}):
+            answer = cell.send(endpoint.method, path, **headers)
+            assert answer.status == 401, (endpoint.method, path, answer)
+
+
+def test_people_of_one_organization_never_see_another(cell: ServedCell) -> None:
+    far = an_organization(cell, "far")
+    here, there = a_person(cell, "ann"), a_person(cell, "zoe", organization_id=far)
+    group = int(here.api("POST", "/groups", {"name": "g", "path": "g", "visibility": "public"}).json()["id"])
+    made = here.api("POST", "/projects", {"name": "p", "namespace_id": group, "visibility": "public"})
+    project = int(made.json()["id"])
+    assert made.json()["organization_id"] == 1
+    runner = here.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project}).json()["id"]
+    for path in (
+        f"/projects/{project}",
+        f"/projects/{project}/pipelines",
+        f"/groups/{group}",
+        f"/groups/{group}/members",
+        f"/namespaces/{group}",
+        f"/users/{here.id}",
+        f"/runners/{runner}",
+        "/organizations/1",
+    ):
+        assert here.api("GET", path).status == 200, path
+        assert there.api("GET", path).status == 404, path
+    for path in ("/projects", "/groups", "/runners", "/users?username=ann", "/users?search=ann"):
+        assert there.api("GET", path).json() == [], path
+    assert [one["id"] for one in there.api("GET", "/organizations").json()] == [far]
+    assert there.api("POST", "/groups", {"name": "x", "path": "x", "parent_id": group}).status == 404
+    assert there.api("POST", "/groups", {"name": "x", "path": "x", "organization_id": 1}).status == 404
+    assert there.api("POST", "/projects", {"name": "x", "namespace_id": group}).status == 400
+    # Nor can anybody make them a member.
+    assert cell.api("POST", f"/groups/{group}/members", {"user_id": there.id, "access_level": 50}).status == 404
+    assert there.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project}).status == 404
+    mine = there.api("POST", "/projects", {"name": "mine"})
+    assert (mine.status, mine.json()["organization_id"], mine.json()["path_with_namespace"]) == (201, far, "zoe/mine")
+    assert cell.api("GET", f"/projects/{mine.json()['id']}").status == 200
+
+
+def test_members_with_python_gitlab(cell: ServedCell, team: dict[str, Person]) -> None:
+    group = team["owner"].client().groups.get("acme")
+    guest = group.members.get(team["guest"].id)
+    assert (guest.username, guest.access_level) == ("guest", 10)
+    guest.access_level = 30
+    guest.save()
+    stranger = team["stranger"].client()
+    with pytest.raises(gitlab.GitlabGetError):
+        stranger.projects.get("acme/shop")
+    project = team["maintainer"].client().projects.get("acme/shop")
+    added = project.members.create({"user_id": team["stranger"].id, "access_level": gitlab.const.AccessLevel.REPORTER})
+    assert stranger.projects.get("acme/shop").id == project.id
+    assert {one.username for one in project.members_all.list(get_all=True)} >= {"root", "owner", "stranger"}
+    with pytest.raises(gitlab.GitlabCreateError) as refused:  # nobody gives more than they have
+        project.members.create({"user_id": team["reporter"].id, "access_level": 50})
+    assert refused.value.response_code == 403
+    with pytest.raises(gitlab.GitlabCreateError) as twice:
+        project.members.create({"user_id": team["stranger"].id, "access_level": 20})
+    assert twice.value.response_code == 409
+    added.delete()
+    with pytest.raises(gitlab.GitlabGetError):
+        stranger.projects.get("acme/shop")
+    # Everybody may leave, but the last owner of a group stays.
+    assert team["guest"].api("DELETE", f"/groups/acme/members/{team['guest'].id}").status == 204
+    assert team["owner"].api("DELETE", "/groups/acme/members/1").status == 204
+    assert team["owner"].api("DELETE", f"/groups/acme/members/{team['owner'].id}").status == 403
+
+
+def test_groups_with_python_gitlab(cell: ServedCell) -> None:
+    ada = a_person(cell, "ada")
+    client = ada.client()
+    acme = client.groups.create({"name": "Acme", "path": "acme", "visibility": "internal"})
+    tools = client.groups.create({"name": "Tools", "path": "tools", "parent_id": acme.id})
+    assert (tools.full_path, tools.parent_id) == ("acme/tools", acme.id)
+    project = client.projects.create({"name": "Saw", "namespace_id": tools.id})
+    assert project.path_with_namespace == "acme/tools/Saw"
+    assert project.namespace["id"] == tools.id
+    assert [one.id for one in acme.subgroups.list(get_all=True)] == [tools.id]
+    assert acme.projects.list(get_all=True) == []
+    assert [one.id for one in acme.projects.list(include_subgroups=True, get_all=True)] == [project.id]
+    assert {one.full_path for one in client.namespaces.list(get_all=True)} == {"acme", "acme/tools", "ada"}
+    acme.description = "changed"
+    acme.save()
+    assert client.groups.get("acme").description == "changed"
+    for wrong in ({"name": "x", "path": "ACME"}, {"name": "x", "path": "a b"}, {"name": "x", "path": "ada"}):
+        with pytest.raises(gitlab.GitlabCreateError) as refused:
+            client.groups.create(wrong)
+        assert refused.value.response_code == 400
+    acme.delete()
+    assert client.groups.list(get_all=True) == []
+    with pytest.raises(gitlab.GitlabGetError):
+        client.projects.get(project.id)
+    client.groups.create({"name": "Acme", "path": "acme"})  # its path is free
+
+
+def test_a_project_is_changed(cell: ServedCell) -> None:
+    project_id = cell.new_project("app", PIPELINE)
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    project = client.projects.get(project_id)
+    actions = [{"action": "create", "file_path": "x", "content": "x"}]
+    body = {"branch": "next", "start_branch": "main", "commit_message": "x", "actions": actions}
+    assert cell.api("POST", f"/projects/{project_id}/repository/commits", body).status == 201
+    project.default_branch, project.build_timeout, project.path = "next", 1200, "shop"
+    project.visibility = "internal"
+    project.save()
+    again = client.projects.get("root/shop")
+    assert (again.default_branch, again.build_timeout, again.visibility) == ("next", 1200, "internal")
+    for wrong in (
+        {"default_branch": "missing"},
+        {"build_timeout": 5},
+        {"path": "a/b"},
+        {"visibility": "secret"},
+        {"name": ""},
+    ):
+        assert cell.api("PUT", f"/projects/{project_id}", wrong).status == 400, wrong
+
+
+def test_a_project_is_deleted_with_what_runs(cell: ServedCell) -> None:
+    project_id = cell.new_project("app", PIPELINE)
+    runner = cell.new_runner()
+    taken = runner.take()
+    assert runner.put(taken, "running").status == 200
+    own = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project_id}).json()["id"]
+    assert cell.api("DELETE", f"/projects/{project_id}").status == 202
+    assert cell.api("GET", f"/runners/{own}").status == 404
+    assert cell.api("DELETE", f"/projects/{project_id}").status == 404
+    assert runner.put(taken, "success").status == 403
+    assert runner.ask().status == 204
+    assert cell.new_project("app", PIPELINE) != project_id
+    assert cell.api("GET", "/projects").json()[0]["path_with_namespace"] == "root/app"
+
+
+def test_tokens(cell: ServedCell) -> None:
+    ada, bob = a_person(cell, "ada"), a_person(cell, "bob")
+    client = ada.client()
+    [own] = client.personal_access_tokens.list(get_all=True)
+    assert (own.user_id, own.scopes, own.active) == (ada.id, ["api"], True)
+    assert own.last_used_at is not None
+    assert bob.api("GET", f"/personal_access_tokens/{own.id}").status == 404
+    assert bob.api("GET", f"/personal_access_tokens?user_id={ada.id}").status == 403
+    for scopes in (["api", "everything"], ["sudo"], []):
+        body = {"name": "x", "scopes": scopes}
+        assert cell.api("POST", f"/users/{ada.id}/personal_access_tokens", body).status == 400
+    assert ada.api("POST", f"/users/{bob.id}/personal_access_tokens", {"name": "x", "scopes": ["api"]}).status == 403
+    past = {"name": "x", "scopes": ["api"], "expires_at": "2020-01-01"}
+    assert ada.api("POST", "/user/personal_access_tokens", past).status == 400
+
+    rotated = ada.api("POST", "/personal_access_tokens/self/rotate").json()
+    assert rotated["token"].startswith("glpat-")
+    assert ada.api("GET", "/user").status == 401
+    new = Person(cell, ada.id, "ada", rotated["token"])
+    assert new.api("GET", "/user").json()["username"] == "ada"
+    again = cell.api("POST", f"/personal_access_tokens/{rotated['id']}/rotate", {"expires_at": "2099-01-01"}).json()
+    assert again["expires_at"] == "2099-01-01"
+    assert new.api("GET", "/user").status == 401
+    newest = Person(cell, ada.id, "ada", again["token"])
+    assert newest.api("DELETE", "/personal_access_tokens/self").status == 204
+    assert newest.api("GET", "/user").status == 401
+    assert cell.api("POST", f"/personal_access_tokens/{again['id']}/rotate").status == 400
+
+
+def test_scopes(cell: ServedCell) -> None:
+    ada = a_person(cell, "ada")
+    project = ada.api("POST", "/projects", {"name": "app"}).json()["id"]
+    reader, user_only = ada.with_scopes("read_api"), ada.with_scopes("read_user")
+    assert reader.api("GET", f"/projects/{project}").status == 200
+    refused = reader.api("PUT", f"/projects/{project}", {"description": "x"})
+    assert (refused.status, refused.json()["error"]) == (403, "insufficient_scope")
+    assert user_only.api("GET", "/user").status == 200
+    assert user_only.api("GET", f"/projects/{project}").status == 403
+    maker = ada.with_scopes("create_runner")
+    body = {"runner_type": "project_type", "project_id": project}
+    made = maker.api("POST", "/user/runners", body)
+    assert made.status == 201
+    assert reader.api("POST", "/user/runners", body).status == 403
+    manager = ada.with_scopes("manage_runner")
+    assert manager.api("PUT", f"/runners/{made.json()['id']}", {"paused": True}).status == 200
+    assert maker.api("PUT", f"/runners/{made.json()['id']}", {"paused": False}).status == 403
+    turner = ada.with_scopes("self_rotate")
+    other = ada.api("GET", "/personal_access_tokens").json()[0]["id"]
+    assert turner.api("POST", f"/personal_access_tokens/{other}/rotate").status == 403
+    assert turner.api("POST", "/personal_access_tokens/self/rotate").status == 200
+
+
+def test_blocked_users_get_nothing(cell: ServedCell) -> None:
+    ada = a_person(cell, "ada")
+    admin = gitlab.Gitlab(cell.url, private_token=cell.token)
+    admin.users.get(ada.id).block()
+    assert ada.api("GET", "/user").status == 403
+    admin.users.get(ada.id).unblock()
+    assert ada.api("GET", "/user").status == 200
+    assert cell.api("POST", "/users/1/block").status == 403
+    assert ada.api("POST", "/users", {"username": "x", "name": "x", "email": "x@x.org"}).status == 403
+
+
+def test_an_administrator_is_one_in_all_organizations(cell: ServedCell) -> None:
+    far = an_organization(cell, "far")
+    chief = a_person(cell, "chief", organization_id=far, admin=True)
+    project = cell.new_project("app")
+    assert chief.api("GET", f"/projects/{project}").status == 200
+    taken = cell.api("POST", "/users", {"username": "CHIEF", "name": "x", "email": "x@x.org"})
+    assert taken.status == 409

@@ -1,0 +1,124 @@
+"""Several processes serve one cell: what one stores the others hand out, and whatever happens, it happens once."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from remuda.cell.errors import DataFolderError
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+
+ONE_JOB = "build:\n  script: make\n"
+TWO_STAGES = "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage: b\n  script: make\n"
+
+
+@pytest.fixture
+def cells(tmp_path: Path, database: str) -> Iterator[list[ServedCell]]:
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(ServedCell(tmp_path / "cell", database=database, public_url="http://cell.example"))
+            for _ in range(3)
+        ]
+        for cell in found:
+            # The public address is one that nobody serves here: each is asked directly.
+            cell.url = f"http://127.0.0.1:{cell.service.settings.port}"
+        yield found
+
+
+@pytest.fixture
+def runners(cells: list[ServedCell]) -> list[ScriptedRunner]:
+    """One runner as it finds each of the processes."""
+    token = cells[0].new_runner().token
+    return [ScriptedRunner(cell, token) for cell in cells]
+
+
+def test_a_job_goes_through_all_of_them(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+    project = cells[0].new_project("app", TWO_STAGES)
+    first = runners[1].take(hold=True)
+    assert runners[2].put(first, "running").status == 200
+    assert runners[0].patch(first, 0, b"hello ").status == 202
+    assert runners[1].patch(first, 6, b"world\n").status == 202
+    assert runners[2].put(first, "success").status == 200
+    then = runners[0].take(hold=True)
+    assert then["job_info"]["name"] == "then"
+    assert runners[1].put(then, "success").status == 200
+    for cell in cells:
+        assert cell.api("GET", f"/projects/{project}/jobs/{first['id']}/trace").body == b"hello world\n"
+        assert cell.api("GET", f"/projects/{project}/pipelines").json()[0]["status"] == "success"
+
+
+def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+    project = cells[0].new_project("app")
+    runners[2].ask()
+    answers: list[Answer] = []
+    poll = Thread(target=lambda: answers.append(runners[2].ask(hold=True)))
+    poll.start()
+    cells[2].until_metric("remuda_cell_held_polls 1.0")
+    file = {"action": "create", "file_path": ".gitlab-ci.yml", "content": ONE_JOB}
+    body = {"branch": "main", "commit_message": "First", "actions": [file]}
+    assert cells[0].api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    poll.join(30)
+    assert [answer.status for answer in answers] == [201]
+
+
+def test_every_job_is_handed_out_once(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+    jobs = 30
+    cells[0].new_project("app", "".join(f"job{number}:\n  script: make\n" for number in range(jobs)))
+    taken: list[int] = []
+
+    def work(runner: ScriptedRunner) -> None:
+        while (answer := runner.ask()).status == 201:
+            taken.append(answer.json()["id"])
+            assert runner.put(answer.json(), "success").status == 200
+
+    workers = [Thread(target=work, args=(ScriptedRunner(one.cell, one.token),)) for one in runners * 2]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    # One that asked before the news of the jobs had come found nothing; its share is left.
+    work(runners[0])
+    assert sorted(taken) == sorted(set(taken))
+    assert len(taken) == jobs
+
+
+def test_a_push_starts_one_pipeline_whoever_looks(cells: list[ServedCell], tmp_path: Path) -> None:
+    project = cells[0].new_project("app", ONE_JOB)
+    repo = next((tmp_path / "cell" / "repos").glob("*/*.git"))
+    head = subprocess.run(["git", "-C", repo, "rev-parse", "main"], capture_output=True, text=True, check=True)
+    for number in range(5):
+        branch = f"refs/heads/topic{number}"
+        subprocess.run(["git", "-C", repo, "update-ref", branch, head.stdout.strip()], check=True)
+        # Each commit makes its process look at all refs of the repository.
+        file = {"action": "create", "file_path": "a", "content": "a"}
+        bodies = [
+            {"branch": f"b{number}-{at}", "start_branch": "main", "commit_message": "x", "actions": [file]}
+            for at in range(len(cells))
+        ]
+        threads = [
+            Thread(target=cell.api, args=("POST", f"/projects/{project}/repository/commits", body))
+            for cell, body in zip(cells, bodies, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    found = cells[0].api("GET", f"/projects/{project}/pipelines?per_page=100").json()
+    refs = sorted(pipeline["ref"] for pipeline in found)
+    assert refs == sorted(set(refs))
+    assert len(refs) == 1 + 5 * 4
+    assert sorted(pipeline["iid"] for pipeline in found) == list(range(1, len(found) + 1))
+
+
+def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
+    with ServedCell(tmp_path / "a"), pytest.raises(DataFolderError, match="in use"), ServedCell(tmp_path / "a"):
+        pass
+    with (
+        ServedCell(tmp_path / "b", database=database),
+        pytest.raises(DataFolderError, match="in use"),
+        ServedCell(tmp_path / "b"),
+    ):
+        pass

@@ -1,0 +1,214 @@
+"""What stays of a job, over real sockets: archived traces, artifacts that expire, what people keep and erase."""
+
+import gzip
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gitlab
+import pytest
+
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+PIPELINE = """
+make:
+  stage: build
+  script: [make]
+  artifacts: {paths: [out], expire_in: 1 week, reports: {junit: report.xml}}
+use: {stage: test, script: [use], when: manual}
+"""
+REPORT = b"""<testsuite><testcase name="good" classname="a" time="1.5"/>
+<testcase name="bad" classname="a" file="a.py"><failure message="no">trace</failure></testcase>
+<testcase name="odd"><error>what</error></testcase><testcase name="not"><skipped/></testcase></testsuite>"""
+
+
+def archive(**files: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(zipfile.ZipInfo("out/"), b"")
+        for name, text in files.items():
+            file.writestr(f"out/{name}.txt", text)
+    return packed.getvalue()
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell", upkeep_seconds=0.05) as served:
+        yield served
+
+
+@pytest.fixture
+def job(cell: ServedCell, runner: ScriptedRunner) -> dict[str, Any]:
+    """A job that logged, left an archive and a report, and succeeded."""
+    cell.new_project("app", PIPELINE)
+    job = runner.take()
+    assert runner.patch(job, 0, b"hello\nworld\n").status == 202
+    assert runner.upload(job, archive(a="first", b="second"), query="?expire_in=1+week").status == 201
+    report = "?artifact_type=junit&artifact_format=gzip&expire_in=1+week"
+    assert runner.upload(job, gzip.compress(REPORT), filename="junit.xml.gz", query=report).status == 201
+    assert runner.put(job, "success").status == 200
+    return job
+
+
+def kept_files(cell: ServedCell, folder: str) -> list[str]:
+    return sorted(path.name for path in (cell.settings.data / folder).rglob("*") if path.is_file())
+
+
+def until_archived(cell: ServedCell, job: dict[str, Any]) -> None:
+    cell.until(lambda: kept_files(cell, "traces") == [], "the trace is archived")
+    assert f"{job['id']}.log" in kept_files(cell, "blobs/kept/traces")
+
+
+def test_a_trace_is_read_from_the_archive_as_before(
+    cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]
+) -> None:
+    path = f"/projects/1/jobs/{job['id']}/trace"
+    until_archived(cell, job)
+    whole = cell.api("GET", path)
+    assert (whole.status, whole.body) == (200, b"hello\nworld\n")
+    tag = whole.headers["ETag"]
+    assert cell.api("GET", path, If_None_Match=tag).status == 304
+    assert cell.api("GET", path, If_None_Match=f'W/{tag}, "other"').status == 304
+    assert cell.api("GET", path, If_None_Match='"other"').status == 200
+    part = cell.api("GET", path, Range="bytes=6-10", If_Range=tag)
+    assert (part.status, part.body, part.headers["Content-Range"]) == (206, b"world", "bytes 6-10/12")
+    assert cell.api("GET", path, Range="bytes=6-10", If_Range='"other"').status == 200
+    assert cell.api("GET", path, Range="bytes=-6").body == b"world\n"
+    beyond = cell.api("GET", path, Range="bytes=12-")
+    assert (beyond.status, beyond.headers["Content-Range"]) == (416, "bytes */12")
+    followed = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/trace?offset=6", PRIVATE_TOKEN=cell.token)
+    assert (followed.body, followed.headers["X-Remuda-Job-State"]) == (b"world\n", "success")
+    assert runner.patch(job, 6, b"world\n").status == 202
+    assert runner.patch(job, 6, b"other\n").status == 403
+    assert runner.put(job, "success").status == 200
+
+
+def test_a_growing_trace_has_another_tag_each_time(cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", PIPELINE)
+    job = runner.take()
+    path = f"/projects/1/jobs/{job['id']}/trace"
+    empty = cell.api("GET", path)
+    assert (empty.status, empty.body) == (200, b"")
+    runner.patch(job, 0, b"hello\n")
+    first = cell.api("GET", path, If_None_Match=empty.headers["ETag"])
+    assert (first.status, first.body) == (200, b"hello\n")
+    assert cell.api("GET", path, If_None_Match=first.headers["ETag"]).status == 304
+    runner.patch(job, 6, b"world\n")
+    more = cell.api("GET", path, If_None_Match=first.headers["ETag"], Range="bytes=6-")
+    assert (more.status, more.body) == (206, b"world\n")
+
+
+def test_artifacts_say_when_they_expire_and_can_be_kept(cell: ServedCell, job: dict[str, Any]) -> None:
+    path = f"/projects/1/jobs/{job['id']}"
+    before = cell.api("GET", path).json()
+    assert before["artifacts_expire_at"] > before["created_at"]
+    kept = cell.api("POST", f"{path}/artifacts/keep")
+    assert (kept.status, kept.json()["artifacts_expire_at"]) == (200, None)
+    assert cell.api("GET", path).json()["artifacts_expire_at"] is None
+    assert cell.api("POST", f"/projects/1/jobs/{job['id'] + 1}/artifacts/keep").status == 404
+
+
+def test_deleted_artifacts_are_missed_by_the_jobs_that_need_them(
+    cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]
+) -> None:
+    path = f"/projects/1/jobs/{job['id']}"
+    assert cell.api("DELETE", f"{path}/artifacts").status == 204
+    assert cell.api("DELETE", f"{path}/artifacts").status == 204
+    assert cell.api("GET", f"{path}/artifacts").status == 404
+    assert cell.api("GET", f"{path}/trace").body == b"hello\nworld\n"
+    assert kept_files(cell, "blobs/kept/artifacts") == []
+    use = next(one for one in cell.api("GET", "/projects/1/jobs").json() if one["name"] == "use")
+    assert cell.api("POST", f"/projects/1/jobs/{use['id']}/play").status == 200
+    assert runner.ask().status == 204
+    assert cell.api("GET", f"/projects/1/jobs/{use['id']}").json()["failure_reason"] == "missing_dependency_failure"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_erased_job_has_no_trace_and_no_artifacts(cell: ServedCell, job: dict[str, Any], when: str) -> None:
+    path = f"/projects/1/jobs/{job['id']}"
+    if when == "after":
+        until_archived(cell, job)
+    erased = cell.api("POST", f"{path}/erase")
+    assert erased.status == 201
+    assert erased.json()["erased_at"]
+    assert erased.json()["artifacts"] == []
+    assert (cell.api("GET", f"{path}/trace").status, cell.api("GET", f"{path}/trace").body) == (200, b"")
+    assert cell.api("GET", f"{path}/artifacts").status == 404
+    assert kept_files(cell, "blobs") == []
+    again = cell.api("POST", f"{path}/erase")
+    assert (again.status, again.json()["message"]) == (403, "403 Forbidden - Job is not erasable!")
+    assert cell.api("POST", f"/projects/1/jobs/{job['id'] + 1}/erase").status == 403
+
+
+def test_the_files_of_an_archive_are_listed(cell: ServedCell, job: dict[str, Any]) -> None:
+    def listed(query: str = "") -> Any:
+        return cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files{query}", PRIVATE_TOKEN=cell.token)
+
+    answer = listed()
+    assert answer.headers["X-Total"] == "3"
+    assert [(one["path"], one["size"], one["is_folder"]) for one in answer.json()] == [
+        ("out/", 0, True),
+        ("out/a.txt", 5, False),
+        ("out/b.txt", 6, False),
+    ]
+    assert [one["path"] for one in listed("?per_page=1&page=3").json()] == ["out/b.txt"]
+    assert cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files").status == 401
+    other = cell.send("GET", f"/api/remuda/v1/jobs/{job['id'] + 1}/artifacts/files", PRIVATE_TOKEN=cell.token)
+    assert other.status == 404
+
+
+def test_python_gitlab_does_all_of_it(cell: ServedCell, job: dict[str, Any]) -> None:
+    project = gitlab.Gitlab(cell.url, private_token=cell.token).projects.get(1)
+    pipeline = project.pipelines.list(get_all=True)[0]
+    report = pipeline.test_report.get()
+    assert (report.total_count, report.success_count, report.failed_count) == (4, 1, 1)
+    assert (report.error_count, report.skipped_count, report.total_time) == (1, 1, 1.5)
+    (suite,) = report.test_suites
+    assert (suite["name"], suite["suite_error"]) == ("make", None)
+    assert [case["status"] for case in suite["test_cases"]] == ["success", "failed", "error", "skipped"]
+    assert suite["test_cases"][1] == {
+        "status": "failed",
+        "name": "bad",
+        "classname": "a",
+        "file": "a.py",
+        "execution_time": 0.0,
+        "system_output": "no\ntrace",
+        "stack_trace": None,
+    }
+    summary = pipeline.test_report_summary.get()
+    assert summary.total == {
+        "time": 1.5,
+        "count": 4,
+        "success": 1,
+        "failed": 1,
+        "skipped": 1,
+        "error": 1,
+        "suite_error": None,
+    }
+    assert summary.test_suites[0]["build_ids"] == [job["id"]]
+    one = project.jobs.get(job["id"])
+    assert one.artifact("out/a.txt") == b"first"
+    one.keep_artifacts()
+    one.delete_artifacts()
+    one.erase()
+    assert project.jobs.get(job["id"]).attributes["artifacts"] == []
+    assert one.trace() == b""
+    assert pipeline.test_report.get().test_suites == []
+
+
+def test_a_report_that_nobody_can_read_spoils_nothing(cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", "unit 1/2: {script: [a]}\nunit 2/2: {script: [a]}\nlint: {script: [a]}\n")
+    report = "?artifact_type=junit&artifact_format=gzip"
+    contents = {"unit 1/2": gzip.compress(REPORT), "unit 2/2": gzip.compress(REPORT), "lint": b"rubbish"}
+    for _ in contents:
+        job = runner.take()
+        runner.upload(job, contents[job["job_info"]["name"]], filename="junit.xml.gz", query=report)
+        runner.put(job, "success")
+    found = cell.api("GET", "/projects/1/pipelines/1/test_report_summary").json()
+    suites = {suite["name"]: suite for suite in found["test_suites"]}
+    assert (suites["unit"]["total_count"], len(suites["unit"]["build_ids"])) == (8, 2)
+    assert suites["lint"]["total_count"] == 0
+    assert suites["lint"]["suite_error"].startswith("JUnit XML parsing failed: it is damaged")
+    assert found["total"]["count"] == 8

@@ -1,0 +1,276 @@
+"""Runners for an organization, a group, a project: which jobs they get, how they come by their tokens and lose them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gitlab
+import pytest
+
+from remuda.lib.clock import SystemClock
+from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.wire.routable import decode
+
+PIPELINE = "job: {script: [echo]}\n"
+
+
+@pytest.fixture
+def places(cell: ServedCell) -> dict[str, int]:
+    """acme/tools/saw, acme/shop, root/own, and one of another organization; each with a job that waits."""
+    acme = a_group(cell, "acme")
+    tools = a_group(cell, "tools", parent_id=acme)
+    far = an_organization(cell, "far")
+    elsewhere = a_group(cell, "elsewhere", organization_id=far)
+    return {
+        "acme": acme,
+        "tools": tools,
+        "far": far,
+        "saw": a_project_in(cell, tools, "saw", PIPELINE),
+        "shop": a_project_in(cell, acme, "shop", PIPELINE),
+        "own": cell.new_project("own", PIPELINE),
+        "alien": a_project_in(cell, elsewhere, "alien", PIPELINE),
+    }
+
+
+class LaterClock(SystemClock):
+    """The time, or some seconds later."""
+
+    later = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.later
+
+
+def a_runner(cell: ServedCell, kind: str, **more: object) -> ScriptedRunner:
+    made = cell.api("POST", "/user/runners", {"runner_type": kind, **more})
+    assert made.status == 201, made
+    return ScriptedRunner(cell, made.json()["token"])
+
+
+def all_jobs(runner: ScriptedRunner) -> list[str]:
+    """The projects of all jobs that the runner gets."""
+    found = []
+    while (answer := runner.ask()).status == 201:
+        job = answer.json()
+        found.append(job["job_info"]["project_name"])
+        assert runner.put(job, "success").status == 200
+    assert answer.status == 204
+    return sorted(found)
+
+
+def runner_id(runner: ScriptedRunner) -> int:
+    verified = runner.cell.send("POST", "/api/v4/runners/verify", {"token": runner.token})
+    assert verified.status == 200, verified
+    return int(verified.json()["id"])
+
+
+class TestWhoGetsWhat:
+    def test_an_instance_runner_serves_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
+        assert all_jobs(a_runner(cell, "instance_type", organization_id=places["far"])) == ["alien"]
+        assert all_jobs(a_runner(cell, "instance_type")) == ["own", "saw", "shop"]
+
+    def test_a_group_runner_serves_the_group_and_what_is_in_it(self, cell: ServedCell, places: dict[str, int]) -> None:
+        assert all_jobs(a_runner(cell, "group_type", group_id=places["tools"])) == ["saw"]
+        assert all_jobs(a_runner(cell, "group_type", group_id=places["acme"])) == ["shop"]
+
+    def test_a_project_runner_serves_its_projects(self, cell: ServedCell, places: dict[str, int]) -> None:
+        runner = a_runner(cell, "project_type", project_id=places["shop"])
+        number = runner_id(runner)
+        assert all_jobs(runner) == ["shop"]
+        client = gitlab.Gitlab(cell.url, private_token=cell.token)
+        own = client.projects.get(places["own"])
+        own.runners.create({"runner_id": number})
+        assert all_jobs(runner) == ["own"]
+        assert [one["id"] for one in client.runners.get(number).projects] == [places["shop"], places["own"]]
+        own.runners.delete(number)
+        own.pipelines.create({"ref": "main"})
+        assert all_jobs(runner) == []
+        # The last project stays, and no other organization's ever comes.
+        assert cell.api("DELETE", f"/projects/{places['shop']}/runners/{number}").status == 403
+        assert cell.api("POST", f"/projects/{places['alien']}/runners", {"runner_id": number}).status == 404
+        assert cell.api("POST", f"/projects/{places['shop']}/runners", {"runner_id": number}).status == 400
+
+    def test_what_cannot_be_linked(self, cell: ServedCell, places: dict[str, int]) -> None:
+        locked = runner_id(a_runner(cell, "project_type", project_id=places["shop"], locked=True))
+        group = runner_id(a_runner(cell, "group_type", group_id=places["acme"]))
+        for number in (locked, group):
+            assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": number}).status == 403
+        assert cell.api("DELETE", f"/projects/{places['own']}/runners/{locked}").status == 404
+        assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": 999}).status == 404
+
+    def test_a_runner_for_protected_refs(self, cell: ServedCell, places: dict[str, int]) -> None:
+        body = {"branch": "side", "start_branch": "main", "commit_message": "x"}
+        actions = [{"action": "create", "file_path": "x", "content": "x"}]
+        assert (
+            cell.api("POST", f"/projects/{places['own']}/repository/commits", body | {"actions": actions}).status == 201
+        )
+        picky = a_runner(cell, "project_type", project_id=places["own"], access_level="ref_protected")
+        assert all_jobs(picky) == ["own"]  # that of main
+        assert all_jobs(a_runner(cell, "project_type", project_id=places["own"])) == ["own"]
+
+
+class TestWhoMakesThem:
+    def test_levels(self, cell: ServedCell, places: dict[str, int]) -> None:
+        people = {level: a_person(cell, f"p{level}") for level in (30, 40, 50)}
+        for level, person in people.items():
+            a_member(cell, f"groups/{places['acme']}", person, level)
+        wanted = {
+            "instance_type": ({}, None),
+            "group_type": ({"group_id": places["tools"]}, 50),
+            "project_type": ({"project_id": places["saw"]}, 40),
+        }
+        for kind, (where, least) in wanted.items():
+            for level, person in people.items():
+                answer = person.api("POST", "/user/runners", {"runner_type": kind, **where})
+                assert answer.status == (201 if least is not None and level >= least else 403), (kind, level, answer)
+        own = people[40].api("GET", "/runners").json()
+        assert {one["runner_type"] for one in own} == {"project_type"}
+        assert {one["runner_type"] for one in people[50].api("GET", "/runners").json()} == {
+            "project_type",
+            "group_type",
+        }
+        assert people[30].api("GET", "/runners").json() == []
+        assert people[50].api("GET", "/runners/all").status == 403
+        a_group_runner = people[50].api("GET", "/runners?type=group_type").json()[0]["id"]
+        assert people[30].api("GET", f"/runners/{a_group_runner}").status == 404
+        assert people[40].api("GET", f"/runners/{a_group_runner}").status == 200
+        assert people[40].api("PUT", f"/runners/{a_group_runner}", {"paused": True}).status == 403
+        assert people[50].api("PUT", f"/runners/{a_group_runner}", {"paused": True}).status == 200
+
+    def test_an_instance_runner_is_seen_by_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
+        number = runner_id(a_runner(cell, "instance_type"))
+        ada, zoe = a_person(cell, "ada"), a_person(cell, "zoe", organization_id=places["far"])
+        assert ada.api("GET", f"/runners/{number}").status == 200
+        assert ada.api("DELETE", f"/runners/{number}").status == 403
+        assert zoe.api("GET", f"/runners/{number}").status == 404
+
+    def test_what_is_missing_or_not_there(self, cell: ServedCell) -> None:
+        for body, status in (
+            ({"runner_type": "group_type"}, 400),
+            ({"runner_type": "project_type"}, 400),
+            ({"runner_type": "some_type"}, 400),
+            ({"runner_type": "group_type", "group_id": 99}, 404),
+            ({"runner_type": "project_type", "project_id": 99}, 404),
+            ({"runner_type": "group_type", "group_id": 1}, 404),  # a user's own namespace
+            ({"runner_type": "instance_type", "organization_id": 99}, 404),
+            ({"runner_type": "instance_type", "token_expires_at": "2001-01-01T00:00:00Z"}, 400),
+        ):
+            assert cell.api("POST", "/user/runners", body).status == status, body
+
+
+class TestRegistration:
+    def test_with_the_token_of_a_group_or_project(self, cell: ServedCell, places: dict[str, int]) -> None:
+        for place, kind, gets in (
+            ("groups/acme", "group_type", ["saw", "shop"]),
+            ("projects/root%2Fown", "project_type", ["own"]),
+        ):
+            token = cell.api("POST", f"/{place}/runners/reset_registration_token").json()["token"]
+            made = cell.send("POST", "/api/v4/runners", {"token": token, "description": "x"})
+            assert made.status == 201, made
+            assert made.json()["token"].startswith("glrtr-")
+            shown = cell.api("GET", f"/runners/{made.json()['id']}").json()
+            assert shown["runner_type"] == kind
+            assert all_jobs(ScriptedRunner(cell, made.json()["token"])) == gets
+            assert cell.api("POST", f"/{place}/runners/reset_registration_token").status == 201
+            assert cell.send("POST", "/api/v4/runners", {"token": token}).status == 403
+
+    def test_it_can_be_switched_off(self, cell: ServedCell) -> None:
+        token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
+        client = gitlab.Gitlab(cell.url, private_token=cell.token)
+        settings = client.settings.get()
+        settings.allow_runner_registration_token = False
+        settings.save()
+        refused = cell.send("POST", "/api/v4/runners", {"token": token})
+        assert (refused.status, refused.json()["message"][:8]) == (410, "410 Gone")
+        settings.allow_runner_registration_token = True
+        settings.save()
+        assert cell.send("POST", "/api/v4/runners", {"token": token}).status == 201
+        assert cell.api("POST", "/runners/reset_registration_token").status == 201
+        assert cell.send("POST", "/api/v4/runners", {"token": token}).status == 403
+
+
+class TestTokens:
+    def test_routing(self, cell: ServedCell, places: dict[str, int]) -> None:
+        group = decode(a_runner(cell, "group_type", group_id=places["tools"]).token)
+        assert dict(group.routing) == {"c": 1, "g": places["tools"], "o": 1, "t": 2, "u": 1}
+        project = decode(a_runner(cell, "project_type", project_id=places["alien"]).token)
+        assert dict(project.routing) == {"c": 1, "o": places["far"], "p": places["alien"], "t": 3, "u": 1}
+
+    def test_a_reset_kills_the_old_one_at_once(self, cell: ServedCell) -> None:
+        runner = cell.new_runner()
+        number = runner_id(runner)
+        renewed = cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": runner.token})
+        assert (renewed.status, renewed.json()["token_expires_at"]) == (201, None)
+        assert runner.ask().status == 403
+        assert cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": runner.token}).status == 403
+        second = ScriptedRunner(cell, renewed.json()["token"])
+        assert (runner_id(second), second.ask().status) == (number, 204)
+        third = cell.api("POST", f"/runners/{number}/reset_authentication_token")
+        assert third.status == 201
+        assert second.ask().status == 403
+        assert runner_id(ScriptedRunner(cell, third.json()["token"])) == number
+        # What people change about the runner leaves its token alone.
+        assert cell.api("PUT", f"/runners/{number}", {"description": "new"}).status == 200
+        assert ScriptedRunner(cell, third.json()["token"]).ask().status == 204
+
+    def test_one_that_has_expired_opens_nothing(self, tmp_path: Path) -> None:
+        clock = LaterClock()
+        with ServedCell(tmp_path / "timed", clock) as cell:
+            assert cell.api("PUT", "/application/settings", {"runner_token_expiration_interval": 3600}).status == 200
+            made = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
+            assert datetime.fromisoformat(made["token_expires_at"]) > datetime.now(UTC)
+            runner = ScriptedRunner(cell, made["token"])
+            assert runner.ask().status == 204
+            clock.later = 3601
+            assert runner.ask().status == 403
+            for call in ("verify", "reset_authentication_token"):
+                assert cell.send("POST", f"/api/v4/runners/{call}", {"token": runner.token}).status == 403
+            renewed = cell.api("POST", f"/runners/{made['id']}/reset_authentication_token").json()
+            assert ScriptedRunner(cell, renewed["token"]).ask().status == 204
+
+
+def test_lists_and_filters(cell: ServedCell, places: dict[str, int]) -> None:
+    tagged = a_runner(cell, "instance_type", tag_list=["linux", "arm"])
+    group = runner_id(a_runner(cell, "group_type", group_id=places["acme"], paused=True))
+    silent = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": places["saw"]}).json()[
+        "id"
+    ]
+    alien = runner_id(a_runner(cell, "instance_type", organization_id=places["far"]))
+    number = runner_id(tagged)
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+
+    def ids(**filters: Any) -> set[int]:
+        return {one.id for one in client.runners_all.list(get_all=True, **filters)}
+
+    assert ids() == {number, group, silent, alien}
+    assert ids(type="group_type") == {group}
+    assert ids(paused=True) == {group}
+    assert ids(status="never_contacted") == {silent}
+    assert ids(status="online", tag_list=["linux"]) == {number}
+    assert ids(status="stale") == set()
+    project = client.projects.get(places["saw"])
+    assert {one.id for one in project.runners.list(get_all=True)} == {number, group, silent}
+    acme = client.groups.get(places["acme"])
+    assert {one.id for one in acme.runners.list(get_all=True)} == {number, group}
+    assert cell.api("GET", "/runners/all?status=odd").status == 400
+    assert cell.api("GET", "/runners/all?type=odd").status == 400
+    tagged.ask()
+    managers = cell.api("GET", f"/runners/{number}/managers").json()
+    assert {one["system_id"]: one["status"] for one in managers} == {"<legacy>": "online", "s_0123456789ab": "online"}
+
+
+def test_the_jobs_of_a_runner(cell: ServedCell, places: dict[str, int]) -> None:
+    runner = a_runner(cell, "project_type", project_id=places["shop"])
+    number = runner_id(runner)
+    assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": number}).status == 201
+    assert all_jobs(runner) == ["own", "shop"]
+    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+    jobs = client.runners.get(number).jobs.list(get_all=True)
+    assert {job.status for job in jobs} == {"success"}
+    assert len(jobs) == 2
+    maintainer: Person = a_person(cell, "ada")
+    a_member(cell, f"projects/{places['shop']}", maintainer, 40)
+    seen = maintainer.api("GET", f"/runners/{number}/jobs").json()
+    assert [one["pipeline"]["project_id"] for one in seen] == [places["shop"]]
+    assert [one["id"] for one in maintainer.api("GET", f"/runners/{number}").json()["projects"]] == [places["shop"]]

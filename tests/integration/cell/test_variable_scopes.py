@@ -1,0 +1,111 @@
+"""Variables of the cell, of groups and of projects: which value a job gets, and what the calls allow."""
+
+import gitlab
+import pytest
+
+from remuda.testing.people import a_group, a_project_in
+from remuda.testing.served_cell import ServedCell
+
+PIPELINE = """
+plain: {script: [echo]}
+review:
+  script: [echo]
+  environment: review/$CI_COMMIT_REF_SLUG
+live:
+  script: [echo]
+  environment: production
+guarded:
+  script: [echo]
+  rules:
+    - if: $FROM == "nowhere"
+"""
+
+
+@pytest.fixture
+def client(cell: ServedCell) -> gitlab.Gitlab:
+    return gitlab.Gitlab(cell.url, private_token=cell.token)
+
+
+def test_the_nearest_and_most_precise_wins(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    acme = a_group(cell, "acme")
+    tools = a_group(cell, "tools", parent_id=acme)
+    project_id = a_project_in(cell, tools, "saw")
+    project, outer, near = client.projects.get(project_id), client.groups.get(acme), client.groups.get(tools)
+    for name in ("FROM", "CELL"):
+        client.variables.create({"key": name, "value": "cell"})
+    for name in ("FROM", "OUTER"):
+        outer.variables.create({"key": name, "value": "outer"})
+    for name in ("FROM", "NEAR"):
+        near.variables.create({"key": name, "value": "near"})
+    near.variables.create({"key": "NEAR", "value": "near in production", "environment_scope": "production"})
+    project.variables.create({"key": "OWN", "value": "own"})
+    project.variables.create({"key": "OWN", "value": "own in reviews", "environment_scope": "review/*"})
+    project.variables.create({"key": "OWN", "value": "own in main's review", "environment_scope": "review/main"})
+    project.variables.create({"key": "LIVE", "value": "only there", "environment_scope": "production"})
+    project.commits.create(
+        {
+            "branch": "main",
+            "commit_message": "x",
+            "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}],
+        }
+    )
+    runner = cell.new_runner()
+    seen = {}
+    while (answer := runner.ask()).status == 201:
+        job = answer.json()
+        given = {one["key"]: one["value"] for one in job["variables"]}
+        names = ("FROM", "CELL", "OUTER", "NEAR", "OWN", "LIVE")
+        seen[job["job_info"]["name"]] = [given.get(name) for name in names]
+        runner.put(job, "success")
+    shared = ["near", "cell", "outer"]
+    assert seen == {
+        "plain": [*shared, "near", "own", None],
+        "review": [*shared, "near", "own in main's review", None],
+        "live": [*shared, "near in production", "own", "only there"],
+    }
+
+
+def test_scopes_are_part_of_the_name(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("app"))
+    for scope in ("*", "prod", "review/*"):
+        project.variables.create({"key": "K", "value": scope, "environment_scope": scope})
+    with pytest.raises(gitlab.GitlabCreateError):
+        project.variables.create({"key": "K", "value": "again", "environment_scope": "prod"})
+    with pytest.raises(gitlab.GitlabGetError) as several:
+        project.variables.get("K")
+    assert several.value.response_code == 409
+    assert project.variables.get("K", filter={"environment_scope": "prod"}).value == "prod"
+    project.variables.update("K", {"value": "new", "filter": {"environment_scope": "prod"}})
+    assert project.variables.get("K", filter={"environment_scope": "prod"}).value == "new"
+    project.variables.update("K", {"environment_scope": "live", "filter": {"environment_scope": "prod"}})
+    assert {one.environment_scope for one in project.variables.list(get_all=True)} == {"*", "live", "review/*"}
+    project.variables.delete("K", filter={"environment_scope": "review/*"})
+    assert {one.environment_scope for one in project.variables.list(get_all=True)} == {"*", "live"}
+    for scope in ("", "what?", "x" * 256):
+        body = {"key": "S", "value": "v", "environment_scope": scope}
+        assert cell.api("POST", f"/projects/{project.id}/variables", body).status == 400, scope
+
+
+def test_a_hidden_one_is_never_shown(cell: ServedCell) -> None:
+    project = cell.new_project("app", "job: {script: [echo]}\n")
+    root = f"/projects/{project}/variables"
+    made = cell.api("POST", root, {"key": "K", "value": "0123456789", "masked_and_hidden": True})
+    assert made.status == 201
+    assert (made.json()["value"], made.json()["masked"], made.json()["hidden"]) == (None, True, True)
+    assert cell.api("GET", f"{root}/K").json()["value"] is None
+    assert cell.api("PUT", f"{root}/K", {"masked": False}).status == 400
+    assert cell.api("POST", root, {"key": "L", "value": "short", "masked_and_hidden": True}).status == 400
+    assert cell.api("PUT", f"{root}/K", {"value": "9876543210"}).status == 200
+    job = cell.new_runner().take()
+    [given] = [one for one in job["variables"] if one["key"] == "K"]
+    assert (given["value"], given["masked"]) == ("9876543210", True)
+
+
+def test_variables_of_the_cell_have_no_scope(cell: ServedCell) -> None:
+    body = {"key": "K", "value": "v", "environment_scope": "prod"}
+    assert cell.api("POST", "/admin/ci/variables", body).status == 400
+    assert cell.api("POST", "/admin/ci/variables", {"key": "K", "value": "v"}).status == 201
+    assert cell.api("PUT", "/admin/ci/variables/K", {"environment_scope": "prod"}).status == 400
+    assert cell.api("PUT", "/admin/ci/variables/K", {"value": "w"}).json()["value"] == "w"
+    assert cell.api("DELETE", "/admin/ci/variables/K").status == 204
+    assert cell.api("GET", "/admin/ci/variables").json() == []

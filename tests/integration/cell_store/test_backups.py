@@ -1,0 +1,171 @@
+"""A backup taken while a cell works is a whole cell, in either kind of database."""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from remuda.cell.adapters import tables
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.trace_archive import ArchivedTraces
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.backups import back_up, restore
+from remuda.cell.checks import Report, check
+from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.settings import CellSettings
+from remuda.testing.builders import NOW
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+PIPELINE = "build:\n  script: make\n  artifacts:\n    paths: [a]\ntest:\n  script: make test\n"
+KINDS = ("sqlite", "postgres")
+
+
+async def checked(settings: CellSettings) -> Report:
+    async with tables.read(settings) as found:
+        blobs = FolderBlobs(settings.data / "blobs")
+        return await check(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+
+
+def busy(cell: ServedCell, runner: ScriptedRunner, project: int, stop: Event, ended: list[int]) -> None:
+    """Pushes, jobs with logs and artifacts, until told to stop."""
+    number = 0
+    while not stop.is_set():
+        number += 1
+        file = {"action": "create", "file_path": f"file{number}", "content": "x" * 2000}
+        body = {"branch": f"topic{number}", "start_branch": "main", "commit_message": "more", "actions": [file]}
+        assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+        while (answer := runner.ask()).status == 201:
+            job: dict[str, Any] = answer.json()
+            assert runner.patch(job, 0, b"log of the job\n" * 50).status == 202
+            assert runner.upload(job, b"PK\x05\x06" + bytes(18), query="?artifact_format=zip").status == 201
+            assert runner.put(job, "success").status == 200
+            ended.append(job["id"])
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("source", KINDS)
+def test_a_backup_under_load_is_a_whole_cell(
+    tmp_path: Path, request: pytest.FixtureRequest, source: str, target: str
+) -> None:
+    server = request.getfixturevalue("postgres_server") if "postgres" in (source, target) else None
+    stop, ended = Event(), list[int]()
+    backup = tmp_path / "backup.tar"
+    settings = {} if source == "sqlite" else {"database": request.getfixturevalue("database")}
+    with ServedCell(tmp_path / "cell", **settings) as cell:
+        runner = cell.new_runner()
+        project = cell.new_project("app", PIPELINE)
+        work = Thread(target=busy, args=(cell, runner, project, stop, ended))
+        work.start()
+        try:
+            cell.until(lambda: len(ended) >= 10, "some jobs")
+            before = list(ended)
+            manifest = asyncio.run(back_up(cell.settings, backup, now=NOW))
+            reached = len(ended)
+            cell.until(lambda: len(ended) >= reached + 2, "the cell goes on")
+        finally:
+            stop.set()
+            work.join(60)
+    assert manifest.cell_id == 1
+
+    def restored(database: str) -> None:
+        new = CellSettings(data=tmp_path / "new", database=database)
+        asyncio.run(restore(backup, new))
+        report = asyncio.run(checked(new))
+        assert report.problems == ()
+        assert report.counts["projects"] == 1
+        with ServedCell(new.data, database=database) as cell:
+            found = {job["id"]: job for job in everything(cell, f"/projects/{project}/jobs")}
+            assert all(found[job_id]["status"] == "success" for job_id in before)
+            trace = cell.api("GET", f"/projects/{project}/jobs/{before[-1]}/trace").body
+            assert trace == b"log of the job\n" * 50
+            again = ScriptedRunner(cell, runner.token)
+            while (answer := again.ask()).status == 201:
+                assert again.put(answer.json(), "success").status == 200
+                found.pop(answer.json()["id"], None)
+            # Ids go on behind those that were given, also those that were given after the backup's rows were read.
+            more = cell.api("POST", f"/projects/{project}/pipeline", {"ref": "main"}).json()
+            assert more["iid"] > report.counts["pipelines"]
+        for repo in (new.data / "repos").glob("*/*.git"):
+            subprocess.run(["git", "-C", repo, "fsck", "--connectivity-only"], check=True, capture_output=True)
+
+    if target == "sqlite":
+        restored("")
+    else:
+        assert server is not None
+        with server.database() as url:
+            restored(url)
+
+
+def everything(cell: ServedCell, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for page in range(1, 100):
+        part = cell.api("GET", f"{path}?per_page=100&page={page}").json()
+        found += part
+        if len(part) < 100:
+            break
+    return found
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    settings = CellSettings(data=tmp_path / "cell")
+    with ServedCell(settings.data) as cell:
+        runner = cell.new_runner()
+        cell.new_project("app", "build:\n  script: make\n")
+        job = runner.take()
+        assert runner.patch(job, 0, b"log\n").status == 202
+        assert runner.upload(job, b"PK\x05\x06" + bytes(18), query="?artifact_format=zip").status == 201
+        assert runner.put(job, "success").status == 200
+        assert asyncio.run(checked(settings)).problems == ()
+    for log in (settings.data / "traces").rglob("*.log"):
+        log.unlink()
+    for blob in (settings.data / "blobs" / "kept").rglob("*"):
+        if blob.is_file():
+            blob.write_bytes(b"short")
+    next((settings.data / "repos").glob("*/*.git")).rename(tmp_path / "gone")
+    with sqlite3.connect(settings.data / "cell.sqlite") as db:
+        db.execute("DELETE FROM specs")
+    db.close()
+    said = "\n".join(asyncio.run(checked(settings)).problems)
+    for part in ("refer to specs 1,", "its repository", "has 5 bytes", "its log has 0 bytes, not the 4"):
+        assert part in said
+
+
+def test_what_is_no_backup_and_no_empty_place(tmp_path: Path) -> None:
+    settings = CellSettings(data=tmp_path / "cell")
+    with pytest.raises(DataFolderError, match="cannot read"):
+        asyncio.run(back_up(settings, tmp_path / "backup", now=NOW))
+    with pytest.raises(CellError, match="no backup of a cell"):
+        asyncio.run(restore(tmp_path / "backup", settings))
+    with ServedCell(settings.data):
+        pass
+    with pytest.raises(DataFolderError, match="not empty"):
+        asyncio.run(back_up(settings, settings.data, now=NOW))
+    asyncio.run(back_up(settings, tmp_path / "good", now=NOW))
+    with pytest.raises(DataFolderError, match="not empty"):
+        asyncio.run(restore(tmp_path / "good", settings))
+
+
+def test_the_commands(tmp_path: Path, database: str) -> None:
+    def remuda(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "remuda", "cell", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    data = tmp_path / "cell"
+    assert remuda("migrate", "--data", data, "--cell-id", "3").stdout.startswith("schema version 0")
+    assert remuda("backup", tmp_path / "a.tar.gz", "--data", data).stdout.startswith("cell 3 is backed up")
+    done = remuda("restore", tmp_path / "a.tar.gz", "--data", tmp_path / "new", "--database", database)
+    assert "--cell-id 3" in done.stdout, done.stderr
+    done = remuda("check", "--data", tmp_path / "new", "--database", database, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cell_id"] == 3
+    done = remuda("restore", tmp_path / "a.tar.gz", "--data", tmp_path / "other", "--database", database)
+    assert done.returncode == 2
+    assert "holds a cell already" in done.stderr
+    done = remuda("check", "--data", tmp_path / "nothing")
+    assert (done.returncode, done.stdout) == (2, "")

@@ -1,0 +1,154 @@
+"""Old SQLite files are brought up to date with all they hold, and end up like new ones."""
+
+import contextlib
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cell.adapters import migrations
+from remuda.cell.adapters.bodies import encode
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.errors import DataFolderError
+from remuda.cell.people import FIRST_NAMESPACE
+from remuda.cell.values import USER_ID, ProjectVariable, UserToken
+from remuda.model.job import JobState, ProjectId
+from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
+
+SCHEMAS = Path(__file__).parent / "schemas"
+"""What releases before Alembic wrote, word for word."""
+
+VARIABLE = ProjectVariable(project_id=ProjectId(1), key="K", value="v")
+TOKEN = UserToken(token_hash="h", name="admin", id=3)
+PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job(state=JobState.RUNNING)
+
+
+def old_file(path: Path, version: int) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for number in range(1, version + 1):
+            for statement in (SCHEMAS / f"{number}.sql").read_text().split(";\n"):
+                db.execute(statement)
+        db.execute("INSERT INTO schema_version VALUES (?, 1)", (version,))
+        for table, row in (
+            ("sequences", {"name": "jobs", "last": 17}),
+            ("projects", {"id": 1, "path_key": PROJECT.path, "search_text": PROJECT.path, "body": encode(PROJECT)}),
+            (
+                "pipelines",
+                {"id": PIPELINE.id, "project_id": 1, "iid": 1, "ref": PIPELINE.ref, "sha": PIPELINE.sha}
+                | {"status": PIPELINE.status, "body": encode(PIPELINE)},
+            ),
+            ("variables", {"project_id": 1, "key": "K", "body": b'{"version":1,"project_id":1,"key":"K","value":"v"}'}),
+            ("user_tokens", {"number": 3, "token_hash": "h", "body": b'{"token_hash":"h","name":"admin","user_id":1}'}),
+            ("specs", {"id": JOB.id, "body": encode(a_spec(JOB.name))}),
+            (
+                "jobs",
+                {"id": JOB.id, "project_id": 1, "pipeline_id": PIPELINE.id, "spec_id": JOB.id}
+                | {"state": JOB.state, "retried": False, "body": encode(JOB)},
+            ),
+        ):
+            columns, marks = ", ".join(row), ", ".join("?" * len(row))
+            db.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(row.values()))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "cell.sqlite"
+    old_file(path, version)
+    for _ in range(2):
+        store = SqliteStore.open(path, 1)
+        try:
+            assert await store.job(JOB.id) == JOB
+            family = await store.family(PIPELINE.id)
+            assert family is not None
+            assert family.jobs == (JOB,)
+            assert await store.open_pipelines(PIPELINE.project_id, PIPELINE.ref) == [PIPELINE]
+            assert await store.schedules(PIPELINE.project_id) == []
+            assert await store.variables(PIPELINE.project_id) == [VARIABLE]
+            assert await store.user_tokens_of(USER_ID) == [TOKEN]
+            assert await store.namespace_by_path("root") == FIRST_NAMESPACE
+        finally:
+            await store.close()
+    new = tmp_path / "new.sqlite"
+    await SqliteStore.open(new, 1).close()
+    assert described(path) == described(new)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT last FROM sequences WHERE name = 'jobs'").fetchall() == [(17,)]
+
+
+async def test_an_old_file_of_another_cell_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    old_file(path, 2)
+    with pytest.raises(DataFolderError, match=r"belongs to cell 1, not to cell 2.*--cell-id 1"):
+        SqliteStore.open(path, 2)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT version FROM schema_version").fetchone() == (2,)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    old_file(path, 1)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("CREATE TABLE releases (what)")
+        before = list(db.iterdump())
+    with pytest.raises(DataFolderError, match="releases already exists"):
+        SqliteStore.open(path, 1)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert list(db.iterdump()) == before
+
+
+def test_the_tables_of_a_new_file_are_what_the_revisions_come_to() -> None:
+    """If not: tools/sqlite-sql."""
+
+    def made(statements: list[str]) -> list[str]:
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+            for statement in statements:
+                db.execute(statement).fetchall()
+            return [re.sub(r"\s+", " ", line) for line in db.iterdump()]
+
+    assert made(migrations.sqlite_statements()) == made(migrations.statements("sqlite", None))
+    assert any(migrations.HEAD in statement for statement in migrations.sqlite_statements())
+    found = sorted(file.name[1:5] for file in (Path(migrations.__file__).parent / "versions").glob("v*.py"))
+    assert tuple(found) == migrations.NAMES
+
+
+def test_a_new_file_needs_no_alembic(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from remuda.cell.service import SqliteStore;"
+        "SqliteStore.open(pathlib.Path(sys.argv[1]), 1);"
+        "print([name for name in sys.modules if name.split('.')[0] in ('alembic', 'sqlalchemy', 'asyncpg')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "a"], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def described(path: Path) -> dict[str, Any]:
+    """What the tables of a file are, however they were written down."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+
+        def asked(pragma: str, name: str) -> list[tuple[Any, ...]]:
+            return db.execute(f"SELECT * FROM pragma_{pragma}(?)", (name,)).fetchall()
+
+        found: dict[str, Any] = {}
+        for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
+            found[name] = {
+                # A column of a primary key is never null, whether or not that was written down.
+                "columns": [
+                    (name, kind, bool(strict) or bool(key), default, key, hidden)
+                    for _, name, kind, strict, default, key, hidden in asked("table_xinfo", name)
+                ],
+                "references": sorted((at[2:4], at[4] or "id", at[5:]) for at in asked("foreign_key_list", name)),
+                "indexes": {
+                    (index if origin == "c" else (origin, *(row[2] for row in asked("index_info", index)))): (
+                        unique,
+                        partial,
+                        [row[1:] for row in asked("index_xinfo", index)],
+                    )
+                    for _, index, unique, origin, partial in asked("index_list", name)
+                },
+                "without rowid": "WITHOUT ROWID" in sql,
+            }
+        return found

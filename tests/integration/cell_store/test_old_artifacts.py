@@ -1,0 +1,55 @@
+"""Artifacts that were stored before there was a time in them are looked at once, and get one."""
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from remuda.cell.adapters.bodies import encode
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.core.expiry import without_expired
+from remuda.cell.values import Artifact
+from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
+
+SCHEMAS = Path(__file__).parent / "schemas"
+PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job()
+
+
+async def test_they_expire_as_if_they_were_stored_now(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    old = Artifact(
+        job_id=JOB.id,
+        type="archive",
+        format="zip",
+        filename="a.zip",
+        size=1,
+        sha256="x",
+        blob="artifacts/1/archive-1",
+        created_at=1000.0,
+        expire_in="1 week",
+    )
+    body = {name: value for name, value in msgspec.to_builtins(old).items() if name not in ("expires_at", "look_at")}
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for number in (1, 2):
+            for statement in (SCHEMAS / f"{number}.sql").read_text().split(";\n"):
+                db.execute(statement)
+        db.execute("INSERT INTO schema_version VALUES (2, 1)")
+        db.execute("INSERT INTO projects VALUES (1, ?, ?, ?)", (PROJECT.path, PROJECT.path, encode(PROJECT)))
+        columns = (PIPELINE.id, 1, 1, PIPELINE.ref, PIPELINE.sha, PIPELINE.status, encode(PIPELINE), None, False)
+        db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", columns)
+        db.execute("INSERT INTO specs VALUES (?, ?)", (JOB.id, encode(a_spec(JOB.name))))
+        row = (JOB.id, 1, PIPELINE.id, JOB.id, JOB.state, False, None, None, encode(JOB), None, False)
+        db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute("INSERT INTO artifacts VALUES (?, ?, ?)", (JOB.id, "archive", msgspec.json.encode(body)))
+    store = SqliteStore.open(path, 1)
+    try:
+        assert [one.blob for one in await store.due_artifacts(1000.0, limit=10)] == [old.blob]
+        await store.change_artifacts(
+            JOB.id, lambda job, had: without_expired(job, had, now=2000.0, default="never", is_kept=False)
+        )
+        assert await store.due_artifacts(2000.0, limit=10) == []
+        week = 1000.0 + 7 * 86_400
+        assert [one.expires_at for one in await store.due_artifacts(week, limit=10)] == [week]
+    finally:
+        await store.close()

@@ -1,0 +1,282 @@
+"""What only a real server can show: it is killed and comes back, several use it at once, and it tells whose it is."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.adapters import migrations
+from remuda.cell.adapters.postgres import PostgresStore
+from remuda.cell.errors import DataFolderError, StoreError
+from remuda.cell.values import Family, Page
+from remuda.lib.ids import range_of_cell
+from remuda.model.job import JobId, JobState
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
+from remuda.testing.postgres_server import PostgresServer
+
+WRITER = """
+import asyncio, sys
+from remuda.cell.adapters.postgres import PostgresStore
+from remuda.cell.errors import StoreError
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+
+async def worker(store, project, number):
+    while True:
+        jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
+        try:
+            family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+            print(family.pipeline.id, flush=True)
+        except StoreError as error:
+            assert error.retry_after_seconds
+            print("lost", flush=True)
+            await asyncio.sleep(0.05)
+
+async def main():
+    store = await PostgresStore.open(sys.argv[1], 1)
+    project = await store.add_project(a_project())
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(worker(store, project, number))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[PostgresStore]:
+    opened = await PostgresStore.open(database, 1)
+    yield opened
+    await opened.close()
+
+
+async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
+    if not PostgresServer.is_there():
+        pytest.skip("PostgreSQL is not installed: make packages")
+    with PostgresServer() as server:
+        command = [sys.executable, "-c", WRITER, server.url()]
+        child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert child.stdout is not None
+        reported: set[int] = set()
+
+        async def until(wanted: int, *, lost: bool) -> None:
+            found = 0
+            while found < wanted:
+                assert child.stdout is not None
+                line = (await child.stdout.readline()).strip()
+                assert line, "the writer ended"
+                if line != b"lost":
+                    reported.add(int(line))
+                found += (line == b"lost") is lost
+
+        for _ in range(3):
+            await until(60, lost=False)
+            server.kill()
+            await until(8, lost=True)
+            await asyncio.to_thread(server.start)
+        await until(60, lost=False)  # the writer's process is the same: it has connected again by itself
+        child.kill()
+        rest = (await child.stdout.read()).split()
+        reported |= {int(line) for line in rest if line != b"lost"}
+        await child.wait()
+        store = await PostgresStore.open(server.url(), 1)
+        try:
+            found, total = await store.pipelines((await store.projects(Page()))[0][0].id, Page(size=100_000))
+            assert reported <= {pipeline.id for pipeline in found}
+            assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
+            for pipeline in found:
+                family = await store.family(pipeline.id)
+                assert family is not None
+                assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
+        finally:
+            await store.close()
+
+
+async def test_a_database_belongs_to_its_cell(database: str) -> None:
+    store = await PostgresStore.open(database, 3)
+    project = await store.add_project(a_project())
+    assert project.id == range_of_cell(3).first
+    await store.close()
+    with pytest.raises(DataFolderError, match=r"belongs to cell 3, not to cell 2.*--cell-id 3"):
+        await PostgresStore.open(database, 2)
+
+
+async def test_what_is_newer_or_another_programs_is_refused(database: str) -> None:
+    db = await asyncpg.connect(database)
+    await db.execute("CREATE TABLE notes (text text)")
+    with pytest.raises(DataFolderError, match=r"something else.*notes"):
+        await PostgresStore.open(database, 1)
+    await db.execute("DROP TABLE notes")
+    await (await PostgresStore.open(database, 1)).close()
+    await db.execute("UPDATE alembic_version SET version_num = '0099'")
+    with pytest.raises(DataFolderError, match=r"schema version 0099.*newer release"):
+        await PostgresStore.open(database, 1)
+    await db.close()
+    with pytest.raises(DataFolderError, match="cannot use the database none at 127") as caught:
+        await PostgresStore.open(database.replace("remuda@", "remuda:secret@").rpartition("/")[0] + "/none", 1)
+    assert "secret" not in str(caught.value)
+
+
+async def test_of_several_that_start_one_migrates(database: str) -> None:
+    async with asyncio.TaskGroup() as group:
+        starts = [group.create_task(PostgresStore.open(database, 1)) for _ in range(5)]
+    for start in starts:
+        await start.result().close()
+    db = await asyncpg.connect(database)
+    assert await db.fetchval("SELECT version_num FROM alembic_version") == migrations.HEAD
+    assert await db.fetchval("SELECT count(*) FROM cell") == 1
+    await db.close()
+
+
+async def test_an_older_database_is_migrated_with_what_it_holds(database: str) -> None:
+    db = await asyncpg.connect(database)
+    for statement in migrations.statements("postgresql", None):
+        await db.execute(statement)
+        if statement.startswith("UPDATE alembic_version SET version_num='0003'"):
+            break
+    await db.execute("INSERT INTO cell VALUES (1)")
+    await db.execute("INSERT INTO settings VALUES ('kept', 'yes')")
+    await db.close()
+    store = await PostgresStore.open(database, 1)
+    assert await store.setting("kept") == "yes"
+    assert (await store.add_project(a_project())).id == 1
+    await store.close()
+
+
+async def test_iids_are_counted_whoever_adds(database: str) -> None:
+    stores = [await PostgresStore.open(database, 1) for _ in range(3)]
+    project = await stores[0].add_project(a_project())
+
+    async def add(store: PostgresStore) -> Family:
+        return await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+
+    async with asyncio.TaskGroup() as group:
+        adding = [group.create_task(add(stores[number % 3])) for number in range(60)]
+    assert sorted(task.result().pipeline.iid for task in adding) == list(range(1, 61))
+    for store in stores:
+        await store.close()
+
+
+async def test_a_resource_group_is_given_once(database: str) -> None:
+    stores = [await PostgresStore.open(database, 1) for _ in range(3)]
+    project = await stores[0].add_project(a_project())
+    jobs = [replace(new, resource_group="production") for new in new_jobs(a_spec("deploy"))]
+
+    async def add(store: PostgresStore) -> Family:
+        return await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+
+    async with asyncio.TaskGroup() as group:
+        adding = [group.create_task(add(stores[number % 3])) for number in range(30)]
+    states = sorted(task.result().jobs[0].state for task in adding)
+    assert states == [JobState.PENDING] + [JobState.WAITING_FOR_RESOURCE] * 29
+    for store in stores:
+        await store.close()
+
+
+async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) -> None:
+    """Each adds one, on what it finds: a change on what was not there any more would be missing in the end."""
+    stores = [await PostgresStore.open(database, 1) for _ in range(3)]
+    project = await stores[0].add_project(a_project())
+    added = await stores[0].add_pipeline(
+        a_pipeline(project_id=project.id), new_jobs(*(a_spec(name) for name in "abc")), now=NOW
+    )
+    job = added.jobs[1]
+
+    async def alone(store: PostgresStore) -> None:
+        await store.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
+
+    async def together(store: PostgresStore) -> None:
+        from remuda.cell.ports import Changes
+
+        def decide(family: Family) -> Changes:
+            return Changes(jobs=tuple(replace(row, epoch=row.epoch + 1) for row in family.jobs))
+
+        await store.change_family(added.pipeline.id, decide)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(alone(stores[number % 3]))
+            group.create_task(together(stores[number % 3]))
+    family = await stores[0].family(added.pipeline.id)
+    assert family is not None
+    assert [row.epoch for row in family.jobs] == [40, 80, 40]
+    for store in stores:
+        await store.close()
+
+
+async def test_others_hear_of_jobs(database: str) -> None:
+    one, other = [await PostgresStore.open(database, 1) for _ in range(2)]
+    heard: asyncio.Queue[list[JobId]] = asyncio.Queue()
+
+    async def listen(store: PostgresStore, into: asyncio.Queue[list[JobId]]) -> None:
+        async for told in store.changes():
+            into.put_nowait(sorted(told))
+
+    async with asyncio.TaskGroup() as group:
+        own: asyncio.Queue[list[JobId]] = asyncio.Queue()
+        listeners = [group.create_task(listen(one, own)), group.create_task(listen(other, heard))]
+        assert await heard.get() == await own.get() == []
+        project = await one.add_project(a_project())
+        jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
+        family = await one.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        waiting = family.jobs[0].id
+        assert await heard.get() == [waiting]
+        await one.change_job(waiting, lambda row: replace(row, state=JobState.LEASED))
+        assert await heard.get() == [waiting]
+        # Connections that are cut are made again, and whoever listens learns that something may have been missed.
+        db = await asyncpg.connect(database)
+        listening = "query LIKE 'LISTEN%' OR query LIKE '%pg_notify%'"
+        await db.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND ({listening})"
+        )
+        await db.close()
+        while await heard.get() != []:
+            continue
+        await other.add_runner(a_runner())
+        for listener in listeners:
+            listener.cancel()
+    assert own.qsize() <= 1, "nobody hears of what it did itself"
+    await one.close()
+    await other.close()
+
+
+async def test_a_server_that_is_gone_is_said(store: PostgresStore, database: str) -> None:
+    await store.put_setting("a", "b")
+    db = await asyncpg.connect(database)
+    name = database.rpartition("/")[2]
+    await db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'remuda%'")
+    assert await store.setting("a") == "b"
+    with pytest.raises(StoreError, match="primary"):
+        await store.writable()
+    await db.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    await db.close()
+
+
+async def test_a_closed_store_says_so(database: str) -> None:
+    store = await PostgresStore.open(database, 1)
+    await store.close()
+    with pytest.raises(StoreError):
+        await store.put_setting("a", "b")
+    with pytest.raises(StoreError):
+        await store.setting("a")
+    await store.close()
+
+
+async def test_text_that_no_column_holds(store: PostgresStore) -> None:
+    project = await store.add_project(a_project(name="a\0b", description="c\0d"))
+    long = "x" * 300
+    jobs = new_jobs(a_spec("n\0me"), a_spec(long))
+    family = await store.add_pipeline(a_pipeline(project_id=project.id, ref=long, name="\0"), jobs, now=NOW)
+    for job in family.jobs:
+        done = replace(job, state=JobState.SUCCESS)
+        await store.change_job(job.id, lambda row, done=done: done)  # type: ignore[misc]
+        assert await store.newest_success(project.id, job.ref, job.name) == done
+    assert await store.newest_success(project.id, long, "x" * 301) is None
+    assert await store.open_pipelines(project.id, long) == [family.pipeline]
+    assert (await store.projects(Page()))[0] == [project]
+    assert await store.project_by_path("acme/shop\0") is None
+    assert await store.runner_by_token("\0") is None

@@ -1,0 +1,27 @@
+"""Keys of blobs, and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.blob_keys import artifact_key, job_of_artifact, job_of_trace, trace_key
+from remuda.model.job import JobId
+
+
+@given(st.integers(1, 10**18 - 1))
+def test_a_key_tells_its_job(number: int) -> None:
+    job_id = JobId(number)
+    assert job_of_trace(trace_key(job_id)) == job_id
+    assert job_of_artifact(artifact_key(job_id, "junit", "0123abcd")) == job_id
+
+
+def test_an_older_key_tells_its_job() -> None:
+    assert job_of_artifact("artifacts/17/archive-0123") == 17
+
+
+@pytest.mark.parametrize(
+    "key", ["traces/0/x.log", "traces/1/17.log", "traces/17", "traces/0/²", "traces/0/" + "9" * 30]
+)
+def test_others_have_none(key: str) -> None:
+    assert job_of_trace(key) is None
+    assert job_of_artifact("artifacts/x/y") is None

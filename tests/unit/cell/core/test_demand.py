@@ -1,0 +1,189 @@
+"""How much work there is for whom."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.demand import HELD, LATER, NEXT, PRESENT_SECONDS, ManagerId, ahead, demand, shares
+from remuda.cell.values import Job, Runner, RunnerManager
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.runner import CapabilityKey, RunnerType
+from remuda.testing.builders import NOW, a_job, a_runner
+from remuda.wire.demand import Ahead, KeyDemand
+
+LINUX = CapabilityKey(tags=frozenset({"linux"}), project_id=1)
+
+
+def a_manager(runner: int = 1, system_id: str = "s_1", *, ago: float = 5, capacity: int | None = None) -> RunnerManager:
+    return RunnerManager(runner_id=RunnerId(runner), system_id=system_id, contacted_at=NOW - ago, capacity=capacity)
+
+
+def linux(number: int = 1, **more: Any) -> Runner:
+    return a_runner(id=RunnerId(number), tags=("linux",), **more)
+
+
+def told(**given: Any) -> tuple[KeyDemand, ...]:
+    values: dict[str, Any] = {"ready": {}, "running": (), "coming": {}, "runners": (), "managers": (), "now": NOW}
+    return demand(**(values | given))
+
+
+class TestWhatIsComing:
+    def words(self, *jobs: Job) -> dict[str, str]:
+        names = {job.key(): job.name for job in jobs}
+        assert len(names) == len(jobs)
+        return {names[key]: word for key, word in ahead(jobs)}
+
+    def job(self, name: str, stage: int = 1, **more: Any) -> Job:
+        values: dict[str, Any] = {"tags": (name,), "stage_index": stage, "by_stage": True, "id": JobId(stage)}
+        return a_job(name, **(values | more))
+
+    def test_by_stage(self) -> None:
+        jobs = (self.job("test", 1), self.job("deploy", 2), self.job("clean", 3))
+        assert self.words(*jobs) == {"test": NEXT, "deploy": LATER, "clean": LATER}
+
+    def test_by_needs(self) -> None:
+        jobs = (
+            self.job("test", 1),
+            self.job("fast", 2, by_stage=False, waits_for=("over",)),
+            self.job("slow", 2, by_stage=False, waits_for=("over", "test")),
+        )
+        assert self.words(*jobs) == {"test": NEXT, "fast": NEXT, "slow": LATER}
+
+    def test_behind_a_person_or_a_time(self) -> None:
+        jobs = (
+            self.job("ask", 1, state=JobState.MANUAL),
+            self.job("after", 2),
+            self.job("needs", 2, by_stage=False, waits_for=("ask",)),
+        )
+        assert self.words(*jobs) == {"ask": HELD, "after": HELD, "needs": HELD}
+
+    def test_a_manual_job_that_need_not_be_started_holds_nobody_up(self) -> None:
+        jobs = (self.job("ask", 1, state=JobState.MANUAL, allow_failure=True), self.job("after", 2))
+        assert self.words(*jobs) == {"ask": HELD, "after": NEXT}
+
+    def test_trigger_jobs_are_no_demand_but_hold_others_up(self) -> None:
+        jobs = (self.job("go", 1, is_trigger=True), self.job("after", 2))
+        assert self.words(*jobs) == {"after": LATER}
+
+    def test_pipelines_know_nothing_of_each_other(self) -> None:
+        jobs = (self.job("one", 1), self.job("two", 2, pipeline_id=PipelineId(2)))
+        assert self.words(*jobs) == {"one": NEXT, "two": NEXT}
+
+
+class TestKeys:
+    def test_three_managers_share_one_demand(self) -> None:
+        [key] = told(
+            ready={LINUX: 7},
+            coming={(LINUX, NEXT): 4, (LINUX, LATER): 2, (LINUX, HELD): 1},
+            runners=[linux(1), linux(2)],
+            managers=[a_manager(1, "s_a"), a_manager(1, "s_b"), a_manager(2, "s_c")],
+        )
+        assert (key.tags, key.ready, key.created) == (("linux",), 7, Ahead(next=4, later=2, held=1))
+        assert sorted(share.ready for share in key.shares) == [2, 2, 3]
+        assert sum(share.created.next for share in key.shares) == 4
+        assert key.unserved == 0
+
+    def test_projects_count_together_unless_one_has_runners_of_its_own(self) -> None:
+        ready = {CapabilityKey(project_id=number): 1 for number in (1, 2, 3)}
+        whole = a_runner(id=RunnerId(1))
+        assert [key.ready for key in told(ready=ready, runners=[whole])] == [3]
+        own = a_runner(id=RunnerId(2), type=RunnerType.PROJECT, project_ids=(ProjectId(3),))
+        keys = told(ready=ready, runners=[whole, own], managers=[a_manager(1), a_manager(2)])
+        assert [(key.pools, key.ready, len(key.shares)) for key in keys] == [
+            ((("organization", 1),), 2, 1),
+            ((("organization", 1), ("project", 3)), 1, 2),
+        ]
+
+    def test_running_jobs_are_their_managers(self) -> None:
+        job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_gone")
+        [key] = told(running=[job], ready={LINUX: 1}, runners=[linux()], managers=[a_manager()])
+        assert [(share.system_id, share.running, share.ready) for share in key.shares] == [
+            ("s_1", 0, 1),
+            ("s_gone", 1, 0),
+        ]
+
+    def test_who_is_not_there_gets_nothing(self) -> None:
+        gone = a_manager(1, "s_gone", ago=PRESENT_SECONDS)
+        [key] = told(ready={LINUX: 3}, runners=[linux()], managers=[gone, a_manager(1, "s_here")])
+        assert [(share.system_id, share.ready) for share in key.shares] == [("s_here", 3)]
+        [key] = told(ready={LINUX: 3}, runners=[linux(paused=True)], managers=[a_manager()])
+        assert (key.shares, key.unserved) == ((), 3)
+
+    def test_a_manager_with_all_its_room_taken_is_there_though_it_does_not_ask(self) -> None:
+        job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_1")
+        [key] = told(running=[job], ready={LINUX: 3}, runners=[linux()], managers=[a_manager(ago=9999)])
+        assert [(share.running, share.ready) for share in key.shares] == [(1, 3)]
+
+    def test_capacity_weighs(self) -> None:
+        managers = [a_manager(1, "s_a", capacity=30), a_manager(1, "s_b", capacity=10), a_manager(1, "s_c")]
+        [key] = told(ready={LINUX: 60}, runners=[linux()], managers=managers)
+        assert [share.ready for share in key.shares] == [30, 10, 20], "who does not say counts as the mean"
+
+    def test_only_who_fits(self) -> None:
+        [key] = told(
+            ready={LINUX: 2}, runners=[linux(1), a_runner(id=RunnerId(2))], managers=[a_manager(1), a_manager(2)]
+        )
+        assert [share.runner_id for share in key.shares] == [1]
+
+
+WEIGHTS = st.dictionaries(st.tuples(st.integers(1, 4), st.sampled_from("abc")), st.integers(0, 50), max_size=8)
+
+
+def parted(total: int, weights: dict[ManagerId, int]) -> dict[ManagerId, int]:
+    return shares(total, weights, "seed")
+
+
+class TestShares:
+    @given(total=st.integers(0, 500), weights=WEIGHTS)
+    def test_they_sum_to_the_whole(self, total: int, weights: dict[ManagerId, int]) -> None:
+        assert sum(parted(total, weights).values()) == (total if any(weights.values()) else 0)
+
+    @given(total=st.integers(0, 500), weights=WEIGHTS)
+    def test_they_do_not_depend_on_the_order(self, total: int, weights: dict[ManagerId, int]) -> None:
+        assert parted(total, weights) == parted(total, dict(reversed(weights.items())))
+
+    @given(total=st.integers(0, 500), weights=WEIGHTS)
+    def test_nobody_gets_less_when_there_is_more(self, total: int, weights: dict[ManagerId, int]) -> None:
+        before, after = parted(total, weights), parted(total + 1, weights)
+        assert all(after[manager] >= share for manager, share in before.items())
+
+    @given(total=st.integers(0, 500), weights=WEIGHTS)
+    def test_nobody_gets_less_than_what_is_due_in_whole_jobs(self, total: int, weights: dict[ManagerId, int]) -> None:
+        whole = sum(weights.values())
+        for manager, share in parted(total, weights).items():
+            assert share >= total * weights[manager] // whole
+
+    def test_equals_differ_by_one_at_most(self) -> None:
+        given = parted(1000, {(number, "s"): 1 for number in range(7)})
+        assert max(given.values()) - min(given.values()) == 1
+
+    def test_it_is_not_always_the_same_who_gets_the_one_more(self) -> None:
+        weights = {(number, "s"): 1 for number in range(3)}
+        first = Counter(max(shares(1, weights, str(seed)).items(), key=lambda item: item[1])[0] for seed in range(60))
+        assert len(first) == 3
+
+
+@given(
+    ready=st.dictionaries(
+        st.builds(
+            CapabilityKey,
+            tags=st.frozensets(st.sampled_from(["linux", "gpu"])),
+            protected=st.booleans(),
+            project_id=st.integers(1, 3),
+        ),
+        st.integers(1, 9),
+    ),
+    capacities=st.lists(st.none() | st.integers(0, 9), max_size=5),
+)
+def test_whatever_there_is_is_shared_out_or_unserved(
+    ready: dict[CapabilityKey, int], capacities: list[int | None]
+) -> None:
+    runners = [linux(number) for number in range(1, 4)]
+    managers = [a_manager(1 + at % 3, f"s_{at}", capacity=capacity) for at, capacity in enumerate(capacities)]
+    keys = told(ready=ready, runners=runners, managers=managers)
+    assert sum(key.ready for key in keys) == sum(ready.values())
+    for key in keys:
+        assert sum(share.ready for share in key.shares) + key.unserved == key.ready
+    assert keys == told(ready=ready, runners=runners[::-1], managers=managers[::-1])

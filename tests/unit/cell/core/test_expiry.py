@@ -1,0 +1,148 @@
+"""When artifacts go, and what that means for their job."""
+
+import pytest
+
+from remuda.cell.core import expiry
+from remuda.cell.values import Artifact
+from remuda.model.job import JobId, JobState
+from remuda.testing.builders import a_job, a_pipeline
+
+DAY = 86_400.0
+
+
+def an_artifact(kind: str = "archive", *, expire_in: str | None = None, default: str = "30 days") -> Artifact:
+    bare = Artifact(
+        job_id=JobId(1),
+        type=kind,
+        format="raw",
+        filename=kind,
+        size=1,
+        sha256="x",
+        blob=kind,
+        created_at=1000.0,
+        expire_in=expire_in,
+    )
+    return expiry.with_expiry(bare, default)
+
+
+@pytest.mark.parametrize(
+    ("expire_in", "default", "days"),
+    [
+        (None, "30 days", 30),
+        ("", "30 days", 30),
+        ("1 week", "30 days", 7),
+        ("never", "30 days", None),
+        ("1 week", "never", 7),
+        (None, "never", None),
+        ("soon", "30 days", 30),
+        ("soon", "never", None),
+        ("0", "30 days", None),
+        (None, "0", None),
+    ],
+)
+def test_an_artifact_expires_by_its_own_words_else_by_the_cells(
+    expire_in: str | None, default: str, days: int | None
+) -> None:
+    artifact = an_artifact(expire_in=expire_in, default=default)
+    expected = None if days is None else 1000.0 + days * DAY
+    assert (artifact.expires_at, artifact.look_at) == (expected, expected)
+
+
+def test_what_has_expired_goes_and_the_job_knows() -> None:
+    job, short, forever = a_job(), an_artifact(expire_in="1 day"), an_artifact("junit", expire_in="never")
+    artifacts = [short, forever]
+    for now, is_kept in ((1000.0, False), (1000.0 + DAY - 1, False)):
+        assert expiry.without_expired(job, artifacts, now=now, default="never", is_kept=is_kept) is None
+    leaves = expiry.without_expired(job, artifacts, now=1000.0 + DAY, default="never", is_kept=False)
+    assert leaves is not None
+    assert leaves.artifacts == (forever,)
+    assert leaves.job.artifacts_gone
+
+
+def test_a_report_that_goes_is_missed_by_nobody() -> None:
+    report = an_artifact("junit", expire_in="1 day")
+    leaves = expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
+    assert leaves is not None
+    assert (leaves.artifacts, leaves.job.artifacts_gone) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("status", "newest", "has_ref", "keep_latest", "keeps"),
+    [
+        ("running", 9, False, False, True),
+        ("created", None, False, False, True),
+        ("success", 5, True, True, True),
+        ("success", 5, True, False, False),
+        ("success", 5, False, True, False),
+        ("success", 6, True, True, False),
+        ("failed", None, True, True, False),
+        ("manual", None, True, True, True),
+        ("manual", 4, True, True, True),
+        ("manual", 6, True, True, False),
+        ("manual", None, True, False, False),
+    ],
+)
+def test_which_pipeline_keeps_what_has_expired(
+    status: str, newest: int | None, has_ref: bool, keep_latest: bool, keeps: bool
+) -> None:
+    pipeline = a_pipeline(id=5, status=status)
+    latest = a_pipeline(id=newest, status="success") if newest else None
+    assert expiry.keeps(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
+
+
+def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
+    artifact, now = an_artifact(expire_in="1 day"), 1000.0 + 2 * DAY
+    leaves = expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
+    assert leaves is not None
+    (kept,) = leaves.artifacts
+    assert (kept.expires_at, kept.look_at) == (1000.0 + DAY, now + expiry.LOOK_AGAIN_SECONDS)
+    assert not leaves.job.artifacts_gone
+
+
+def test_one_from_before_there_was_a_time_gets_one() -> None:
+    old = Artifact(
+        job_id=JobId(1),
+        type="archive",
+        format="zip",
+        filename="a.zip",
+        size=1,
+        sha256="x",
+        blob="b",
+        created_at=1000.0,
+        look_at=1000.0,
+    )
+    leaves = expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
+    assert leaves is not None
+    assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(1000.0 + 30 * DAY, 1000.0 + 30 * DAY)]
+    leaves = expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
+    assert leaves is not None
+    assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(None, None)]
+
+
+def test_what_people_want() -> None:
+    job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [an_artifact(), an_artifact("dotenv")]
+    kept = expiry.kept(job, artifacts)
+    assert {(one.expires_at, one.look_at) for one in kept.artifacts} == {(None, None)}
+    deleted = expiry.deleted(job, artifacts)
+    assert deleted is not None
+    assert (deleted.artifacts, deleted.job.artifacts_gone) == ((), True)
+    assert expiry.deleted(job, []) is None
+    erased = expiry.erased(job, artifacts, 5.0)
+    assert erased is not None
+    assert (erased.artifacts, erased.job.erased, erased.job.erased_at) == ((), True, 5.0)
+    assert expiry.erased(erased.job, [], 6.0) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "started_at", "has_artifacts", "can"),
+    [
+        (JobState.RUNNING, 1.0, True, False),
+        (JobState.PENDING, None, False, False),
+        (JobState.SUCCESS, 1.0, False, True),
+        (JobState.FAILED, 1.0, True, True),
+        (JobState.CANCELED, None, False, False),
+        (JobState.SKIPPED, None, False, False),
+    ],
+)
+def test_which_job_can_be_erased(state: JobState, started_at: float | None, has_artifacts: bool, can: bool) -> None:
+    assert expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts) is can

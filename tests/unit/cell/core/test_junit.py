@@ -1,0 +1,89 @@
+"""JUnit reports as test frameworks write them, and as nobody should."""
+
+import gzip
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.junit import KEPT_CHARACTERS, JunitReader, TestCase
+from remuda.cell.errors import InvalidError
+
+packed = partial(gzip.compress, mtime=0)
+"""The same bytes each time, because they name tests."""
+PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4" time="0.1">
+<testcase classname="tests.test_a" name="test_good" time="0.5" />
+<testcase classname="tests.test_a" name="test_bad" file="tests/test_a.py" line="3" time="1,000.25">
+<failure message="assert 1 == 2">def test_bad():
+&gt;       assert 1 == 2</failure></testcase>
+<testcase classname="tests.test_a" name="test_skipped" time="nan"><skipped message="no">why</skipped></testcase>
+<testcase classname="" name="tests.test_b"><error message="collection failure">ImportError</error>
+<failure>second</failure><system-out>noise</system-out></testcase>
+</testsuite></testsuites>"""
+
+
+def cases(*pieces: bytes, limit: int = 1_000_000, is_packed: bool = True) -> list[TestCase]:
+    found: list[TestCase] = []
+    reader = JunitReader(found.append, limit_bytes=limit, is_packed=is_packed)
+    for piece in pieces:
+        reader.feed(piece)
+    reader.close()
+    return found
+
+
+def test_every_case_is_told() -> None:
+    good, bad, skipped, error = cases(packed(PYTEST))
+    assert good == TestCase(status="success", name="test_good", classname="tests.test_a", seconds=0.5)
+    assert (bad.status, bad.file, bad.seconds) == ("failed", "tests/test_a.py", 1000.25)
+    assert bad.output == "def test_bad():\n>       assert 1 == 2"
+    assert (skipped.status, skipped.output, skipped.seconds) == ("skipped", "no\nwhy", 0.0)
+    assert (error.status, error.output) == ("error", "collection failure\nImportError")
+
+
+def test_a_report_may_be_plain() -> None:
+    assert len(cases(PYTEST, is_packed=False)) == 4
+
+
+@given(st.lists(st.integers(1, 400), max_size=8), st.integers(0, 3), st.booleans())
+def test_the_cuts_between_pieces_do_not_matter(cuts: list[int], more: int, padded: bool) -> None:
+    data = packed(PYTEST) * (more + 1) + packed(b" \n") + b"\0" * (7 if padded else 0)
+    pieces = []
+    for cut in cuts:
+        pieces.append(data[:cut])
+        data = data[cut:]
+    assert len(cases(*pieces, data)) == 4 * (more + 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (packed(PYTEST)[:-20], "cut off"),
+        (b"rubbish", "damaged"),
+        (packed(PYTEST[:-20]), "no XML"),
+        (packed(b"{}"), "no XML"),
+        (packed(b'<?xml version="1.0" encoding="klingon"?><a/>'), "encoding|no XML"),
+        (packed(b"<testsuite>" + b" " * 2_000_000 + b"</testsuite>"), "larger than 1000000 bytes"),
+        (packed(b'<!DOCTYPE a [<!ENTITY b "bbbb">]><testsuite>&b;</testsuite>'), "entities"),
+        (packed(b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'), "entities"),
+        (packed(b'<!DOCTYPE a [<!ENTITY % b SYSTEM "http://x/y"> %b;]><a/>'), "entities"),
+    ],
+)
+def test_what_cannot_be_read_is_said(data: bytes, why: str) -> None:
+    with pytest.raises(InvalidError, match=why):
+        cases(data)
+
+
+def test_nothing_is_no_case() -> None:
+    assert cases() == []
+    assert cases(packed(b"")) == []
+
+
+def test_long_texts_are_cut() -> None:
+    text = b"x" * (KEPT_CHARACTERS * 3)
+    (case,) = cases(
+        PYTEST[:0] + b'<testcase name="' + text + b'"><failure>' + text + b"</failure></testcase>", is_packed=False
+    )
+    assert case.output is not None
+    assert (len(case.output), len(case.name)) == (KEPT_CHARACTERS, 1024)

@@ -1,0 +1,89 @@
+"""Secrets out of what is shown."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.redaction import clean_result, known_secrets, shown_payload, without_secrets
+from remuda.cell.errors import InvalidError
+from remuda.wire.runner_api import ArtifactsFile, Dependency, GitInfo, JobPayload, ScriptStep, Variable
+
+SECRET, FILE, TOKEN = "hunter2-hunter2", "-----KEY-----\nabcdefgh12345678", "glcbt-abc.def.ghi"
+
+
+def a_payload() -> JobPayload:
+    return JobPayload(
+        id=7,
+        token=TOKEN,
+        git_info=GitInfo(repo_url=f"https://gitlab-ci-token:{TOKEN}@ci.example/acme/shop.git", sha="3f786850"),
+        variables=[
+            Variable(key="PASSWORD", value=SECRET, masked=True),
+            Variable(key="KEY", value=FILE, masked=True, file=True),
+            Variable(key="ID_TOKEN", value="eyJhbGciOi.JSUzI1NiIs", masked=True),
+            Variable(key="CI_REPOSITORY_URL", value=f"https://gitlab-ci-token:{TOKEN}@ci.example/acme/shop.git"),
+            Variable(key="PLAIN", value="shown"),
+        ],
+        steps=[ScriptStep(name="script", script=["echo shown", f"curl -H {SECRET} https://x"])],
+        credentials=[{"type": "registry", "url": "r.example", "username": "u", "password": "registry-password"}],
+        dependencies=[Dependency(id=1, name="build", token=TOKEN, artifacts_file=ArtifactsFile(filename="a.zip"))],
+        secrets={"DB": {"vault": {"path": "db/password", "server": {"url": "https://vault"}}}},
+    )
+
+
+def test_a_payload_without_what_opens_anything() -> None:
+    shown = shown_payload(a_payload(), known_secrets([]))
+    text = msgspec.json.encode(shown).decode()
+    for secret in (SECRET, "abcdefgh12345678", "eyJhbGciOi", TOKEN, "registry-password", "db/password"):
+        assert secret not in text
+    assert shown["token"] == "[MASKED]"
+    assert shown["git_info"]["repo_url"] == "https://gitlab-ci-token:[MASKED]@ci.example/acme/shop.git"
+    assert shown["secrets"] == {"DB": {}}
+    assert {one["key"]: one["value"] for one in shown["variables"]}["PLAIN"] == "shown"
+    assert shown["steps"][0]["script"] == ["echo shown", "curl -H [MASKED] https://x"]
+    assert "run" not in shown
+    assert "remuda" not in shown
+
+
+def test_other_secrets_of_the_project_are_masked_too() -> None:
+    shown = shown_payload(a_payload(), known_secrets(["shown"]))
+    assert shown["steps"][0]["script"][0] == "echo [MASKED]"
+
+
+def test_a_result_keeps_what_it_is_read_by() -> None:
+    result: dict[str, Any] = {
+        "version": 1,
+        "seq": 3,
+        "event": "finished",
+        "status": "failure",
+        "started_at": "2026-01-01T00:00:00Z",
+        "error": f"cannot log in with {SECRET}",
+        "outputs": {"url": f"https://x/?t={TOKEN}", "list": [SECRET, 5, None, True], SECRET: 1},
+    }
+    cleaned = clean_result(result, known_secrets([SECRET, "finished"]))
+    assert cleaned == result | {
+        "error": "cannot log in with [MASKED]",
+        "outputs": {"url": "https://x/?t=glcbt-[MASKED]", "list": ["[MASKED]", 5, None, True], "[MASKED]": 1},
+    }
+
+
+def test_beyond_any_depth_there_is_no_result() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = [deep]
+    with pytest.raises(InvalidError, match="nested"):
+        without_secrets(deep, known_secrets([]))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_without_secrets_everything_stays(value: Any) -> None:
+    assert without_secrets(value, known_secrets(["not-in-there-at-all"])) == value

@@ -1,0 +1,141 @@
+"""Why no runner has taken a job yet."""
+
+from typing import Any
+
+import pytest
+
+from remuda.cell.core.shortage import Seen, Shortage, about, shortage, standing
+from remuda.cell.values import Job
+from remuda.model.job import JobState, ProjectId, RunnerId
+from remuda.model.runner import RunnerType
+from remuda.queue import Place
+from remuda.queue.pickups import Estimate
+from remuda.testing.builders import NOW, a_job, a_runner
+from remuda.wire.explanations import EstimateInfo, QueueInfo
+
+PLACE = Place(ahead=2, competing=5, level=1, running=3)
+
+
+def pending(**given: Any) -> Job:
+    return a_job(state=JobState.PENDING, pending_at=NOW, **given)
+
+
+def seen(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **given: Any) -> Seen:
+    contacted = None if ago is None else NOW - ago
+    return Seen(runner=a_runner(id=RunnerId(number), **given), contacted_at=contacted, jobs=jobs)
+
+
+def test_runners_are_counted_by_where_they_are() -> None:
+    runners = (
+        seen(1),
+        seen(2, jobs=2),
+        seen(3, paused=True),
+        seen(4, ago=1000),
+        seen(5, ago=100_000),
+        seen(6, ago=None),
+        seen(7, ago=1000, jobs=1),
+    )
+    counts = shortage(pending(), Shortage(runners=runners), NOW).runners
+    assert (counts.known, counts.matching) == (7, 7)
+    assert (counts.free, counts.busy, counts.paused) == (1, 2, 1)
+    assert (counts.silent, counts.offline, counts.never_seen) == (1, 1, 1)
+    assert counts.last_seen_at == NOW - 5
+
+
+def test_others_are_counted_by_reason() -> None:
+    runners = (
+        seen(1, tags=("linux",)),
+        seen(2, tags=("mac",)),
+        seen(3),
+        seen(4, type=RunnerType.PROJECT, project_ids=(ProjectId(9),), tags=("linux", "gpu")),
+        seen(5, tags=("linux", "gpu"), protected_only=True),
+        seen(6),
+    )
+    counts = shortage(pending(tags=("linux", "gpu")), Shortage(runners=runners), NOW).runners
+    assert counts.matching == 0
+    assert {other.reason: other.count for other in counts.others} == {
+        "lacks the tags gpu": 1,
+        "lacks the tags gpu, linux": 3,
+        "does not serve this project": 1,
+        "takes only jobs of protected refs": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("job", "runners", "advice"),
+    [
+        (pending(), (), "create a runner"),
+        (
+            pending(tags=("gpu",)),
+            (seen(tags=("linux",)),),
+            "no runner has the tag gpu: register one or change the tags",
+        ),
+        (
+            pending(tags=("gpu", "arm")),
+            (seen(tags=("linux",)),),
+            "no runner has the tags arm, gpu: register one or change the tags",
+        ),
+        (
+            pending(tags=("gpu", "linux")),
+            (seen(1, tags=("linux",)), seen(2, tags=("gpu",))),
+            "no runner has all of the tags gpu, linux: add them to one, or change the job's",
+        ),
+        (pending(), (seen(tags=("linux",), run_untagged=False),), "all runners take only jobs with tags"),
+        (
+            pending(),
+            (seen(type=RunnerType.PROJECT, project_ids=(ProjectId(9),)),),
+            "no runner serves this project: assign one to it, or create one",
+        ),
+        (pending(ref="topic"), (seen(protected_only=True),), 'take only jobs of protected refs: protect "topic"'),
+        (pending(), (seen(3, paused=True),), "resume runner 3: PUT /api/v4/runners/3 with paused=false"),
+        (pending(), (seen(3, ago=None, description="big"),), 'start a manager for runner 3 "big"'),
+        (pending(), (seen(ago=10_000),), "last heard of at 2025-06-15T12:20:00.000Z"),
+        (pending(), (seen(jobs=1),), "wait until a runner is free, or add one"),
+    ],
+)
+def test_what_would_help(job: Job, runners: tuple[Seen, ...], advice: str) -> None:
+    assert advice in shortage(job, Shortage(runners=runners), NOW).advice[0]
+
+
+def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
+    assert shortage(pending(), Shortage(runners=(seen(),)), NOW).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("runners", "text"),
+    [
+        ((), "there is none"),
+        ((seen(tags=("x",), run_untagged=False),), "the only one does not fit"),
+        ((seen(1, run_untagged=False), seen(2, run_untagged=False)), "none of the 2 fits"),
+        ((seen(paused=True),), "1 fits, but it is paused"),
+        ((seen(1, paused=True), seen(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
+        ((seen(1), seen(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
+    ],
+)
+def test_in_one_line(runners: tuple[Seen, ...], text: str) -> None:
+    assert shortage(pending(), Shortage(runners=runners, place=PLACE), NOW).text == text
+
+
+def test_queue_and_estimate() -> None:
+    known = Shortage(runners=(seen(jobs=1),), place=PLACE, estimate=Estimate(seconds=40.2, pick_ups=12))
+    told = shortage(pending(), known, NOW)
+    assert told.queue == QueueInfo(ahead=2, competing=5, priority=0, priority_now=1, project_running=3)
+    assert told.estimate == EstimateInfo(
+        seconds=40.2, pick_ups=12, within_seconds=600, text="about 40 s (12 pick-ups in the last 10 minutes)"
+    )
+
+
+def test_there_is_no_estimate_while_no_runner_is_there() -> None:
+    known = Shortage(runners=(seen(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
+    assert shortage(pending(), known, NOW).estimate is None
+
+
+def test_a_runner_with_jobs_is_there_however_long_it_has_not_asked() -> None:
+    assert standing(seen(ago=100_000, jobs=1), NOW) == "busy"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "1 s"), (99, "99 s"), (100, "2 minutes"), (5000, "83 minutes"), (7200, "2 hours")]
+)
+def test_times_as_people_say_them(seconds: float, text: str) -> None:
+    assert about(seconds) == text

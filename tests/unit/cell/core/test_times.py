@@ -1,0 +1,207 @@
+"""Where the minutes of a job went."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.times import PARTS, Span, spans_of_sections, spans_of_steps, split
+from remuda.cell.values import Job
+from remuda.lib.clock import stamp
+from remuda.model.job import JobState
+from remuda.testing.builders import NOW, a_job
+from remuda.wire.explanations import TimeSplit
+
+
+def ended(**given: Any) -> Job:
+    values: dict[str, Any] = {
+        "state": JobState.SUCCESS,
+        "pending_at": NOW,
+        "leased_at": NOW + 10,
+        "started_at": NOW + 11,
+        "finished_at": NOW + 60,
+    }
+    return a_job(**(values | given))
+
+
+def finished(name: str, began: float, seconds: float, **more: Any) -> dict[str, Any]:
+    return {
+        "event": "finished",
+        "name": name,
+        "path": f"/{name}",
+        "origin": "compiled",
+        "started_at": stamp(NOW + began),
+        "finished_at": stamp(NOW + began + seconds),
+    } | more
+
+
+def parts(told: TimeSplit | None) -> dict[str, float]:
+    assert told is not None
+    assert sum(told.parts.values()) == pytest.approx(told.total_seconds, abs=1e-6)
+    return {name: seconds for name, seconds in told.parts.items() if seconds}
+
+
+STEPS = [
+    finished("get_sources", 15, 4, reference="builtin://checkout@1"),
+    finished("restore_cache", 19, 1, reference="builtin://cache_restore@1"),
+    finished("restore_cache_2", 20, 1, reference="builtin://cache_restore@1"),
+    finished("download_artifacts", 21, 2, reference="builtin://artifacts_download@1"),
+    finished("step_script", 23, 20, reference="builtin://script@1", origin="user"),
+    finished("after_script", 43, 1, reference="builtin://script@1", origin="user"),
+    finished("archive_cache", 44, 3, reference="builtin://cache_save@1"),
+    finished("upload_artifacts", 47, 5, reference="builtin://artifacts_upload@1"),
+]
+
+
+class TestSteps:
+    def test_the_whole_in_parts(self) -> None:
+        told = split(ended(), spans_of_steps(STEPS, NOW), "steps", NOW)
+        assert told is not None
+        assert (told.source, told.total_seconds) == ("steps", 60)
+        assert list(told.parts) == list(PARTS)
+        assert parts(told) == {
+            "waiting": 10,
+            "machine": 5,
+            "clone": 4,
+            "cache": 5,
+            "artifacts": 2,
+            "script": 21,
+            "upload": 5,
+            "other": 8,
+        }
+
+    @pytest.mark.parametrize(
+        ("step", "part"),
+        [
+            ({"name": "pre_get_sources_script", "reference": "builtin://script@1"}, "clone"),
+            ({"name": "pre_build_script", "reference": "builtin://script@1"}, "script"),
+            ({"name": "image", "reference": "builtin://container@1"}, "image"),
+            ({"name": "db", "reference": "builtin://service@1"}, "image"),
+            ({"name": "get_sources", "origin": "user"}, "script"),
+            ({"name": "scan", "reference": "registry.example/scan@2"}, "other"),
+            ({"name": None, "reference": 5}, "other"),
+        ],
+    )
+    def test_what_a_step_is_for(self, step: dict[str, Any], part: str) -> None:
+        [span] = spans_of_steps([finished("x", 0, 1) | step], NOW)
+        assert span.part == part
+
+    def test_a_step_that_runs_takes_until_now(self) -> None:
+        started = {"event": "started", "name": "step_script", "origin": "user", "time": stamp(NOW + 20)}
+        job = ended(state=JobState.RUNNING, finished_at=None)
+        told = split(job, spans_of_steps([started], NOW + 50), "steps", NOW + 50)
+        assert parts(told) == {"waiting": 10, "machine": 10, "script": 30}
+
+    def test_a_skipped_step_takes_nothing(self) -> None:
+        assert spans_of_steps([finished("x", 0, 1) | {"started_at": None}], NOW) == []
+
+    @pytest.mark.parametrize("odd", ["text", 5, None, {}, {"event": "finished"}, {"event": "?", "time": stamp(NOW)}])
+    def test_results_of_another_shape(self, odd: object) -> None:
+        assert spans_of_steps([odd], NOW) == []
+
+    def test_an_agent_whose_clock_is_late(self) -> None:
+        late = [Span("clone", NOW - 1000, 4), Span("script", NOW - 990, 20)]
+        assert parts(split(ended(), late, "steps", NOW)) == {"waiting": 10, "clone": 4, "script": 20, "other": 26}
+
+    def test_an_agent_whose_clock_is_early(self) -> None:
+        early = [Span("script", NOW + 10_000, 20)]
+        assert parts(split(ended(), early, "steps", NOW)) == {"waiting": 10, "machine": 30, "script": 20}
+
+    def test_steps_that_say_more_than_the_whole(self) -> None:
+        assert parts(split(ended(), [Span("script", NOW, 500), Span("upload", NOW, 5)], "steps", NOW)) == {
+            "waiting": 10,
+            "script": 50,
+        }
+
+
+class TestWithoutSteps:
+    def test_only_the_times_of_the_job(self) -> None:
+        told = split(ended(), [], "steps", NOW)
+        assert told == TimeSplit(source="times", total_seconds=60, parts={"waiting": 10, "running": 50})
+
+    def test_a_job_that_waits(self) -> None:
+        waiting = a_job(state=JobState.PENDING, pending_at=NOW)
+        assert parts(split(waiting, [], "steps", NOW + 7)) == {"waiting": 7}
+
+    def test_a_job_whose_turn_never_came(self) -> None:
+        assert split(a_job(), [], "steps", NOW) is None
+
+    def test_a_trigger_job(self) -> None:
+        told = split(ended(is_trigger=True), [Span("script", NOW, 5)], "steps", NOW)
+        assert parts(told) == {"waiting": 10, "running": 50}
+
+
+def marker(kind: str, at: int, name: str) -> str:
+    return f"section_{kind}:{at}:{name}\r\x1b[0K"
+
+
+def log(*markers: tuple[str, int, str]) -> bytes:
+    return "some line\n".join(marker(*one) for one in markers).encode()
+
+
+class TestSections:
+    def test_as_the_runner_writes_them(self) -> None:
+        text = log(
+            ("start", 12, "prepare_executor"),
+            ("end", 14, "prepare_executor"),
+            ("start", 14, "prepare_script"),
+            ("end", 15, "prepare_script"),
+            ("start", 15, "get_sources"),
+            ("end", 18, "get_sources"),
+            ("start", 18, "step_script"),
+            ("end", 40, "step_script"),
+            ("start", 40, "upload_artifacts_on_success"),
+            ("end", 45, "upload_artifacts_on_success"),
+        )
+        spans = [span._replace(began=span.began + NOW) for span in spans_of_sections(text)]
+        assert parts(split(ended(), spans, "sections", NOW)) == {
+            "waiting": 10,
+            "machine": 3,
+            "image": 2,
+            "clone": 3,
+            "script": 22,
+            "upload": 5,
+            "other": 15,
+        }
+
+    def test_what_the_script_itself_writes_is_part_of_it(self) -> None:
+        text = log(
+            ("start", 10, "step_script"),
+            ("start", 11, "get_sources"),
+            ("start", 11, "mine"),
+            ("end", 12, "mine"),
+            ("end", 13, "get_sources"),
+            ("end", 20, "step_script"),
+        )
+        assert spans_of_sections(text) == [Span("script", 10, 10)]
+
+    def test_one_whose_end_is_missing_lasts_until_the_next(self) -> None:
+        text = log(
+            ("start", 10, "step_script"),
+            ("end", 12, "mine"),
+            ("start", 30, "archive_cache"),
+            ("end", 31, "archive_cache"),
+        )
+        assert spans_of_sections(text) == [Span("script", 10, 20), Span("cache", 30, 1)]
+
+    def test_an_end_without_a_beginning_says_nothing(self) -> None:
+        assert spans_of_sections(log(("end", 12, "step_script"))) == []
+
+    @given(st.binary(max_size=300))
+    def test_any_log(self, text: bytes) -> None:
+        spans_of_sections(text + b"section_start:1:step_script" + text)
+
+
+SPANS = st.lists(
+    st.builds(Span, st.sampled_from(PARTS[1:]), st.floats(NOW - 1e6, NOW + 1e6), st.floats(0, 1e12)), max_size=8
+)
+
+
+@given(spans=SPANS, waits=st.floats(0, 1e5), runs=st.floats(0, 1e5), leased=st.booleans())
+def test_the_parts_always_sum_to_the_whole(spans: list[Span], waits: float, runs: float, leased: bool) -> None:
+    job = ended(leased_at=NOW + waits if leased else None, finished_at=NOW + waits + runs)
+    told = split(job, spans, "steps", NOW)
+    assert told is not None
+    assert all(seconds >= 0 for seconds in told.parts.values())
+    assert round(sum(told.parts.values()) * 1e6) == round(told.total_seconds * 1e6)

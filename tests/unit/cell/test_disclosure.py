@@ -1,0 +1,67 @@
+"""A job's payload for people, and the policies that go out with it."""
+
+import msgspec
+import pytest
+
+from remuda.cell.claims import Handout
+from remuda.cell.core.policies import changed_policy, setting_name
+from remuda.cell.disclosure import disclosed_payload, secrets_of
+from remuda.cell.errors import InvalidError
+from remuda.cell.values import ProjectVariable
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+URL = "https://ci.example"
+
+
+async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
+    masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
+    await cell.store.put_variable(masked, replace=False)
+    family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
+    before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL)
+    assert before["steps"][0]["script"] == ["make"]
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    job = await cell.job(handout.job.id)
+    shown = await disclosed_payload(cell.store, job, public_url=URL)
+    text = msgspec.json.encode(shown).decode()
+    assert handout.payload.token not in text
+    assert "hunter2" not in text
+    values = {one["key"]: one["value"] for one in shown["variables"]}
+    assert values["PASSWORD"] == values["ID"] == values["CI_JOB_TOKEN"] == "[MASKED]"
+    assert values["CI_JOB_NAME"] == "build"
+    sent = msgspec.to_builtins(handout.payload)
+    assert {one["key"] for one in sent["variables"]} == set(values)
+    assert (await cell.job(job.id)) == job, "to look changes nothing"
+
+
+async def test_a_trigger_job_has_none(cell: MemoryCell) -> None:
+    family = await cell.push_file("go:\n  trigger: acme/lib\n")
+    with pytest.raises(InvalidError, match="no payload"):
+        await disclosed_payload(cell.store, family.jobs[0], public_url=URL)
+
+
+async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
+    await cell.push(a_spec("one"), a_spec("two"))
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    assert b'"remuda"' not in msgspec.json.encode(handout.payload)
+    scope = ("project", cell.project.id)
+    await cell.store.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
+    handout = await cell.poll()
+    assert isinstance(handout, Handout)
+    assert handout.payload.remuda == {
+        "step_policy": {
+            "version": 1,
+            "layers": [{"scope": "project", "id": cell.project.id, "version": 1, "document": {"deny": ["x"]}}],
+        }
+    }
+
+
+async def test_secrets_are_those_that_are_masked(cell: MemoryCell) -> None:
+    for key, value, masked in (("A", "alpha-alpha", True), ("B", "bravo-bravo", False)):
+        variable = ProjectVariable(project_id=cell.project.id, key=key, value=value, masked=masked)
+        await cell.store.put_variable(variable, replace=False)
+    family = await cell.push(a_spec())
+    secrets = await secrets_of(cell.store, family.jobs[0])
+    assert secrets.mask_bytes(b"alpha-alpha bravo-bravo glpat-abc") == b"[MASKED] bravo-bravo glpat-[MASKED]"

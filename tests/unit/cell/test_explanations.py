@@ -1,0 +1,80 @@
+"""Reasons, found in a cell at work."""
+
+import pytest
+
+from remuda.cell.errors import NotFoundError
+from remuda.cell.values import RunnerManager
+from remuda.lib.clock import settle
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+async def be_seen(cell: MemoryCell) -> None:
+    await cell.store.put_manager(
+        RunnerManager(runner_id=cell.runner.id, system_id="s_abcdefabcdef", contacted_at=cell.clock.now())
+    )
+
+
+async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"), a_spec("gpu", tags=("gpu",)))
+    await be_seen(cell)
+    for _ in range(2):
+        await cell.clock.advance(30)
+        await cell.start()
+    told = await cell.dispatch.why((await cell.newest(family, "three")).id)
+    assert told.runners is not None
+    assert (told.runners.matching, told.runners.busy) == (1, 1)
+    assert told.queue is not None
+    assert (told.queue.ahead, told.queue.competing, told.queue.project_running) == (0, 1, 2)
+    assert told.estimate is not None
+    assert told.estimate.text == "about 30 s (2 pick-ups in the last 10 minutes)"
+    assert told.summary == "waits for a runner: 1 fits, 0 without a job and 1 busy; it is next"
+    gpu = await cell.dispatch.why((await cell.newest(family, "gpu")).id)
+    assert gpu.advice == ("no runner has the tag gpu: register one or change the tags",)
+    assert gpu.estimate is None
+
+
+async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
+    first = await cell.push(a_spec("deploy", resource_group="prod"))
+    second = await cell.push(a_spec("deploy", resource_group="prod"))
+    told = await cell.dispatch.why((await cell.newest(second, "deploy")).id)
+    assert told.waits_for[0].job is not None
+    assert told.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
+
+
+async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
+    cell.files["acme/shop"] = {"child.yml": "inner:\n  script: x\n"}
+    family = await cell.push_file("go:\n  trigger:\n    include: child.yml\n    strategy: depend\n")
+    async with cell.watching():
+        await settle()
+        go = await cell.newest(family, "go")
+        child = await cell.child(family)
+        told = await cell.dispatch.why(go.id)
+        assert told.summary == f"waits for pipeline {child.pipeline.id} of acme/shop, which is pending"
+        inner = await cell.dispatch.why(child.jobs[0].id)
+        assert inner.upstream is not None
+        assert inner.upstream.id == go.id
+
+
+async def test_there_is_no_such_job(cell: MemoryCell) -> None:
+    with pytest.raises(NotFoundError):
+        await cell.dispatch.why(99)
+
+
+async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
+    await be_seen(cell)
+    await cell.push(a_spec("one"), a_spec("two"), a_spec("later", stage="deploy", stage_index=2))
+    [key] = (await cell.dispatch.demand()).keys
+    assert (key.running, key.ready, key.created.next) == (0, 2, 1)
+    await cell.start()
+    assert (await cell.dispatch.demand()).keys == (key,), "a moment ago is good enough"
+    await cell.clock.advance(10)
+    counted = await cell.dispatch.demand()
+    [key] = counted.keys
+    assert counted.by_runner == {cell.runner.id: (key,)}
+    [share] = key.shares
+    assert (key.running, key.ready) == (share.running, share.ready) == (1, 1)
+    await cell.run_next()
+    await cell.clock.advance(10)
+    [key] = (await cell.dispatch.demand()).keys
+    assert (key.running, key.ready, key.created.next) == (1, 0, 1)

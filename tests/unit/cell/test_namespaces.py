@@ -1,0 +1,68 @@
+"""Groups: what may be inside what, and how projects of older releases come into them."""
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.adapters.memory import MemoryStore
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.namespaces import Namespaces, all_projects
+from remuda.cell.people import FIRST_NAMESPACE
+from remuda.lib.clock import VirtualClock
+from remuda.testing.builders import a_project
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def namespaces(store: MemoryStore) -> Namespaces:
+    return Namespaces(store, VirtualClock())
+
+
+async def test_a_group_is_inside_one_group(namespaces: Namespaces) -> None:
+    acme = await namespaces.create("acme", name="Acme", organization_id=7)
+    tools = await namespaces.create("tools", name="Tools", parent=acme)
+    deep = await namespaces.create("deep", name="Deep", parent=tools)
+    assert (deep.path, deep.parent_id, deep.above, deep.organization_id) == (
+        "acme/tools/deep", tools.id, (tools.id, acme.id), 7,
+    )  # fmt: skip
+    assert deep.group_ids == (deep.id, tools.id, acme.id)
+    assert [one.path for one in await namespaces.inside(acme)] == ["acme/tools/deep", "acme/tools"]
+
+
+@pytest.mark.parametrize("path", ["a/b", "", "-a", "api", "x.git", "a" * 300])
+async def test_what_no_group_is_called(namespaces: Namespaces, path: str) -> None:
+    with pytest.raises(InvalidError):
+        await namespaces.create(path, name="x")
+
+
+async def test_a_users_own_namespace_holds_no_groups(namespaces: Namespaces) -> None:
+    with pytest.raises(InvalidError):
+        await namespaces.create("x", name="x", parent=FIRST_NAMESPACE)
+    with pytest.raises(InvalidError):
+        await namespaces.ensured("root/x")
+
+
+async def test_what_is_missing_of_a_path_is_made_once(namespaces: Namespaces, store: MemoryStore) -> None:
+    made = await namespaces.ensured("acme/tools", 7)
+    assert await namespaces.ensured("ACME/Tools", 3) == made
+    assert made.organization_id == 7
+    await store.add_project(a_project(path="acme/shop"))
+    with pytest.raises(ConflictError):
+        await namespaces.ensured("acme/shop/inside")
+
+
+async def test_projects_of_an_older_release_come_into_groups(namespaces: Namespaces, store: MemoryStore) -> None:
+    for path in ("root/own", "acme/shop", "acme/tools/x"):
+        await store.add_project(a_project(path=path))
+    await namespaces.adopt_projects()
+    places = {project.path: project for project in await all_projects(store)}
+    assert (places["root/own"].namespace_id, places["root/own"].group_ids) == (1, ())
+    acme, tools = places["acme/shop"].group_ids[0], places["acme/tools/x"].group_ids[0]
+    assert places["acme/tools/x"].group_ids == (tools, acme)
+    moved = places["acme/shop"]
+    await store.change_project(moved.id, lambda row: replace(row, namespace_id=1))
+    await namespaces.adopt_projects()  # once is enough
+    assert (await store.project(moved.id)) == replace(moved, namespace_id=1)

@@ -1,0 +1,66 @@
+"""The test report of a pipeline with very many cases."""
+
+from collections.abc import AsyncIterator
+
+from remuda.cell import reports
+from remuda.cell.values import Artifact, Job
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+async def report(count: int, output: bytes) -> AsyncIterator[bytes]:
+    yield b"<testsuite>"
+    for _ in range(count):
+        yield b'<testcase name="a" time="1"><failure>' + output + b"</failure></testcase>"
+    yield b"</testsuite>"
+
+
+async def with_report(cell: MemoryCell, count: int, output: bytes) -> Job:
+    await cell.push(a_spec("test"))
+    job, _ = await cell.start()
+    size, sha256 = await cell.blobs.put("report", report(count, output), limit_bytes=10**9)
+    await cell.store.put_artifact(
+        Artifact(
+            job_id=job.id,
+            type="junit",
+            format="raw",
+            filename="junit.xml",
+            size=size,
+            sha256=sha256,
+            blob="report",
+            created_at=1.0,
+        )
+    )
+    return job
+
+
+async def test_all_cases_are_counted_and_many_are_told() -> None:
+    cell = await MemoryCell.open()
+    job = await with_report(cell, reports.TOLD_CASES + 5, b"no")
+    for with_cases in (True, False):
+        [suite] = await reports.suites_of(
+            cell.store, cell.blobs, job.pipeline_id, limit_bytes=10**9, with_cases=with_cases
+        )
+        assert suite.statuses == {"failed": reports.TOLD_CASES + 5}
+        assert suite.seconds == reports.TOLD_CASES + 5
+        assert len(suite.cases) == (reports.TOLD_CASES if with_cases else 0)
+        assert (suite.error is not None) is with_cases
+
+
+async def test_what_reports_say_has_a_limit_too() -> None:
+    cell = await MemoryCell.open()
+    each = 16 * 1024
+    job = await with_report(cell, reports.TOLD_CHARACTERS // each + 5, b"x" * each)
+    [suite] = await reports.suites_of(cell.store, cell.blobs, job.pipeline_id, limit_bytes=10**9, with_cases=True)
+    assert sum(case.output is None for case in suite.cases) == 5
+    assert suite.error is None
+
+
+async def test_a_report_that_is_too_large_or_gone_is_said() -> None:
+    cell = await MemoryCell.open()
+    job = await with_report(cell, 10, b"no")
+    [suite] = await reports.suites_of(cell.store, cell.blobs, job.pipeline_id, limit_bytes=100, with_cases=True)
+    assert suite.error == "JUnit XML parsing failed: it is larger than 100 bytes"
+    await cell.blobs.remove("report")
+    [suite] = await reports.suites_of(cell.store, cell.blobs, job.pipeline_id, limit_bytes=100, with_cases=True)
+    assert suite.error == "the report is gone"

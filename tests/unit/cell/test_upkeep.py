@@ -1,0 +1,231 @@
+"""What a cell tidies up by itself, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.adapters.memory_bytes import MemoryBlobs
+from remuda.cell.claims import NoJob
+from remuda.cell.core.blob_keys import trace_key
+from remuda.cell.core.expiry import LOOK_AGAIN_SECONDS, with_expiry
+from remuda.cell.errors import InvalidError
+from remuda.cell.retention import delete_artifacts, erase_job, keep_artifacts
+from remuda.cell.settings import CellSettings
+from remuda.cell.upkeep import ORPHAN_SECONDS, Upkeep
+from remuda.cell.values import Artifact, Job, Project
+from remuda.lib.clock import settle
+from remuda.model.job import JobId
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+DAY = 86_400.0
+
+
+@dataclass
+class Kept:
+    """A cell whose blobs go by its clock, and its upkeep."""
+
+    cell: MemoryCell
+    blobs: MemoryBlobs
+    refs: set[str]
+
+    def upkeep(self, **settings: object) -> Upkeep:
+        async def find_ref(project: Project, name: str) -> object | None:
+            return name if name in self.refs else None
+
+        given = {"data": "unused", "artifacts_expire_in": "1 day", **settings}
+        return Upkeep(
+            store=self.cell.store,
+            traces=self.cell.traces,
+            blobs=self.blobs,
+            find_ref=find_ref,
+            clock=self.cell.clock,
+            settings=CellSettings(**given),  # type: ignore[arg-type] # a test may give any
+        )
+
+    async def leave(self, job: Job, kind: str = "archive", *, is_known: bool = True) -> Artifact:
+        """An artifact of a job, in the store and among the blobs."""
+        artifact = Artifact(
+            job_id=job.id,
+            type=kind,
+            format="zip",
+            filename=kind,
+            size=1,
+            sha256="x",
+            blob=f"artifacts/{job.id}/{kind}-1",
+            created_at=self.cell.clock.now(),
+        )
+        await self.blobs.put(artifact.blob, one_piece(), limit_bytes=1)
+        return await self.cell.store.put_artifact(with_expiry(artifact, "1 day")) if is_known else artifact
+
+    async def run(self, state: str = "success") -> Job:
+        """A pipeline with one job, to its end; the job has logged and left an archive."""
+        family = await self.cell.push(a_spec("make"))
+        job, token = await self.cell.start()
+        await self.cell.dispatch.append_trace(job, 0, b"hello")
+        await self.leave(job)
+        await self.cell.put(token, state, reason=None if state == "success" else "script_failure")
+        assert job.pipeline_id == family.pipeline.id
+        return await self.cell.job(job.id)
+
+    async def types(self, job: Job) -> list[str]:
+        return [one.type for one in await self.cell.store.artifacts(job.id)]
+
+
+async def one_piece() -> AsyncIterator[bytes]:
+    yield b"x"
+
+
+@pytest.fixture
+async def kept() -> Kept:
+    cell = await MemoryCell.open()
+    return Kept(cell, MemoryBlobs(cell.clock), {"main"})
+
+
+async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(kept: Kept) -> None:
+    job = await kept.run()
+    await kept.cell.push(a_spec("make"))
+    running, _ = await kept.cell.start()
+    await kept.cell.dispatch.append_trace(running, 0, b"live")
+    upkeep = kept.upkeep()
+    assert await upkeep.archive_traces() == 0
+    assert await upkeep.archive_traces() == 1
+    assert await kept.cell.traces.unarchived() == [running.id]
+    assert b"".join([piece async for piece in kept.cell.traces.read(job.id)]) == b"hello"
+    assert await upkeep.archive_traces() == 0
+
+
+async def test_what_a_crash_left_of_an_end_is_made_up_for(kept: Kept) -> None:
+    job = await kept.run()
+    await kept.cell.store.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
+    await kept.cell.traces.reopen(job.id)
+    upkeep = kept.upkeep()
+    await upkeep.archive_traces()
+    await upkeep.archive_traces()
+    stored = await kept.cell.job(job.id)
+    assert (stored.trace_bytes, stored.trace_checksum) == (5, "crc32:3610a686")
+    assert await kept.cell.traces.unarchived() == []
+
+
+async def test_the_trace_of_an_erased_job_goes_though_the_process_died(kept: Kept) -> None:
+    job = await kept.run()
+    await kept.cell.store.change_job(job.id, lambda row: replace(row, erased=True))
+    upkeep = kept.upkeep()
+    await upkeep.archive_traces()
+    await upkeep.archive_traces()
+    assert await kept.cell.traces.size(job.id) == 0
+
+
+async def test_artifacts_expire_but_those_of_the_newest_success_of_a_ref_stay(kept: Kept) -> None:
+    old, newest, failed = await kept.run(), await kept.run(), await kept.run("failed")
+    upkeep = kept.upkeep()
+    await kept.cell.clock.advance(DAY - 1)
+    assert await upkeep.remove_expired() == 0
+    await kept.cell.clock.advance(2)
+    assert await upkeep.remove_expired() == 3
+    assert [await kept.types(job) for job in (old, newest, failed)] == [[], ["archive"], []]
+    assert [await kept.blobs.size(f"artifacts/{job.id}/archive-1") for job in (old, newest)] == [None, 1]
+    assert (await kept.cell.job(old.id)).artifacts_gone
+    assert await upkeep.remove_expired() == 0
+    await kept.run()
+    await kept.cell.clock.advance(LOOK_AGAIN_SECONDS)
+    assert await upkeep.remove_expired() == 1
+    assert await kept.types(newest) == []
+
+
+@pytest.mark.parametrize("what", ["a setting", "no ref"])
+async def test_the_newest_goes_too_without_a_reason_to_stay(kept: Kept, what: str) -> None:
+    job = await kept.run()
+    if what == "no ref":
+        kept.refs.clear()
+    await kept.cell.clock.advance(2 * DAY)
+    await kept.upkeep(keep_latest_artifacts=what != "a setting").remove_expired()
+    assert await kept.types(job) == []
+
+
+async def test_while_a_pipeline_is_under_way_all_stays(kept: Kept) -> None:
+    await kept.cell.push(a_spec("make"), a_spec("other"))
+    job, token = await kept.cell.start()
+    await kept.leave(job)
+    await kept.cell.put(token, "success")
+    await kept.cell.clock.advance(2 * DAY)
+    upkeep = kept.upkeep(keep_latest_artifacts=False)
+    await upkeep.remove_expired()
+    assert await kept.types(job) == ["archive"]
+
+
+async def test_a_job_that_needs_what_has_expired_does_not_start(kept: Kept) -> None:
+    family = await kept.cell.push_file(
+        """
+make: {stage: build, script: [make], artifacts: {paths: [out]}}
+use: {stage: test, script: [use], when: manual}
+"""
+    )
+    job, token = await kept.cell.start()
+    await kept.leave(job)
+    await kept.cell.put(token, "success")
+    await kept.cell.clock.advance(2 * DAY)
+    assert await kept.upkeep(keep_latest_artifacts=False).remove_expired() == 1
+    use = await kept.cell.newest(family, "use")
+    await kept.cell.dispatch.play_job(use.id)
+    await settle()
+    assert isinstance(await kept.cell.poll(), NoJob)
+    stored = await kept.cell.job(use.id)
+    assert (stored.status(), stored.failure_reason) == ("failed", "missing_dependency_failure")
+    assert stored.failure_message == 'the artifacts of job "make" have expired or were deleted; run that job again'
+
+
+async def test_what_people_keep_stays_and_what_they_delete_goes(kept: Kept) -> None:
+    first, second = await kept.run(), await kept.run()
+    await keep_artifacts(kept.cell.store, first.id)
+    await delete_artifacts(kept.cell.store, kept.blobs, second.id)
+    await kept.cell.clock.advance(2 * DAY)
+    await kept.upkeep(keep_latest_artifacts=False).remove_expired()
+    assert [await kept.types(job) for job in (first, second)] == [["archive"], []]
+    assert await kept.blobs.size(f"artifacts/{second.id}/archive-1") is None
+
+
+async def test_an_erased_job_has_nothing_left(kept: Kept) -> None:
+    job = await kept.run()
+    now = kept.cell.clock.now()
+    await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, job.id, now=now)
+    stored = await kept.cell.job(job.id)
+    assert (stored.erased, stored.erased_at, stored.trace_bytes) == (True, now, 0)
+    assert await kept.types(job) == []
+    assert await kept.cell.traces.size(job.id) == 0
+    for job_id in (job.id, JobId(99)):
+        with pytest.raises(InvalidError):
+            await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, job_id, now=now)
+
+
+async def test_old_blobs_that_nothing_leads_to_are_removed(kept: Kept) -> None:
+    job, erased = await kept.run(), await kept.run()
+    await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, erased.id, now=1.0)
+    orphan = await kept.leave(job, "junit", is_known=False)
+    for key in (trace_key(job.id), trace_key(erased.id), trace_key(JobId(77)), "artifacts/x/y", "other/thing"):
+        await kept.blobs.put(key, one_piece(), limit_bytes=1)
+    upkeep = kept.upkeep()
+    await kept.cell.clock.advance(ORPHAN_SECONDS - 1)
+    assert await upkeep.remove_orphans() == 0
+    await kept.cell.clock.advance(2)
+    fresh = await kept.leave(erased, "archive", is_known=False)
+    assert await upkeep.remove_orphans() == 4
+    assert await kept.blobs.size(orphan.blob) is None
+    left = [f"artifacts/{job.id}/archive-1", trace_key(job.id), fresh.blob, "other/thing"]
+    assert [await kept.blobs.size(key) for key in left] == [1, 1, 1, 1]
+
+
+async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
+    job = await kept.run("failed")
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(kept.upkeep(upkeep_seconds=60).watch(stop), name="upkeep")
+        await settle()
+        await kept.cell.clock.advance(61)
+        assert await kept.cell.traces.unarchived() == []
+        await kept.cell.clock.advance(DAY)
+        assert await kept.types(job) == []
+        stop.set()
