@@ -4,8 +4,9 @@ Nothing is decided here. `remuda.cell.service` makes the one `Edge` of a cell, `
 handler.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,9 +48,22 @@ Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route. The handler runs when the caller may make the call (`admission`)."""
+    """A route. The handler runs when the caller may make the call (`admission`).
+
+    What stands behind `access` tells the callers (`openapi`) what they may send and what they get.
+    """
 
     method: str
     path: str
     handler: Handler
     access: Access
+    takes: Any = None
+    """The type that the handler reads with `parameters`: from a query, a form or JSON."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    """What the handler reads from the query besides: names with their types."""
+    gives: Any = None
+    """The type of a good answer: lists come in pages; bytes, for whatever is no JSON; None: no content."""
+    status: int = 0
+    """Of a good answer; 0: 204 without content, 201 of a POST, else 200."""
+    also: tuple[int, ...] = ()
+    """Further statuses that are this endpoint's own."""

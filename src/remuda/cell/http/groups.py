@@ -17,7 +17,8 @@ from remuda.cell.http.errors import bad_field, json_answer, not_found
 from remuda.cell.http.lookup import group_in_path, number_in_path, number_or_text
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.projects import check_texts, page_of_projects, remove_project
-from remuda.cell.http.views import View, group_view, namespace_view, organization_view
+from remuda.cell.http.shapes import GroupShape, NamespaceShape, OrganizationShape, ProjectShape
+from remuda.cell.http.views import group_view, namespace_view, organization_view
 from remuda.cell.namespaces import all_projects
 from remuda.cell.paths import checked_path
 from remuda.cell.people import Level, Member, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
@@ -183,7 +184,7 @@ async def create_organization(edge: Edge, request: Request) -> Response:
 async def list_organizations(edge: Edge, request: Request) -> Response:
     """GET /organizations: an administrator sees all, anybody else their own."""
     user = caller_of(request).user
-    views: list[View] = [
+    views: list[OrganizationShape] = [
         organization_view(one, edge.settings.url)
         for one in await edge.store.organizations()
         if user.is_admin or one.id == user.organization_id

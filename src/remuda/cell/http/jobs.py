@@ -23,8 +23,9 @@ from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.results import step_times
+from remuda.cell.http.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.variables import GivenVariable, read_given
-from remuda.cell.http.views import View, job_view, pipeline_summary, running_seconds, waiting_seconds
+from remuda.cell.http.views import job_view, pipeline_summary, running_seconds, waiting_seconds
 from remuda.cell.people import Level
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
@@ -44,7 +45,7 @@ class Play(msgspec.Struct, kw_only=True):
     job_variables_attributes: list[GivenVariable] = []
 
 
-async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[View]:
+async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
     """Jobs with what belongs to them and the caller may read; what several share is looked up once."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
@@ -74,7 +75,9 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
             url=edge.settings.url,
             now=edge.clock.now(),
         )
-        views.append(view | await _downstream(edge, job, caller) if job.is_trigger else view)
+        if job.is_trigger:
+            view["downstream_pipeline"] = await _downstream(edge, job, caller)
+        views.append(view)
     return views
 
 
@@ -114,14 +117,13 @@ async def _page(
     return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
 
 
-async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> View:
+async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
     """What a trigger job started."""
     pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.project(pipeline.project_id) if pipeline else None
     if project is not None and caller is not None and (caller.level_in(project) or 0) < Level.REPORTER:
         project = None
-    there = pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
-    return {"downstream_pipeline": there}
+    return pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
 
 
 async def list_of_project(edge: Edge, request: Request) -> Response:
@@ -162,7 +164,7 @@ async def show_with_times(edge: Edge, request: Request) -> Response:
     return json_answer(await with_times(edge, await any_job_in_path(edge, request)))
 
 
-async def with_times(edge: Edge, job: Job) -> View:
+async def with_times(edge: Edge, job: Job) -> TimedJobShape:
     """A job with what only Remuda tells of it."""
     now = edge.clock.now()
     view = (await describe(edge, [job]))[0]

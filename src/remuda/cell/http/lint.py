@@ -20,6 +20,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer, not_found
 from remuda.cell.http.lookup import project_in_path
+from remuda.cell.http.shapes import LintShape
 from remuda.cell.http.starting import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.views import View
 from remuda.cell.linting import Included, Linted, lint
@@ -104,7 +105,7 @@ async def _linted(edge: Edge, wanted: PipelineRequest) -> Linted:
     )
 
 
-def _view(linted: Linted, *, is_dry_run: bool) -> View:
+def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
     errors = [str(mistake) for mistake in linted.mistakes]
     warnings: list[str] = []
     compiled = linted.compiled

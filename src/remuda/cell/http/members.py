@@ -19,7 +19,8 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.pagination import slice_answer
-from remuda.cell.http.views import View, user_view
+from remuda.cell.http.shapes import MemberShape
+from remuda.cell.http.views import user_view
 from remuda.cell.people import Level, Member, User
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import Pool
@@ -88,7 +89,7 @@ def day_of(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)[:10]
 
 
-def _view(edge: Edge, user: User, member: Member) -> View:
+def _view(edge: Edge, user: User, member: Member) -> MemberShape:
     return {
         **user_view(edge.settings.url, user),
         "access_level": member.level,
@@ -97,7 +98,7 @@ def _view(edge: Edge, user: User, member: Member) -> View:
     }
 
 
-async def _views(edge: Edge, members: Iterable[Member]) -> list[View]:
+async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
     users = [(await edge.store.user(member.user_id), member) for member in members]
     return [_view(edge, user, member) for user, member in users if user is not None]
 

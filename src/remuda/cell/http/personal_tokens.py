@@ -24,7 +24,7 @@ from remuda.cell.http.errors import bad_field, bad_parameter, bad_request, forbi
 from remuda.cell.http.lookup import number_in_path, text_in_path
 from remuda.cell.http.members import day_of, expiry_of
 from remuda.cell.http.pagination import slice_answer
-from remuda.cell.http.views import View
+from remuda.cell.http.shapes import PersonalTokenShape
 from remuda.cell.people import User
 from remuda.cell.values import UserToken
 from remuda.lib.clock import rfc3339
@@ -56,7 +56,7 @@ def new_user_token(cell_id: int, user: User) -> str:
     return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
 
 
-def token_view(token: UserToken, now: float) -> View:
+def token_view(token: UserToken, now: float) -> PersonalTokenShape:
     is_active = not token.revoked and (token.expires_at is None or token.expires_at > now)
     return {
         "id": token.id,

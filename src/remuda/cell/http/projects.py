@@ -19,7 +19,8 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
-from remuda.cell.http.views import View, project_view
+from remuda.cell.http.shapes import MessageShape, ProjectShape
+from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
 from remuda.cell.people import Level, ProjectFilter, RunnerFilter
 from remuda.cell.values import Page, Project, Runner
@@ -121,7 +122,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
 
 
-def view(edge: Edge, project: Project, *, is_empty: bool | None = None) -> View:
+def view(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
     """The project with the default branch that its repository has now."""
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 

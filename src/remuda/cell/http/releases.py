@@ -16,7 +16,8 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of
-from remuda.cell.http.views import View, commit_view, user_view
+from remuda.cell.http.shapes import ReleaseShape
+from remuda.cell.http.views import commit_view, user_view
 from remuda.cell.people import Level
 from remuda.cell.releases import NewRelease, time_of
 from remuda.cell.values import Project, Release
@@ -124,7 +125,7 @@ def _link(given: dict[str, Any]) -> dict[str, str]:
     return {key: str(given[key]) for key in ("name", "url", "link_type") if given.get(key)}
 
 
-async def _view(edge: Edge, project: Project, release: Release) -> View:
+async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
     url = edge.settings.url
     own = f"{url}/{project.path}/-/releases/{release.tag}"
     commit = await edge.projects.repos.commit(project.repo_path, release.sha) if release.sha else None

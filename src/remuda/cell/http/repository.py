@@ -18,7 +18,8 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
-from remuda.cell.http.views import View, branch_view, commit_view
+from remuda.cell.http.shapes import BranchShape, CommitShape
+from remuda.cell.http.views import branch_view, commit_view
 from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
 from remuda.cell.refs import default_branch
@@ -64,7 +65,7 @@ async def put_refs(edge: Edge, request: Request) -> Response:
     return no_content()
 
 
-async def _view(edge: Edge, project: Project, sha: str) -> View:
+async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
     found = await edge.projects.repos.commit(project.repo_path, sha)
     if found is None:
         raise not_found("Commit")
@@ -118,7 +119,7 @@ async def show_branch(edge: Edge, request: Request) -> Response:
     return json_answer(await _branch(edge, project, name, refs[f"refs/heads/{name}"]))
 
 
-async def _branch(edge: Edge, project: Project, name: str, sha: str) -> View:
+async def _branch(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
     head = edge.projects.repos.head(project.repo_path)
     return branch_view(name, await _view(edge, project, sha), head, project, edge.settings.url)
 

@@ -19,7 +19,8 @@ from remuda.cell.http.jobs import describe
 from remuda.cell.http.lookup import group_in_path, project_in_path, runner_in_path
 from remuda.cell.http.pagination import page_answer, page_of
 from remuda.cell.http.runner_api import checked_runner, is_protected
-from remuda.cell.http.views import View, manager_view, runner_view
+from remuda.cell.http.shapes import JobShape, ManagerShape, RunnerShape
+from remuda.cell.http.views import manager_view, runner_view
 from remuda.cell.namespaces import all_projects
 from remuda.cell.people import STATUSES, Level, ProjectFilter, RunnerFilter
 from remuda.cell.values import Runner
@@ -65,7 +66,7 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
     )
 
 
-async def _view(edge: Edge, caller: Caller, runner: Runner) -> View:
+async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
     """The runner, with those of its projects and groups that the caller may know of."""
     projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
     group = await edge.store.namespace(runner.group_id) if runner.group_id is not None else None

@@ -20,8 +20,9 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
+from remuda.cell.http.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape, ScheduleShape
 from remuda.cell.http.variables import GivenVariable, read_given
-from remuda.cell.http.views import View, pipeline_summary, user_view
+from remuda.cell.http.views import pipeline_summary, user_view
 from remuda.cell.people import Level
 from remuda.cell.refs import candidates
 from remuda.cell.values import PipelineFilter, Project, Schedule
@@ -81,7 +82,7 @@ def merged(old: Schedule, given: Given, now: float) -> Schedule:
         raise bad_field("cron", str(error)) from None
 
 
-async def _view(edge: Edge, schedule: Schedule) -> View:
+async def _view(edge: Edge, schedule: Schedule) -> ScheduleShape:
     owner = await edge.store.user(schedule.user_id)
     due = schedule.next_run_at
     return {
@@ -99,7 +100,7 @@ async def _view(edge: Edge, schedule: Schedule) -> View:
     }
 
 
-def _variable(schedule: Schedule, key: str) -> View:
+def _variable(schedule: Schedule, key: str) -> GivenVariableShape:
     return {
         "key": key,
         "value": schedule.variables[key],
@@ -112,9 +113,10 @@ async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response
     return json_answer(await _details(edge, schedule), status)
 
 
-async def _details(edge: Edge, schedule: Schedule) -> View:
+async def _details(edge: Edge, schedule: Schedule) -> ScheduleShape:
     last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
-    return await _view(edge, schedule) | {
+    return {
+        **await _view(edge, schedule),
         "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
         "variables": [_variable(schedule, key) for key in schedule.variables],
         "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()],

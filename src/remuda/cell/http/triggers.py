@@ -26,9 +26,10 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import slice_answer
+from remuda.cell.http.shapes import PipelineShape, TriggerShape
 from remuda.cell.http.starting import answer, ref_of, started
 from remuda.cell.http.variables import check_variable
-from remuda.cell.http.views import View, user_view
+from remuda.cell.http.views import user_view
 from remuda.cell.people import Level
 from remuda.cell.reach import level_of
 from remuda.cell.requests import PipelineRequest
@@ -81,7 +82,7 @@ async def create(edge: Edge, request: Request) -> Response:
             user_id=user.id,
         )
     )
-    return json_answer(await _view(edge, added) | {"token": token}, 201)
+    return json_answer({**await _view(edge, added), "token": token}, 201)
 
 
 async def _description(edge: Edge, request: Request) -> str:
@@ -91,7 +92,7 @@ async def _description(edge: Edge, request: Request) -> str:
     return text
 
 
-async def _view(edge: Edge, trigger: TriggerToken) -> View:
+async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
     owner = await edge.store.user(trigger.user_id)
     used = trigger.last_used_at
     return {

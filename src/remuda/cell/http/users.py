@@ -18,7 +18,8 @@ from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidde
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.projects import check_texts
-from remuda.cell.http.views import View, user_view
+from remuda.cell.http.shapes import UserShape
+from remuda.cell.http.views import user_view
 from remuda.cell.paths import checked_path
 from remuda.cell.people import Namespace, User
 from remuda.cell.values import USER_ID
@@ -45,7 +46,7 @@ class UserChange(msgspec.Struct, kw_only=True):
     admin: bool | None = None
 
 
-def whole_view(edge: Edge, user: User) -> View:
+def whole_view(edge: Edge, user: User) -> UserShape:
     """All there is to know about a user: for administrators, and for the user."""
     return {
         **user_view(edge.settings.url, user),
@@ -119,7 +120,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     """GET /users."""
     caller, query, page = caller_of(request).user, request.query_params, page_of(request)
 
-    def shown(one: User) -> View:
+    def shown(one: User) -> UserShape:
         return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)
 
     if username := query.get("username"):

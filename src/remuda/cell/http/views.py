@@ -7,6 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda.cell.adapters.git import Commit
+from remuda.cell.http.shapes import (
+    BranchShape,
+    CommitShape,
+    GroupShape,
+    JobFileShape,
+    JobShape,
+    ManagerShape,
+    NamespaceShape,
+    OrganizationShape,
+    PipelineShape,
+    PipelineSummaryShape,
+    ProjectShape,
+    RunnerShape,
+    RunnerSummaryShape,
+    UserShape,
+    VariableShape,
+)
 from remuda.cell.people import FIRST_USER, Namespace, Organization, User, status_of
 from remuda.cell.values import (
     Artifact,
@@ -27,7 +44,7 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)
 
 
-def user_view(url: str, user: User = FIRST_USER) -> View:
+def user_view(url: str, user: User = FIRST_USER) -> UserShape:
     """A user as everybody may see them."""
     return {
         "id": user.id,
@@ -40,16 +57,15 @@ def user_view(url: str, user: User = FIRST_USER) -> View:
     }
 
 
-def pipeline_user_view(pipeline: Pipeline, url: str) -> View:
+def pipeline_user_view(pipeline: Pipeline, url: str) -> UserShape:
     """Who started a pipeline, as its jobs are told."""
-    known = {
-        "username": pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username),
-        "name": pipeline.predefined.get("GITLAB_USER_NAME", FIRST_USER.name),
-    }
-    return {**user_view(url), "id": pipeline.user_id, **known, "web_url": f"{url}/{known['username']}"}
+    username = pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username)
+    name = pipeline.predefined.get("GITLAB_USER_NAME", FIRST_USER.name)
+    web_url = f"{url}/{username}"
+    return {**user_view(url), "id": pipeline.user_id, "username": username, "name": name, "web_url": web_url}
 
 
-def namespace_view(namespace: Namespace, url: str) -> View:
+def namespace_view(namespace: Namespace, url: str) -> NamespaceShape:
     kind = "group" if namespace.is_group else "user"
     return {
         "id": namespace.id,
@@ -63,7 +79,7 @@ def namespace_view(namespace: Namespace, url: str) -> View:
     }
 
 
-def organization_view(organization: Organization, url: str) -> View:
+def organization_view(organization: Organization, url: str) -> OrganizationShape:
     return {
         "id": organization.id,
         "name": organization.name,
@@ -76,7 +92,7 @@ def organization_view(organization: Organization, url: str) -> View:
     }
 
 
-def group_view(group: Namespace, url: str) -> View:
+def group_view(group: Namespace, url: str) -> GroupShape:
     return {
         "id": group.id,
         "organization_id": group.organization_id,
@@ -94,9 +110,11 @@ def group_view(group: Namespace, url: str) -> View:
     }
 
 
-def project_view(project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None) -> View:
+def project_view(
+    project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None
+) -> ProjectShape:
     namespace, _, path = project.path.rpartition("/")
-    view: View = {
+    view: ProjectShape = {
         "id": project.id,
         "description": project.description or None,
         "name": project.name,
@@ -131,7 +149,7 @@ def project_view(project: Project, url: str, default_branch: str | None, *, is_e
     return view if is_empty is None else {**view, "empty_repo": is_empty}
 
 
-def commit_view(commit: Commit, project: Project, url: str) -> View:
+def commit_view(commit: Commit, project: Project, url: str) -> CommitShape:
     return {
         "id": commit.sha,
         "short_id": commit.sha[:8],
@@ -150,7 +168,9 @@ def commit_view(commit: Commit, project: Project, url: str) -> View:
     }
 
 
-def branch_view(name: str, commit: View, default_branch: str | None, project: Project, url: str) -> View:
+def branch_view(
+    name: str, commit: CommitShape, default_branch: str | None, project: Project, url: str
+) -> BranchShape:
     is_default = name == default_branch
     return {
         "name": name,
@@ -165,7 +185,7 @@ def branch_view(name: str, commit: View, default_branch: str | None, project: Pr
     }
 
 
-def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> View:
+def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> PipelineSummaryShape:
     """A pipeline in a list or inside a job."""
     return {
         "id": pipeline.id,
@@ -182,7 +202,9 @@ def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> View:
     }
 
 
-def pipeline_view(pipeline: Pipeline, project: Project, url: str, now: float, *, coverage: float | None = None) -> View:
+def pipeline_view(
+    pipeline: Pipeline, project: Project, url: str, now: float, *, coverage: float | None = None
+) -> PipelineShape:
     started, finished = pipeline.started_at, pipeline.finished_at
     return {
         **pipeline_summary(pipeline, project, url),
@@ -235,15 +257,15 @@ def job_view(
     artifacts: Sequence[Artifact],
     url: str,
     now: float,
-) -> View:
+) -> JobShape:
     archive = next((artifact for artifact in artifacts if artifact.type == "archive"), None)
-    files = [
+    files: list[JobFileShape] = [
         {"file_type": one.type, "size": one.size, "filename": one.filename, "file_format": one.format}
         for one in artifacts
     ]
     if job.trace_bytes:
         files.append({"file_type": "trace", "size": job.trace_bytes, "filename": "job.log", "file_format": None})
-    view: View = {
+    view: JobShape = {
         "id": job.id,
         "name": job.name,
         "stage": job.stage,
@@ -293,7 +315,7 @@ def waiting_seconds(job: Job, now: float) -> float | None:
     return round(max((job.started_at or job.finished_at or now) - job.pending_at, 0.0), 6)
 
 
-def variable_view(variable: ProjectVariable) -> View:
+def variable_view(variable: ProjectVariable) -> VariableShape:
     return {
         "variable_type": "file" if variable.file else "env_var",
         "key": variable.key,
@@ -307,7 +329,7 @@ def variable_view(variable: ProjectVariable) -> View:
     }
 
 
-def runner_summary(runner: Runner) -> View:
+def runner_summary(runner: Runner) -> RunnerSummaryShape:
     return {
         "id": runner.id,
         "description": runner.description,
@@ -328,7 +350,7 @@ def runner_view(
     *,
     projects: Sequence[View] = (),
     groups: Sequence[View] = (),
-) -> View:
+) -> RunnerShape:
     contacted = max((manager.contacted_at for manager in managers), default=None)
     status = status_of(runner.created_at, contacted, now)
     newest = max(managers, key=lambda manager: manager.contacted_at, default=None)
@@ -356,7 +378,7 @@ def runner_view(
     }
 
 
-def manager_view(manager: RunnerManager, now: float) -> View:
+def manager_view(manager: RunnerManager, now: float) -> ManagerShape:
     return {
         "system_id": manager.system_id,
         "version": manager.runner_version,
