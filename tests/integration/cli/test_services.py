@@ -108,7 +108,7 @@ def test_a_data_folder_in_use_is_named(world: Any, finish: Any) -> None:
     ("arguments", "wanted"),
     [
         (["--listen", "nowhere"], "HOST:PORT"),
-        (["--database", "postgresql://h/d"], "not supported yet"),
+        (["--database", "postgresql://127.0.0.1:1/d"], "check that PostgreSQL runs there"),
         (["--cell-id", "0"], "positive number"),
         (["--cell-id", "one"], "--cell-id"),
     ],
