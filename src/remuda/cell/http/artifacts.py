@@ -10,6 +10,7 @@ Invariant: a row in the store names a blob that is complete; a refused upload le
 
 import secrets
 from collections.abc import AsyncIterator
+from typing import Literal
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -226,16 +227,50 @@ def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Re
 
 
 _ROOT = "/api/v4/projects/{id}/jobs"
+_UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
+_AS_JOB = {"token": str}
+_OF_REF = {"job": str, "job_token": str}
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB),
-    Endpoint("GET", "/api/v4/jobs/{job_id}/artifacts", download, of_job(Level.REPORTER, or_job=True)),
-    Endpoint("GET", f"{_ROOT}/artifacts/{{ref}}/download", download_of_ref, in_project(Level.REPORTER, or_job=True)),
+    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB, takes=bytes, query=_UPLOAD, gives=str),
     Endpoint(
-        "GET", f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", file_of_ref, in_project(Level.REPORTER, or_job=True)
+        "GET",
+        "/api/v4/jobs/{job_id}/artifacts",
+        download,
+        of_job(Level.REPORTER, or_job=True),
+        query=_AS_JOB,
+        gives=bytes,
     ),
-    Endpoint("GET", f"{_ROOT}/{{job_id}}/artifacts", download_of_job, in_project(Level.REPORTER, or_job=True)),
     Endpoint(
-        "GET", f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", file_of_job, in_project(Level.REPORTER, or_job=True)
+        "GET",
+        f"{_ROOT}/artifacts/{{ref}}/download",
+        download_of_ref,
+        in_project(Level.REPORTER, or_job=True),
+        query=_OF_REF,
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}",
+        file_of_ref,
+        in_project(Level.REPORTER, or_job=True),
+        query=_OF_REF,
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/{{job_id}}/artifacts",
+        download_of_job,
+        in_project(Level.REPORTER, or_job=True),
+        query={"file_type": str, "job_token": str},
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}",
+        file_of_job,
+        in_project(Level.REPORTER, or_job=True),
+        query={"job_token": str},
+        gives=bytes,
     ),
 )

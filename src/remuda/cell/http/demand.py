@@ -41,4 +41,4 @@ def _is_for(key: KeyDemand, runner: Runner) -> bool:
     return fits and not offer.pools.isdisjoint(key.pools)
 
 
-ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/demand", show, RUNNER),)
+ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/demand", show, RUNNER, query={"system_id": str}, gives=Demand),)

@@ -1,5 +1,7 @@
 """How others check a job's identity token: the cell's public keys, where OpenID Connect looks for them."""
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,6 +36,6 @@ async def keys(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/.well-known/openid-configuration", configuration, OPEN),
-    Endpoint("GET", _KEYS, keys, OPEN),
+    Endpoint("GET", "/.well-known/openid-configuration", configuration, OPEN, gives=dict[str, Any]),
+    Endpoint("GET", _KEYS, keys, OPEN, gives=dict[str, Any]),
 )

@@ -3,6 +3,8 @@
 Decided here is the form only; the reasons are given by `remuda.cell.explanations`.
 """
 
+from typing import Any
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +16,9 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
 from remuda.cell.http.jobs import with_times
 from remuda.cell.http.lookup import any_job_in_path
+from remuda.cell.http.shapes import TimedJobShape
 from remuda.cell.people import Level
+from remuda.wire.explanations import JobWhy
 
 
 class JobChange(msgspec.Struct, kw_only=True):
@@ -45,7 +49,9 @@ async def change(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why, of_job(Level.REPORTER)),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload, ADMINISTRATOR),
-    Endpoint("PUT", "/api/remuda/v1/jobs/{job_id}", change, of_job(Level.MAINTAINER)),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why, of_job(Level.REPORTER), gives=JobWhy),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload, ADMINISTRATOR, gives=dict[str, Any]),
+    Endpoint(
+        "PUT", "/api/remuda/v1/jobs/{job_id}", change, of_job(Level.MAINTAINER), takes=JobChange, gives=TimedJobShape
+    ),
 )

@@ -15,9 +15,9 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, json_answer, not_found
 from remuda.cell.http.lookup import group_in_path, number_in_path, number_or_text
-from remuda.cell.http.pagination import page_answer, page_of, slice_answer
-from remuda.cell.http.projects import check_texts, page_of_projects, remove_project
-from remuda.cell.http.shapes import GroupShape, NamespaceShape, OrganizationShape, ProjectShape
+from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.projects import LISTED, check_texts, page_of_projects, remove_project
+from remuda.cell.http.shapes import GroupShape, MessageShape, NamespaceShape, OrganizationShape, ProjectShape
 from remuda.cell.http.views import group_view, namespace_view, organization_view
 from remuda.cell.namespaces import all_projects
 from remuda.cell.paths import checked_path
@@ -205,17 +205,33 @@ _ROOT = "/api/v4/groups"
 _ONE = f"{_ROOT}/{{id}}"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, USER),
-    Endpoint("GET", _ROOT, list_all, USER),
-    Endpoint("GET", _ONE, show, in_group(0)),
-    Endpoint("PUT", _ONE, update, in_group(Level.OWNER)),
-    Endpoint("DELETE", _ONE, remove, in_group(Level.OWNER)),
-    Endpoint("GET", f"{_ONE}/subgroups", subgroups, in_group(0)),
-    Endpoint("GET", f"{_ONE}/descendant_groups", descendants, in_group(0)),
-    Endpoint("GET", f"{_ONE}/projects", projects, in_group(0)),
-    Endpoint("GET", "/api/v4/namespaces", list_namespaces, USER),
-    Endpoint("GET", "/api/v4/namespaces/{id}", show_namespace, USER),
-    Endpoint("POST", "/api/v4/organizations", create_organization, ADMINISTRATOR),
-    Endpoint("GET", "/api/v4/organizations", list_organizations, USER),
-    Endpoint("GET", "/api/v4/organizations/{id}", show_organization, USER),
+    Endpoint("POST", _ROOT, create, USER, takes=NewGroup, gives=GroupShape),
+    Endpoint("GET", _ROOT, list_all, USER, query={"search": str, "top_level_only": bool}, gives=list[GroupShape]),
+    Endpoint("GET", _ONE, show, in_group(0), gives=GroupShape),
+    Endpoint("PUT", _ONE, update, in_group(Level.OWNER), takes=GroupChange, gives=GroupShape),
+    Endpoint("DELETE", _ONE, remove, in_group(Level.OWNER), gives=MessageShape, status=202),
+    Endpoint("GET", f"{_ONE}/subgroups", subgroups, in_group(0), query={"search": str}, gives=list[GroupShape]),
+    Endpoint(
+        "GET", f"{_ONE}/descendant_groups", descendants, in_group(0), query={"search": str}, gives=list[GroupShape]
+    ),
+    Endpoint(
+        "GET",
+        f"{_ONE}/projects",
+        projects,
+        in_group(0),
+        query={"include_subgroups": bool} | LISTED | KEYSET,
+        gives=list[ProjectShape],
+    ),
+    Endpoint("GET", "/api/v4/namespaces", list_namespaces, USER, query={"search": str}, gives=list[NamespaceShape]),
+    Endpoint("GET", "/api/v4/namespaces/{id}", show_namespace, USER, gives=NamespaceShape),
+    Endpoint(
+        "POST",
+        "/api/v4/organizations",
+        create_organization,
+        ADMINISTRATOR,
+        takes=NewOrganization,
+        gives=OrganizationShape,
+    ),
+    Endpoint("GET", "/api/v4/organizations", list_organizations, USER, gives=list[OrganizationShape]),
+    Endpoint("GET", "/api/v4/organizations/{id}", show_organization, USER, gives=OrganizationShape),
 )

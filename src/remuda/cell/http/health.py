@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from remuda.cell.errors import CellError
 from remuda.cell.http.access import OPEN, USER
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
+from remuda.cell.http.shapes import VersionShape
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
@@ -73,10 +75,10 @@ async def metadata(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/-/health", health, OPEN),
-    Endpoint("GET", "/-/liveness", health, OPEN),
-    Endpoint("GET", "/-/readiness", readiness, OPEN),
-    Endpoint("GET", "/-/metrics", metrics, OPEN),
-    Endpoint("GET", "/api/v4/version", version, USER.scoped("read_user")),
-    Endpoint("GET", "/api/v4/metadata", metadata, USER.scoped("read_user")),
+    Endpoint("GET", "/-/health", health, OPEN, gives=bytes),
+    Endpoint("GET", "/-/liveness", health, OPEN, gives=bytes),
+    Endpoint("GET", "/-/readiness", readiness, OPEN, gives=dict[str, Any], also=(503,)),
+    Endpoint("GET", "/-/metrics", metrics, OPEN, gives=bytes),
+    Endpoint("GET", "/api/v4/version", version, USER.scoped("read_user"), gives=VersionShape),
+    Endpoint("GET", "/api/v4/metadata", metadata, USER.scoped("read_user"), gives=VersionShape),
 )

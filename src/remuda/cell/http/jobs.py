@@ -21,7 +21,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
-from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.pagination import KEYSET, page_answer, page_of
 from remuda.cell.http.results import step_times
 from remuda.cell.http.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.variables import GivenVariable, read_given
@@ -255,17 +255,49 @@ async def unschedule(edge: Edge, request: Request) -> Response:
 
 
 _ROOT = "/api/v4/projects/{id}"
+SCOPE = {"scope": str, "scope[]": list[str], "state": str}
 
 ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", list_of_pipeline, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", list_bridges, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER)),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/play", play, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/unschedule", unschedule, in_project(Level.DEVELOPER)),
-    Endpoint("GET", "/api/v4/job", show_own, JOB),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all, ADMINISTRATOR),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER)),
+    Endpoint(
+        "GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER), query=SCOPE | KEYSET, gives=list[JobShape]
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pipelines/{{pipeline_id}}/jobs",
+        list_of_pipeline,
+        in_project(Level.REPORTER),
+        query=SCOPE | {"include_retried": bool},
+        gives=list[JobShape],
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pipelines/{{pipeline_id}}/bridges",
+        list_bridges,
+        in_project(Level.REPORTER),
+        query=SCOPE | {"include_retried": bool},
+        gives=list[JobShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER), gives=JobShape),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER), gives=JobShape),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER), gives=JobShape),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/jobs/{{job_id}}/play",
+        play,
+        in_project(Level.DEVELOPER),
+        takes=Play,
+        gives=JobShape,
+        status=200,
+    ),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/jobs/{{job_id}}/unschedule",
+        unschedule,
+        in_project(Level.DEVELOPER),
+        gives=JobShape,
+        status=200,
+    ),
+    Endpoint("GET", "/api/v4/job", show_own, JOB, query={"token": str}, gives=JobShape),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, ADMINISTRATOR, query=SCOPE, gives=list[JobShape]),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER), gives=TimedJobShape),
 )

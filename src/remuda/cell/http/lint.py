@@ -159,6 +159,16 @@ def _job(spec: JobSpec) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/ci/lint", lint_content, in_project(Level.DEVELOPER)),
-    Endpoint("GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER)),
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/ci/lint",
+        lint_content,
+        in_project(Level.DEVELOPER),
+        takes=Content,
+        gives=LintShape,
+        status=200,
+    ),
+    Endpoint(
+        "GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER), takes=Stored, gives=LintShape
+    ),
 )

@@ -222,12 +222,12 @@ def _endpoints() -> tuple[Endpoint, ...]:
     )
     for root, reading, changing in places:
         found += [
-            Endpoint("GET", root, list_direct, reading),
-            Endpoint("GET", f"{root}/all", list_all, reading),
-            Endpoint("GET", f"{root}/all/{{user_id}}", show_any, reading),
-            Endpoint("GET", f"{root}/{{user_id}}", show, reading),
-            Endpoint("POST", root, add, changing),
-            Endpoint("PUT", f"{root}/{{user_id}}", update, changing),
+            Endpoint("GET", root, list_direct, reading, gives=list[MemberShape]),
+            Endpoint("GET", f"{root}/all", list_all, reading, gives=list[MemberShape]),
+            Endpoint("GET", f"{root}/all/{{user_id}}", show_any, reading, gives=MemberShape),
+            Endpoint("GET", f"{root}/{{user_id}}", show, reading, gives=MemberShape),
+            Endpoint("POST", root, add, changing, takes=NewMember, gives=MemberShape, also=(409,)),
+            Endpoint("PUT", f"{root}/{{user_id}}", update, changing, takes=MemberChange, gives=MemberShape),
             Endpoint("DELETE", f"{root}/{{user_id}}", remove, reading),
         ]
     return tuple(found)

@@ -4,6 +4,7 @@ Pure but for reading the request. Used by every endpoint that lists.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -13,6 +14,14 @@ from remuda.cell.http.errors import bad_parameter, json_answer
 from remuda.cell.values import Page
 
 MAX_SIZE = 100
+KEYSET = {
+    "pagination": Literal["keyset"],
+    "order_by": Literal["id"],
+    "sort": Literal["asc", "desc"],
+    "id_after": int,
+    "id_before": int,
+}
+"""What a list takes that can also be walked by ids."""
 _MAX_NUMBER = 10_000_000
 
 

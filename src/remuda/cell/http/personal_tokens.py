@@ -7,6 +7,7 @@ Invariant: no token gets a scope that the one which makes it lacks.
 """
 
 import secrets
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -185,10 +186,32 @@ _ROOT = "/api/v4/personal_access_tokens"
 _ANY = USER.scoped(*SCOPES)
 
 ENDPOINTS = (
-    Endpoint("GET", _ROOT, list_all, USER),
-    Endpoint("GET", f"{_ROOT}/{{token_id}}", show, _ANY),
-    Endpoint("POST", f"{_ROOT}/{{token_id}}/rotate", rotate, USER.scoped("self_rotate")),
+    Endpoint(
+        "GET",
+        _ROOT,
+        list_all,
+        USER,
+        query={"user_id": int, "state": Literal["active", "inactive"]},
+        gives=list[PersonalTokenShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/{{token_id}}", show, _ANY, gives=PersonalTokenShape),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/{{token_id}}/rotate",
+        rotate,
+        USER.scoped("self_rotate"),
+        takes=Rotation,
+        gives=PersonalTokenShape,
+        status=200,
+    ),
     Endpoint("DELETE", f"{_ROOT}/{{token_id}}", revoke, _ANY),
-    Endpoint("POST", "/api/v4/users/{id}/personal_access_tokens", create_for_user, ADMINISTRATOR),
-    Endpoint("POST", "/api/v4/user/personal_access_tokens", create_own, USER),
+    Endpoint(
+        "POST",
+        "/api/v4/users/{id}/personal_access_tokens",
+        create_for_user,
+        ADMINISTRATOR,
+        takes=NewToken,
+        gives=PersonalTokenShape,
+    ),
+    Endpoint("POST", "/api/v4/user/personal_access_tokens", create_own, USER, takes=NewToken, gives=PersonalTokenShape),
 )

@@ -1,6 +1,7 @@
 """Pipelines as GitLab's API has them: show, list, rename, cancel, retry. How one is made is in `starting`."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -11,9 +12,10 @@ from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, not_found
+from remuda.cell.http.errors import bad_field, bad_parameter, not_found
 from remuda.cell.http.lookup import pipeline_in_path, project_in_path
-from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape
 from remuda.cell.http.starting import SOURCES, answer
 from remuda.cell.http.views import pipeline_summary
 from remuda.cell.people import Level
@@ -34,6 +36,20 @@ _SCOPES = {
 }
 _TIMES = ("updated_after", "updated_before", "created_after", "created_before")
 _MAX_NAME = 255
+
+LISTED = {
+    "scope": str,
+    "status": str,
+    "source": str,
+    "ref": str,
+    "sha": str,
+    "name": str,
+    "username": str,
+    "yaml_errors": bool,
+    "order_by": Literal[ORDERS],
+    "sort": Literal["asc", "desc"],
+    **dict.fromkeys(_TIMES, str),
+}
 
 
 class Metadata(msgspec.Struct, kw_only=True):
@@ -122,7 +138,7 @@ async def variables(edge: Edge, request: Request) -> Response:
         }
         for key, value in pipeline.variables.items()
     ]
-    return json_answer(given)
+    return slice_answer(request, given)
 
 
 async def rename(edge: Edge, request: Request) -> Response:
@@ -154,11 +170,28 @@ async def retry(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/pipelines"
 
 ENDPOINTS = (
-    Endpoint("GET", _ROOT, list_all, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/latest", latest, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}/variables", variables, in_project(Level.DEVELOPER)),
-    Endpoint("PUT", f"{_ROOT}/{{pipeline_id}}/metadata", rename, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry, in_project(Level.DEVELOPER)),
+    Endpoint(
+        "GET", _ROOT, list_all, in_project(Level.REPORTER), query=LISTED | KEYSET, gives=list[PipelineSummaryShape]
+    ),
+    Endpoint("GET", f"{_ROOT}/latest", latest, in_project(Level.REPORTER), query={"ref": str}, gives=PipelineShape),
+    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show, in_project(Level.REPORTER), gives=PipelineShape),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/{{pipeline_id}}/variables",
+        variables,
+        in_project(Level.DEVELOPER),
+        gives=list[GivenVariableShape],
+    ),
+    Endpoint(
+        "PUT",
+        f"{_ROOT}/{{pipeline_id}}/metadata",
+        rename,
+        in_project(Level.DEVELOPER),
+        takes=Metadata,
+        gives=PipelineShape,
+    ),
+    Endpoint(
+        "POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel, in_project(Level.DEVELOPER), gives=PipelineShape, status=200
+    ),
+    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry, in_project(Level.DEVELOPER), gives=PipelineShape),
 )

@@ -12,6 +12,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
+from remuda.cell.http.shapes import PolicyShape
 from remuda.model.job import ProjectId
 from remuda.model.runner import Pool
 
@@ -65,6 +66,14 @@ async def _scope(edge: Edge, request: Request) -> Pool:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR),
-    Endpoint("PUT", "/api/remuda/v1/policies/{scope}/{id}", change, ADMINISTRATOR),
+    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR, gives=PolicyShape),
+    Endpoint(
+        "PUT",
+        "/api/remuda/v1/policies/{scope}/{id}",
+        change,
+        ADMINISTRATOR,
+        takes=PolicyChange,
+        gives=PolicyShape,
+        also=(409,),
+    ),
 )

@@ -5,6 +5,7 @@ asked for, because whoever follows a pipeline asks often. `remuda run` does.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -105,4 +106,13 @@ def waited_for(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
 
 
-ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/pipelines/{pipeline_id}/progress", show, of_pipeline(Level.REPORTER)),)
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/api/remuda/v1/pipelines/{pipeline_id}/progress",
+        show,
+        of_pipeline(Level.REPORTER),
+        query={"details": Literal["none", "running", "all"]},
+        gives=PipelineProgress,
+    ),
+)

@@ -6,6 +6,7 @@ which they are developers) and what of a project people may change.
 
 import re
 from itertools import count
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import project_in_path
-from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.pagination import KEYSET, page_answer, page_of
 from remuda.cell.http.shapes import MessageShape, ProjectShape
 from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
@@ -33,6 +34,8 @@ MAX_PRIORITY = 1000
 _MAX_NAME = 255
 _MAX_DESCRIPTION = 2000
 _UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)
+
+LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool, "owned": bool}
 
 
 class NewProject(msgspec.Struct, kw_only=True):
@@ -235,9 +238,11 @@ def _without(runner: Runner, project: Project) -> Runner:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects", create, USER),
-    Endpoint("GET", "/api/v4/projects", list_all, USER),
-    Endpoint("GET", "/api/v4/projects/{id}", show, in_project(Level.GUEST)),
-    Endpoint("PUT", "/api/v4/projects/{id}", update, in_project(Level.MAINTAINER)),
-    Endpoint("DELETE", "/api/v4/projects/{id}", remove, in_project(Level.OWNER)),
+    Endpoint("POST", "/api/v4/projects", create, USER, takes=NewProject, gives=ProjectShape),
+    Endpoint("GET", "/api/v4/projects", list_all, USER, query=LISTED | KEYSET, gives=list[ProjectShape]),
+    Endpoint("GET", "/api/v4/projects/{id}", show, in_project(Level.GUEST), gives=ProjectShape),
+    Endpoint(
+        "PUT", "/api/v4/projects/{id}", update, in_project(Level.MAINTAINER), takes=ProjectChange, gives=ProjectShape
+    ),
+    Endpoint("DELETE", "/api/v4/projects/{id}", remove, in_project(Level.OWNER), gives=MessageShape, status=202),
 )

@@ -162,10 +162,22 @@ async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
 _ROOT = "/api/v4/projects/{id}/releases"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER, or_job=True)),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job=True)),
-    Endpoint("GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job=True)),
-    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job=True)),
-    Endpoint("PUT", f"{_ROOT}/{{tag}}", change, in_project(Level.DEVELOPER, or_job=True)),
-    Endpoint("DELETE", f"{_ROOT}/{{tag}}", remove, in_project(Level.DEVELOPER, or_job=True)),
+    Endpoint(
+        "POST",
+        _ROOT,
+        create,
+        in_project(Level.DEVELOPER, or_job=True),
+        takes=Asked,
+        gives=ReleaseShape,
+        also=(409, 422),
+    ),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job=True), gives=list[ReleaseShape]),
+    Endpoint("GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job=True), gives=ReleaseShape),
+    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job=True), gives=ReleaseShape),
+    Endpoint(
+        "PUT", f"{_ROOT}/{{tag}}", change, in_project(Level.DEVELOPER, or_job=True), takes=Asked, gives=ReleaseShape
+    ),
+    Endpoint(
+        "DELETE", f"{_ROOT}/{{tag}}", remove, in_project(Level.DEVELOPER, or_job=True), gives=ReleaseShape, status=200
+    ),
 )

@@ -21,6 +21,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, too_large
 from remuda.cell.http.lookup import any_job_in_path, number_in_path
+from remuda.cell.http.shapes import StepsShape
 from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
 from remuda.cell.values import StepResult
@@ -105,6 +106,23 @@ def _seconds(began: object, ended: object) -> float | None:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/remuda/v1/jobs/{job_id}/results", add, JOB),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/steps", show, of_job(Level.REPORTER)),
+    Endpoint(
+        "POST",
+        "/api/remuda/v1/jobs/{job_id}/results",
+        add,
+        JOB,
+        takes=StepResultsIn,
+        query={"token": str},
+        gives=StepResultsTaken,
+        status=200,
+        also=(409,),
+    ),
+    Endpoint(
+        "GET",
+        "/api/remuda/v1/jobs/{job_id}/steps",
+        show,
+        of_job(Level.REPORTER),
+        query={"after": int, "limit": int},
+        gives=StepsShape,
+    ),
 )

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell import retention
-from remuda.cell.archives import list_entries
+from remuda.cell.archives import Listed, list_entries
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.edge import Edge, Endpoint
@@ -16,6 +16,7 @@ from remuda.cell.http.errors import forbidden, json_answer, no_content, not_foun
 from remuda.cell.http.jobs import describe
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.shapes import JobShape
 from remuda.cell.people import Level
 from remuda.cell.values import Job
 
@@ -67,8 +68,8 @@ async def files(edge: Edge, request: Request) -> Response:
 _ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
 
 ENDPOINTS = (
-    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER), gives=JobShape, status=200),
     Endpoint("DELETE", f"{_ROOT}/artifacts", delete, in_project(Level.MAINTAINER)),
-    Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER)),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER)),
+    Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER), gives=JobShape),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER), gives=list[Listed]),
 )

@@ -106,8 +106,8 @@ async def update_job(edge: Edge, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER),
-    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER),
-    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER),
-    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB),
+    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER, takes=VerifyRunner, gives=RunnerCredentials, status=200),
+    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
+    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
+    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),
 )

@@ -26,6 +26,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import group_in_path, project_in_path, runner_in_path
 from remuda.cell.http.runner_api import checked_runner, credentials, is_protected
+from remuda.cell.http.shapes import TokenShape
 from remuda.cell.people import Level
 from remuda.cell.ports import Store
 from remuda.cell.releases import time_of
@@ -34,7 +35,7 @@ from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, Runner
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import Pool, RunnerType
 from remuda.wire.routable import token_hash
-from remuda.wire.runner_api import CreateRunner, RegisterRunner, tags_of
+from remuda.wire.runner_api import CreateRunner, RegisterRunner, RunnerCredentials, tags_of
 
 REGISTRATION_PREFIX = "GR1348941"
 _REGISTRATION = "registration_token"
@@ -348,14 +349,34 @@ async def reset_for_project(edge: Edge, request: Request) -> Response:
 _RESET = "runners/reset_registration_token"
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners", register, RUNNER),
-    Endpoint("POST", "/api/v4/user/runners", create, USER.scoped("create_runner")),
-    Endpoint("POST", "/api/v4/runners/reset_authentication_token", reset_own, RUNNER),
-    Endpoint("POST", "/api/v4/runners/{runner_id}/reset_authentication_token", reset, MANAGES_RUNNER),
-    Endpoint("POST", f"/api/v4/{_RESET}", reset_for_cell, ADMINISTRATOR),
-    Endpoint("POST", f"/api/v4/groups/{{id}}/{_RESET}", reset_for_group, in_group(Level.OWNER)),
-    Endpoint("POST", f"/api/v4/projects/{{id}}/{_RESET}", reset_for_project, in_project(Level.MAINTAINER)),
-    Endpoint("GET", "/api/remuda/v1/registration_token", show_registration_token, ADMINISTRATOR),
-    Endpoint("GET", "/api/v4/application/settings", show_settings, ADMINISTRATOR),
-    Endpoint("PUT", "/api/v4/application/settings", change_settings, ADMINISTRATOR),
+    Endpoint("POST", "/api/v4/runners", register, RUNNER, takes=RegisterRunner, gives=RunnerCredentials, also=(410,)),
+    Endpoint(
+        "POST",
+        "/api/v4/user/runners",
+        create,
+        USER.scoped("create_runner"),
+        takes=CreateRunner,
+        gives=RunnerCredentials,
+    ),
+    Endpoint(
+        "POST", "/api/v4/runners/reset_authentication_token", reset_own, RUNNER, takes=OldToken, gives=RunnerCredentials
+    ),
+    Endpoint(
+        "POST", "/api/v4/runners/{runner_id}/reset_authentication_token", reset, MANAGES_RUNNER, gives=RunnerCredentials
+    ),
+    Endpoint("POST", f"/api/v4/{_RESET}", reset_for_cell, ADMINISTRATOR, gives=TokenShape),
+    Endpoint("POST", f"/api/v4/groups/{{id}}/{_RESET}", reset_for_group, in_group(Level.OWNER), gives=TokenShape),
+    Endpoint(
+        "POST", f"/api/v4/projects/{{id}}/{_RESET}", reset_for_project, in_project(Level.MAINTAINER), gives=TokenShape
+    ),
+    Endpoint("GET", "/api/remuda/v1/registration_token", show_registration_token, ADMINISTRATOR, gives=TokenShape),
+    Endpoint("GET", "/api/v4/application/settings", show_settings, ADMINISTRATOR, gives=ApplicationSettings),
+    Endpoint(
+        "PUT",
+        "/api/v4/application/settings",
+        change_settings,
+        ADMINISTRATOR,
+        takes=SettingsChange,
+        gives=ApplicationSettings,
+    ),
 )

@@ -4,6 +4,7 @@ Decided here: which runners a list has, and that a project runner serves one pro
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.jobs import describe
 from remuda.cell.http.lookup import group_in_path, project_in_path, runner_in_path
-from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.runner_api import checked_runner, is_protected
 from remuda.cell.http.shapes import JobShape, ManagerShape, RunnerShape
 from remuda.cell.http.views import manager_view, runner_view
@@ -27,6 +28,15 @@ from remuda.cell.values import Runner
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import Pool, RunnerType
 from remuda.wire.runner_api import tags_of
+
+LISTED = {
+    "type": Literal["instance_type", "group_type", "project_type"],
+    "status": str,
+    "scope": str,
+    "paused": bool,
+    "tag_list": str,
+    "tag_list[]": list[str],
+}
 
 
 class RunnerChange(msgspec.Struct, kw_only=True):
@@ -181,7 +191,7 @@ async def managers(edge: Edge, request: Request) -> Response:
     """GET /runners/:id/managers."""
     runner = await runner_in_path(edge, request)
     now = edge.clock.now()
-    return json_answer([manager_view(manager, now) for manager in await edge.store.managers(runner.id)])
+    return slice_answer(request, [manager_view(manager, now) for manager in await edge.store.managers(runner.id)])
 
 
 async def list_jobs(edge: Edge, request: Request) -> Response:
@@ -250,15 +260,38 @@ _ONE = "/api/v4/runners/{runner_id}"
 _OF_PROJECT = "/api/v4/projects/{id}/runners"
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/runners", list_own, USER.scoped("manage_runner")),
-    Endpoint("GET", "/api/v4/runners/all", list_all, ADMINISTRATOR.scoped("manage_runner")),
-    Endpoint("GET", _ONE, show, SEES_RUNNER.scoped("manage_runner")),
-    Endpoint("PUT", _ONE, update, MANAGES_RUNNER),
+    Endpoint("GET", "/api/v4/runners", list_own, USER.scoped("manage_runner"), query=LISTED, gives=list[RunnerShape]),
+    Endpoint(
+        "GET",
+        "/api/v4/runners/all",
+        list_all,
+        ADMINISTRATOR.scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint("GET", _ONE, show, SEES_RUNNER.scoped("manage_runner"), gives=RunnerShape),
+    Endpoint("PUT", _ONE, update, MANAGES_RUNNER, takes=RunnerChange, gives=RunnerShape),
     Endpoint("DELETE", _ONE, remove, MANAGES_RUNNER),
-    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.scoped("manage_runner")),
-    Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER),
-    Endpoint("GET", "/api/v4/groups/{id}/runners", list_of_group, in_group(Level.MAINTAINER).scoped("manage_runner")),
-    Endpoint("GET", _OF_PROJECT, list_of_project, in_project(Level.MAINTAINER).scoped("manage_runner")),
-    Endpoint("POST", _OF_PROJECT, link, in_project(Level.MAINTAINER).scoped("manage_runner")),
+    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.scoped("manage_runner"), gives=list[ManagerShape]),
+    Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER, query={"status": str}, gives=list[JobShape]),
+    Endpoint(
+        "GET",
+        "/api/v4/groups/{id}/runners",
+        list_of_group,
+        in_group(Level.MAINTAINER).scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint(
+        "GET",
+        _OF_PROJECT,
+        list_of_project,
+        in_project(Level.MAINTAINER).scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint(
+        "POST", _OF_PROJECT, link, in_project(Level.MAINTAINER).scoped("manage_runner"), takes=Link, gives=RunnerShape
+    ),
     Endpoint("DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).scoped("manage_runner")),
 )

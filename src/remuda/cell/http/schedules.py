@@ -5,7 +5,7 @@ to GitLab's fields is `last_error`: why the last run that was due started no pip
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
-from remuda.cell.http.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape, ScheduleShape
+from remuda.cell.http.shapes import GivenVariableShape, MessageShape, PipelineSummaryShape, ScheduleShape
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import pipeline_summary, user_view
 from remuda.cell.people import Level
@@ -318,16 +318,32 @@ _ONE = f"{_ROOT}/{{schedule_id}}"
 _VARIABLE = f"{_ONE}/variables/{{key}}"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER)),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.DEVELOPER)),
-    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER)),
-    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER)),
+    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
+    Endpoint(
+        "GET",
+        _ROOT,
+        list_all,
+        in_project(Level.DEVELOPER),
+        query={"scope": Literal["active", "inactive"]},
+        gives=list[ScheduleShape],
+    ),
+    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER), gives=ScheduleShape),
+    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
     Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER)),
-    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ONE}/variables", create_variable, in_project(Level.DEVELOPER)),
-    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER)),
-    Endpoint("PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER)),
-    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER), gives=MessageShape),
+    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER), gives=ScheduleShape),
+    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER), gives=list[PipelineSummaryShape]),
+    Endpoint(
+        "POST",
+        f"{_ONE}/variables",
+        create_variable,
+        in_project(Level.DEVELOPER),
+        takes=GivenVariable,
+        gives=GivenVariableShape,
+    ),
+    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape),
+    Endpoint(
+        "PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER), takes=GivenValue, gives=GivenVariableShape
+    ),
+    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape, status=202),
 )

@@ -17,6 +17,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
+from remuda.cell.http.shapes import PipelineShape, PipelineSummaryShape
 from remuda.cell.http.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.views import View, pipeline_summary, pipeline_view
 from remuda.cell.people import Level
@@ -181,18 +182,34 @@ def mistake_view(mistake: Mistake) -> View:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects/{id}/pipeline", create, in_project(Level.DEVELOPER)),
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/pipeline",
+        create,
+        in_project(Level.DEVELOPER),
+        takes=NewPipeline,
+        gives=PipelineShape,
+    ),
     Endpoint(
         "POST",
         "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
         create_for_merge_request,
         in_project(Level.DEVELOPER),
+        gives=PipelineShape,
     ),
     Endpoint(
         "GET",
         "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
         list_for_merge_request,
         in_project(Level.REPORTER),
+        gives=list[PipelineSummaryShape],
     ),
-    Endpoint("POST", "/api/remuda/v1/projects/{id}/pipelines", create_chosen, in_project(Level.DEVELOPER)),
+    Endpoint(
+        "POST",
+        "/api/remuda/v1/projects/{id}/pipelines",
+        create_chosen,
+        in_project(Level.DEVELOPER),
+        takes=NewPipelineRequest,
+        gives=PipelineShape,
+    ),
 )

@@ -1,5 +1,7 @@
 """The test report of a pipeline in GitLab's form. What it says is decided by `remuda.cell.reports`."""
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -74,6 +76,6 @@ def _case(case: TestCase) -> View:
 _ROOT = "/api/v4/projects/{id}/pipelines/{pipeline_id}"
 
 ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/test_report", show, in_project(Level.REPORTER)),
-    Endpoint("GET", f"{_ROOT}/test_report_summary", summary, in_project(Level.REPORTER)),
+    Endpoint("GET", f"{_ROOT}/test_report", show, in_project(Level.REPORTER), gives=dict[str, Any]),
+    Endpoint("GET", f"{_ROOT}/test_report_summary", summary, in_project(Level.REPORTER), gives=dict[str, Any]),
 )

@@ -130,6 +130,20 @@ async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/projects/{id}/jobs/{job_id}/trace", get_trace, in_project(Level.REPORTER)),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/trace", follow_trace, of_job(Level.REPORTER)),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/jobs/{job_id}/trace",
+        get_trace,
+        in_project(Level.REPORTER),
+        gives=bytes,
+        also=(206, 304, 416),
+    ),
+    Endpoint(
+        "GET",
+        "/api/remuda/v1/jobs/{job_id}/trace",
+        follow_trace,
+        of_job(Level.REPORTER),
+        query={"offset": int},
+        gives=bytes,
+    ),
 )

@@ -208,11 +208,13 @@ _PROJECT = "/api/v4/projects/{id}"
 _ROOT = f"{_PROJECT}/triggers"
 
 ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER)),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER)),
-    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER)),
-    Endpoint("PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER)),
+    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER), gives=list[TriggerShape]),
+    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER), gives=TriggerShape),
+    Endpoint(
+        "PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape
+    ),
     Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove, in_project(Level.MAINTAINER)),
-    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER),
-    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER),
+    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
+    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
 )

@@ -16,7 +16,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
-from remuda.cell.http.pagination import page_answer, page_of, slice_answer
+from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
 from remuda.cell.http.projects import check_texts
 from remuda.cell.http.shapes import UserShape
 from remuda.cell.http.views import user_view
@@ -171,11 +171,11 @@ _READ = USER.scoped("read_user")
 _ROOT = "/api/v4/users"
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/user", show_self, _READ),
-    Endpoint("POST", _ROOT, create, ADMINISTRATOR),
-    Endpoint("GET", _ROOT, list_all, _READ),
-    Endpoint("GET", f"{_ROOT}/{{id}}", show, _READ),
-    Endpoint("PUT", f"{_ROOT}/{{id}}", update, ADMINISTRATOR),
-    Endpoint("POST", f"{_ROOT}/{{id}}/block", block, ADMINISTRATOR),
-    Endpoint("POST", f"{_ROOT}/{{id}}/unblock", unblock, ADMINISTRATOR),
+    Endpoint("GET", "/api/v4/user", show_self, _READ, gives=UserShape),
+    Endpoint("POST", _ROOT, create, ADMINISTRATOR, takes=NewUser, gives=UserShape, also=(409,)),
+    Endpoint("GET", _ROOT, list_all, _READ, query={"search": str, "username": str} | KEYSET, gives=list[UserShape]),
+    Endpoint("GET", f"{_ROOT}/{{id}}", show, _READ, gives=UserShape),
+    Endpoint("PUT", f"{_ROOT}/{{id}}", update, ADMINISTRATOR, takes=UserChange, gives=UserShape),
+    Endpoint("POST", f"{_ROOT}/{{id}}/block", block, ADMINISTRATOR, gives=bool),
+    Endpoint("POST", f"{_ROOT}/{{id}}/unblock", unblock, ADMINISTRATOR, gives=bool),
 )

@@ -18,6 +18,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import group_in_path, project_in_path, text_in_path
 from remuda.cell.http.pagination import slice_answer
+from remuda.cell.http.shapes import VariableShape
 from remuda.cell.http.views import variable_view
 from remuda.cell.people import Level
 from remuda.cell.values import ProjectVariable
@@ -195,13 +196,18 @@ async def _remove(edge: Edge, variable: ProjectVariable) -> None:
     )
 
 
+_FILTER = {"filter[environment_scope]": str}
+
+
 def _endpoints(root: str, access: Access) -> tuple[Endpoint, ...]:
     return (
-        Endpoint("POST", root, create, access),
-        Endpoint("GET", root, list_all, access),
-        Endpoint("GET", f"{root}/{{key}}", show, access),
-        Endpoint("PUT", f"{root}/{{key}}", update, access),
-        Endpoint("DELETE", f"{root}/{{key}}", remove, access),
+        Endpoint("POST", root, create, access, takes=Given, gives=VariableShape),
+        Endpoint("GET", root, list_all, access, gives=list[VariableShape]),
+        Endpoint("GET", f"{root}/{{key}}", show, access, query=_FILTER, gives=VariableShape, also=(409,)),
+        Endpoint(
+            "PUT", f"{root}/{{key}}", update, access, takes=Given, query=_FILTER, gives=VariableShape, also=(409,)
+        ),
+        Endpoint("DELETE", f"{root}/{{key}}", remove, access, query=_FILTER, also=(409,)),
     )
 
 

@@ -168,9 +168,7 @@ def commit_view(commit: Commit, project: Project, url: str) -> CommitShape:
     }
 
 
-def branch_view(
-    name: str, commit: CommitShape, default_branch: str | None, project: Project, url: str
-) -> BranchShape:
+def branch_view(name: str, commit: CommitShape, default_branch: str | None, project: Project, url: str) -> BranchShape:
     is_default = name == default_branch
     return {
         "name": name,
