@@ -122,7 +122,7 @@ class Claims(Motion):
     async def _handout(self, job: Job, runner: Runner) -> Handout:
         payload = await gather_payload(
             self._store,
-            self._tokens,
+            self._keys,
             job,
             runner,
             public_url=self._settings.public_url,

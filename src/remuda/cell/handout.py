@@ -10,18 +10,17 @@ can be downloaded with its token.
 import asyncio
 import secrets
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.payload import build_payload
 from remuda.cell.core.policies import for_payload, scopes_of, setting_name
-from remuda.cell.core.tokens import JobTokens
 from remuda.cell.core.variables import Circumstances, applicable, expansion, given, predefined
 from remuda.cell.dependencies import find_dependencies
-from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
+from remuda.cell.keyring import KeyRing
 from remuda.cell.people import Level
 from remuda.cell.ports import Store
 from remuda.cell.reach import level_of
@@ -29,17 +28,7 @@ from remuda.cell.values import Job, Project, ProjectVariable, Runner
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
 from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
-from remuda.wire.job_token import load_key, new_key
 from remuda.wire.runner_api import JobPayload
-
-
-async def load_job_tokens(store: Store, *, cell_id: int, issuer: str, now: float) -> JobTokens:
-    """The keys that sign job tokens; the first start makes one."""
-    while not (keys := {k: pem for k, pem in (await store.signing_keys()).items() if not k.startswith(KEY_PREFIX)}):
-        key = new_key(f"cell{cell_id}-{int(now)}")
-        with suppress(ConflictError):  # another process of the cell was quicker
-            await store.add_signing_key(key.kid, key.pem())
-    return JobTokens([load_key(kid, pem) for kid, pem in keys.items()], cell_id=cell_id, issuer=issuer)
 
 
 async def id_keys(store: Store) -> Sequence[IdKey]:
@@ -73,7 +62,14 @@ async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: s
 
 
 async def gather_payload(
-    store: Store, tokens: JobTokens, job: Job, runner: Runner, *, public_url: str, now: float
+    store: Store,
+    keys: KeyRing,
+    job: Job,
+    runner: Runner,
+    *,
+    features: Mapping[str, bool],
+    public_url: str,
+    now: float,
 ) -> JobPayload:
     """The payload of a leased job; NotFoundError when the store lacks a part of it, MissingDependencyError when the
     artifacts of another job are not there that it must have."""
@@ -83,7 +79,7 @@ async def gather_payload(
     payload = build_payload(
         of,
         dependencies=found.sources,
-        token=tokens.issue(job, timeout_seconds=of.timeout, now=now, user_id=of.pipeline.user_id),
+        token=await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id),
         id_tokens=await _id_tokens(store, of, now),
     )
     payload = await with_policies(store, job, payload)

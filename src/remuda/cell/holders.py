@@ -18,7 +18,7 @@ from remuda.cell.motion import Motion
 from remuda.cell.ports import Appended
 from remuda.cell.values import Job, StepResult
 from remuda.lib import killpoints
-from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.model.job import FINAL, HELD, FailureReason, JobState, PipelineId
 from remuda.wire.routable import TokenError
 from remuda.wire.runner_api import UpdateJob
 
@@ -36,17 +36,16 @@ class Updated(msgspec.Struct, frozen=True, kw_only=True):
 class Holders(Motion):
     """The part of dispatch that listens to runners."""
 
-    async def holder(self, token: str, job_id: int | None = None, *, ended: bool = False) -> Job:
-        """The job that this token opens; ForbiddenError when it opens none, or not `job_id`.
+    async def holder(self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job") -> Job:
+        """The job that this token opens; ForbiddenError when it opens none, or not `job_id`, or not for this purpose.
 
         A token opens a job while a runner has it. With `ended` also afterwards, for what a runner may send twice.
         """
         try:
-            claims = self._tokens.read(token, now=self._clock.now())
+            job = await self._keys.opens(token, scope)
         except TokenError as error:
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
-        job = await self._store.job(JobId(claims.job_id))
-        if job is None or (job_id is not None and job.id != job_id):
+        if job_id is not None and job.id != job_id:
             raise ForbiddenError("the job token belongs to another job")
         if job.epoch != claims.epoch:
             raise ForbiddenError("the job was handed out anew; this token is of an earlier hand-out")

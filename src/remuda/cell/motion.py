@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from remuda.cell.core import lifecycle
 from remuda.cell.core.plan import Outcome
-from remuda.cell.core.tokens import JobTokens
 from remuda.cell.errors import NotFoundError, StoreError
 from remuda.cell.inbox import Inbox
+from remuda.cell.keyring import KeyRing
 from remuda.cell.polls import HeldPolls
 from remuda.cell.ports import Applied, Changes, Store, Traces
 from remuda.cell.settings import CellSettings
@@ -34,13 +34,13 @@ from remuda.wire.routable import to_base36
 class Motion:
     """What all parts of dispatch share."""
 
-    def __init__(self, store: Store, traces: Traces, clock: Clock, settings: CellSettings, tokens: JobTokens) -> None:
+    def __init__(self, store: Store, traces: Traces, clock: Clock, settings: CellSettings, keys: KeyRing) -> None:
         self.trigger_jobs = Inbox()
         self._store = store
         self._traces = traces
         self._clock = clock
         self._settings = settings
-        self._tokens = tokens
+        self._keys = keys
         self._waiting = WaitingJobs()
         self._polls = HeldPolls(self._waiting, clock)
         self._pick_ups = PickUps()

@@ -30,11 +30,11 @@ from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
 from remuda.cell.errors import CellError
-from remuda.cell.handout import load_job_tokens
 from remuda.cell.http.app import CellApp
 from remuda.cell.http.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
+from remuda.cell.keyring import KeyRing
 from remuda.cell.http.runner_tokens import ensure_registration_token
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
@@ -43,7 +43,9 @@ from remuda.cell.projects import Projects
 from remuda.cell.refs import named_or_default_ref, named_ref
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
-from remuda.cell.settings import CellSettings
+from remuda.cell.sealing import Seals
+from remuda.cell.settings import OPAQUE, CellSettings
+from remuda.cell.stores import open_store
 from remuda.cell.upkeep import Upkeep
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.lib.aio import happens
@@ -143,8 +145,11 @@ class CellService:
         repos.prepare()
         blobs = await self._blobs(store, folder)
         traces = ArchivedTraces(FileTraces(folder.traces), blobs)
-        tokens = await load_job_tokens(store, cell_id=settings.cell_id, issuer=settings.url, now=clock.now())
-        dispatch = Dispatch(store, traces, clock, settings, tokens)
+        keys = KeyRing(
+            store, clock, cell_id=settings.cell_id, issuer=settings.url, opaque=settings.job_tokens == OPAQUE
+        )
+        await keys.load()
+        dispatch = Dispatch(store, traces, clock, settings, keys)
         pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
         projects = Projects(
             store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push

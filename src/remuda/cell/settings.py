@@ -15,6 +15,7 @@ from remuda.cell.errors import CellError
 from remuda.pipeline.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
+OPAQUE = "opaque"
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +37,22 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Accepted as the administrator's token; None leaves it to the first start to make one."""
     registration_token: str | None = None
     """Opens `POST /runners`; None leaves it to the first start to make one."""
+    job_tokens: str = "signed"
+    """What a job's token is: `signed`, a JWT that says which cell and job it is of; or `opaque`, as older servers made
+    them. Both are accepted, whatever is set, so that it can be changed while jobs run."""
+    registry: str = ""
+    """The address of the Docker registry that takes this cell's tokens, as https://registry.example:5000; empty: jobs
+    are told of none."""
+    registry_service: str = "container_registry"
+    """The registry's own name, `auth.token.service` in its configuration."""
+    registry_key: Path | None = None
+    """A PEM file with the private key (RSA, or P-256 and larger) that signs tokens for the registry, and its
+    certificate; without it the cell makes a key, and `GET /jwt/certificate` shows its certificate."""
+    encryption_keys: tuple[str, ...] = ()
+    """Keys for the secrets in the store, each 32 bytes in base64: the first one encrypts, all of them decrypt. None: they
+    are in a file, which the first start makes."""
+    encryption_key_file: str = ""
+    """The whole path of that file; empty means `encryption.keys` in the data folder."""
     poll_hold_seconds: float = 50
     """How long `jobs/request` waits for a job. Clients and proxies commonly give up after 60 s."""
     lease_seconds: float = 60
@@ -122,6 +139,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 
     @property
+        if self.job_tokens not in ("signed", OPAQUE):
+            raise CellError(f"job tokens {self.job_tokens!r}: it is signed or opaque")
+        if self.registry and not _is_address(self.registry):
+            raise CellError(f"registry {self.registry!r}: it is an address without a path, as https://registry.example")
     def is_shared(self) -> bool:
         """Whether several processes can serve this cell at the same time."""
         return self.database.startswith("postgres")
@@ -139,12 +160,22 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 BUCKETS = ("s3", "gs", "az")
 """Schemes of the addresses that `blobs` may have."""
+    @property
+    def registry_host(self) -> str:
+        """The registry as images are named by it; empty when there is none."""
+        return urlsplit(self.registry).netloc
+
 
 
 def _check_blobs(blobs: str, endpoint: str) -> None:
     parts = urlsplit(blobs)
     if blobs and not blobs.startswith("/") and (parts.scheme not in BUCKETS or not parts.netloc or "@" in parts.netloc):
         raise CellError(
+def _is_address(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/") and "@" not in text
+
+
             f"blobs {blobs!r}: it is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or the whole path "
             "of a folder; credentials stand in the provider's environment variables"
         )

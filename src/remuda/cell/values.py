@@ -227,6 +227,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
 
+    token_hash: str = ""
+    """Of the opaque token of its hand-out; empty when that has a signed one."""
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
         return CapabilityKey(

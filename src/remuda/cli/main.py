@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 GROUPS = {
     "cell": "The cell: projects, pipelines, jobs, traces, artifacts.",
+    "cell keys": "The keys of a cell.",
     "manager": "The runner manager: takes jobs from a cell or a GitLab server and runs them.",
     "job": "Look at jobs.",
     "pipeline": "Look at a pipeline file without running it.",
@@ -52,6 +53,8 @@ COMMANDS = (
     Command("cell check", "remuda.cli.cell_care:check", "Look whether what a cell keeps hangs together."),
     Command("cell backup", "remuda.cli.cell_care:backup", "Write everything that a cell keeps to a folder."),
     Command("cell restore", "remuda.cli.cell_care:restore", "Make a cell of a backup."),
+    Command("cell keys list", "remuda.cli.cell_keys:list_keys", "List the keys that sign tokens."),
+    Command("cell keys rotate", "remuda.cli.cell_keys:rotate", "Make a new key in place of the one in use."),
     Command("manager run", "remuda.cli.manager:run", "Take jobs and run them."),
     Command("manager register", "remuda.cli.manager:register", "Add a runner to a configuration file."),
     Command("job list", "remuda.cli.job:list_jobs", "List jobs, newest first."),
@@ -93,14 +96,16 @@ def build_app(arguments: Sequence[str]) -> "App":
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    groups = {name: App(name=name, help=about) for name, about in GROUPS.items()}
-    for group in groups.values():
-        app.command(group)
+    groups = {"": app}
+    for name, about in GROUPS.items():
+        above, _, word = name.rpartition(" ")
+        groups[name] = App(name=word, help=about)
+        groups[above].command(groups[name])
     for command in COMMANDS:
+        above, _, word = command.words.rpartition(" ")
         words = command.words.split()
         called = list(arguments[: len(words)]) == words
-        parent = groups[words[0]] if len(words) > 1 else app
-        parent.command(command.target, name=words[-1], help=None if called else command.summary)
+        groups[above].command(command.target, name=word, help=None if called else command.summary)
     return app
 
 

@@ -17,7 +17,7 @@ from remuda.cell.core.creating import new_jobs as compiled_jobs
 from remuda.cell.core.creating import new_pipeline, with_outcome
 from remuda.cell.dispatch import Dispatch
 from remuda.cell.errors import ForbiddenError, InvalidError
-from remuda.cell.handout import load_job_tokens
+from remuda.cell.keyring import KeyRing
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Pipeline, Project, Runner
@@ -26,6 +26,16 @@ from remuda.model.job import JobId
 from remuda.pipeline import Facts, JobSpec, MemorySources, PipelineError, compile_pipeline
 from remuda.testing.builders import SHA, a_pipeline, a_project, a_runner, new_jobs
 from remuda.wire.runner_api import RequestJob, RunnerInfo, TraceOutput, UpdateJob
+
+FEATURES = {
+    "artifacts_exclude": True,
+    "fallback_cache_keys": True,
+    "refspecs": True,
+    "return_exit_code": True,
+    "upload_multiple_artifacts": True,
+    "vault_secrets": True,
+}
+"""What runners here can do, unless a test says otherwise."""
 
 _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:8443/root", trace_limit_bytes=1000)
 
@@ -145,6 +155,7 @@ class MemoryCell:
         request_id: str | None = None,
         graceful: bool = False,
         gone: asyncio.Event | None = None,
+        features: Mapping[str, bool] | None = None,
     ) -> Handout | NoJob:
         """What POST /jobs/request does."""
         self._requests += 1
@@ -153,7 +164,9 @@ class MemoryCell:
             RequestJob(
                 system_id="s_abcdefabcdef",
                 last_update="c1-x-0" if hold else None,
-                info=RunnerInfo(features={"cancel_gracefully": graceful}),
+                info=RunnerInfo(
+                    features={"cancel_gracefully": graceful, **(FEATURES if features is None else features)}
+                ),
             ),
             request_id=request_id or f"request-{self._requests}",
             ip="192.0.2.1",
@@ -174,12 +187,26 @@ class MemoryCell:
         return await self.dispatch.touch(job), token
 
     async def put(
-        self, token: str, state: str, *, reason: str | None = None, bytesize: int | None = None
+        self,
+        token: str,
+        state: str,
+        *,
+        reason: str | None = None,
+        bytesize: int | None = None,
+        exit_code: int | None = None,
+        manager: str = "gitlab-runner",
     ) -> tuple[int, str]:
         """What PUT /jobs/:id does: the status code and the Job-Status."""
         job = await self.dispatch.holder(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
-        updated = await self.dispatch.update(job, UpdateJob(state=state, failure_reason=reason, output=output))
+        update = UpdateJob(
+            state=state,
+            failure_reason=reason,
+            output=output,
+            exit_code=exit_code,
+            info=RunnerInfo(name=manager),
+        )
+        updated = await self.dispatch.update(job, update)
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
@@ -246,7 +273,7 @@ class MemoryCell:
 
 
 async def _dispatch(store: MemoryStore, traces: MemoryTraces, clock: VirtualClock) -> Dispatch:
-    tokens = await load_job_tokens(store, cell_id=1, issuer="https://ci.example", now=clock.now())
-    dispatch = Dispatch(store, traces, clock, _SETTINGS, tokens)
+    keys = KeyRing(store, clock, cell_id=1, issuer="https://ci.example")
+    dispatch = Dispatch(store, traces, clock, _SETTINGS, keys)
     await dispatch.start()
     return dispatch

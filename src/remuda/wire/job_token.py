@@ -3,6 +3,9 @@
 The signature proves that a cell made the token and lets a router read the cell without asking anyone. It opens
 nothing by itself: the job's row decides, because only there stands which epoch is the current one.
 
+Opaque job tokens, the older kind, are `glcbt-`, the job's number in hex, and random characters. Of such a token the
+row has a hash, and nothing but the row proves it.
+
 The few lines that a JWT with one algorithm takes stand here, because a library for all of them takes longer to import
 than a whole local job may take; the tests hold them to that library.
 """
@@ -10,6 +13,7 @@ than a whole local job may take; the tests hold them to that library.
 import base64
 import binascii
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +29,16 @@ VERSION = "0.1.0"
 LEEWAY_SECONDS = 300
 """How long after the job's timeout its token is good, so that the final state can still be sent."""
 
+OPAQUE_RANDOM_BYTES = 15
+SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "pipelines"})
+"""What a token may be good for: its own job; artifacts of others; git; images; releases; starting pipelines."""
+
 _ALGORITHM = "EdDSA"
+_OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
+
+
+class UnknownKeyError(TokenError):
+    """Signed with a key that is not among those at hand; it may be a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +52,7 @@ class JobClaims:
     job_id: int
     epoch: int
     expires_at: int
+    scopes: frozenset[str] = SCOPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +67,18 @@ class SigningKey:
         return self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
+
+    def public_jwk(self) -> dict[str, str]:
+        """The public half, as others fetch it."""
+        raw = self.private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        return {
+            "kty": "OKP",
+            "crv": "Ed25519",
+            "use": "sig",
+            "alg": _ALGORITHM,
+            "kid": self.kid,
+            "x": _base64url(raw),
+        }
 
 
 def new_key(kid: str) -> SigningKey:
@@ -82,6 +108,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
         "p": to_base36(claims.project_id),
         "u": to_base36(claims.user_id),
         "epoch": claims.epoch,
+        "scopes": sorted(claims.scopes),
     }
     text = f"{_encoded({'alg': _ALGORITHM, 'kid': key.kid, 'typ': 'JWT'})}.{_encoded(body)}"
     return f"{PREFIX}{text}.{_base64url(key.private.sign(text.encode()))}"
@@ -99,7 +126,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
     kid = told.get("kid")
     key = keys.get(kid) if isinstance(kid, str) else None
     if key is None:
-        raise TokenError("signed with a key that this cell does not know")
+        raise UnknownKeyError("signed with a key that this cell does not know")
     try:
         key.private.public_key().verify(_bytes(signature), signed.encode())
     except InvalidSignature:
@@ -113,7 +140,21 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
     return claims
 
 
+def opaque(job_id: int, random: bytes) -> str:
+    """A token without a signature, for a hand-out of this job."""
+    return f"{PREFIX}{job_id:x}_{_base64url(random)}"
+
+
+def opaque_job(token: str) -> int | None:
+    """The number of the job that an opaque token names; None when it is none."""
+    found = _OPAQUE.fullmatch(token)
+    return int(found[1], 16) if found else None
+
+
 def _claims(body: dict[str, Any]) -> JobClaims:
+    scopes = body.get("scopes", list(SCOPES))  # tokens that an older release made have none
+    if not isinstance(scopes, list):
+        raise TokenError("the job token's scopes are no list")
     try:
         return JobClaims(
             cell_id=int(body["c"], 36),
@@ -123,6 +164,7 @@ def _claims(body: dict[str, Any]) -> JobClaims:
             job_id=int(str(body["sub"]).rsplit("/", 1)[1]),
             epoch=int(body["epoch"]),
             expires_at=int(body["exp"]),
+            scopes=SCOPES.intersection(scopes),
         )
     except (KeyError, TypeError, ValueError, IndexError):
         raise TokenError("the job token lacks a claim") from None

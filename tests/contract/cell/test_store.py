@@ -47,6 +47,11 @@ class TestKeysAndPeople:
         with pytest.raises(ConflictError):
             await store.add_signing_key("a", b"3")
         assert (await store.signing_keys())["a"] == b"2"
+        await store.remove_signing_key("b")
+        await store.remove_signing_key("b")
+        assert await store.signing_keys() == {"a": b"2"}
+        await store.add_signing_key("b", b"4")
+        assert list(await store.signing_keys()) == ["a", "b"]
 
     async def test_settings(self, store: Store) -> None:
         assert await store.setting("x") is None

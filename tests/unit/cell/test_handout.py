@@ -1,7 +1,7 @@
 import pytest
 
 from remuda.cell.claims import Handout, NoJob
-from remuda.cell.handout import load_job_tokens
+from remuda.cell.keyring import KeyRing
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import Artifacts
@@ -70,7 +70,9 @@ async def test_a_job_that_lost_its_spec_fails(cell: MemoryCell, monkeypatch: pyt
 
 
 async def test_the_first_start_makes_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:
+    await cell.push(a_spec())
+    await cell.take()
     before = dict(await cell.store.signing_keys())
-    await load_job_tokens(cell.store, cell_id=1, issuer="i", now=NOW)
+    await KeyRing(cell.store, cell.clock, cell_id=1, issuer="i").load()
     assert dict(await cell.store.signing_keys()) == before
     assert len(before) == 1

@@ -9,7 +9,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.job_token import JobClaims, load_key, new_key, sign, verify
+from remuda.wire.job_token import (
+    OPAQUE_RANDOM_BYTES,
+    SCOPES,
+    JobClaims,
+    load_key,
+    new_key,
+    opaque,
+    opaque_job,
+    sign,
+    verify,
+)
 from remuda.wire.routable import TokenError
 
 NOW = 1_750_000_000
@@ -92,6 +102,31 @@ def test_no_signature_and_other_algorithms_are_refused() -> None:
 def test_a_token_that_lacks_something_is_refused(changed: dict[str, Any]) -> None:
     refusal(token(**changed))
     assert verify(token(), KEYS, now=NOW) == CLAIMS
+
+
+def test_scopes_are_in_the_token() -> None:
+    assert verify(token(scopes=["job", "other"]), KEYS, now=NOW).scopes == {"job"}
+    assert verify(token(scopes=[]), KEYS, now=NOW).scopes == set()
+    assert verify(token(scopes=None), KEYS, now=NOW).scopes == SCOPES  # as an older release made them
+    for wrong in ("job", 7, {"job": 1}, [["job"]]):
+        refusal(token(scopes=wrong))
+
+
+@given(st.integers(1, 2**63 - 1), st.binary(min_size=OPAQUE_RANDOM_BYTES, max_size=OPAQUE_RANDOM_BYTES))
+def test_an_opaque_token_names_its_job(job_id: int, random: bytes) -> None:
+    made = opaque(job_id, random)
+    assert opaque_job(made) == job_id
+    assert opaque_job(made[:-1]) is None
+    assert "damaged" in refusal(made) or "not a" in refusal(made)
+
+
+def test_the_public_half_is_enough_to_check_a_token() -> None:
+    public = jwt.PyJWK(KEY.public_jwk()).key
+    made = sign(CLAIMS, KEY, issuer="i", now=NOW)[6:]
+    options = {"verify_exp": False, "verify_iat": False}
+    read = jwt.decode(made, public, algorithms=["EdDSA"], audience="gitlab-authz-token", options=options)
+    assert read["scopes"] == sorted(SCOPES)
+    assert jwt.get_unverified_header(made)["kid"] == KEY.public_jwk()["kid"] == "k1"
 
 
 @given(st.data())

@@ -76,6 +76,9 @@ class MemoryStore(MemoryPeople):
             raise ConflictError(f"there is a signing key {kid} already")
         self._keys[kid] = pem
 
+    async def remove_signing_key(self, kid: str) -> None:
+        self._keys.pop(kid, None)
+
     async def setting(self, name: str) -> str | None:
         return self._settings.get(name)
 

@@ -41,6 +41,12 @@ class PostgresKeeping(PostgresStarts, PostgresPeople):
 
         await self._change(add)
 
+    async def remove_signing_key(self, kid: str) -> None:
+        async def remove(db: Connection) -> None:
+            await db.execute("DELETE FROM signing_keys WHERE kid = $1", kid)
+
+        await self._change(remove)
+
     async def setting(self, name: str) -> str | None:
         found = await self._rows("SELECT value FROM settings WHERE name = $1", name)
         return str(found[0][0]) if found else None

@@ -63,6 +63,9 @@ class SqliteStore(SqliteStarts, SqlitePeople):
 
         await self._write(add)
 
+    async def remove_signing_key(self, kid: str) -> None:
+        await self._write(lambda db: rows.changed(db, "DELETE FROM signing_keys WHERE kid = ?", kid))
+
     async def setting(self, name: str) -> str | None:
         found = self._rows("SELECT value FROM settings WHERE name = ?", name)
         return str(found[0][0]) if found else None

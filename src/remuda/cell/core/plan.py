@@ -53,6 +53,7 @@ RUNTIME = frozenset(
     }
 )
 """What happens to one try alone. A further try begins with none of it; everything else is carried over."""
+        "token_hash",
 _BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if field.name in RUNTIME}
 
 

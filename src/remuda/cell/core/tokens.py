@@ -1,10 +1,13 @@
 """Which tokens a cell makes and what it reads from them: runner tokens (routable) and job tokens (signed).
 
-The caller brings random bytes and the time. A runner token is stored only as its hash; a job token is not stored at
-all, its signature and the job's row decide together (the row in `remuda.cell.dispatch`).
+The caller brings random bytes and the time. A runner token is stored only as its hash; a signed job token is not stored
+at all, its signature and the job's row decide together (the row in `remuda.cell.keyring`). Of the keys that sign job
+tokens the newest signs; the others are good until the tokens that they signed are over.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Job
 from remuda.model.runner import RunnerType
@@ -21,6 +24,10 @@ MINIMUM_LIFE_SECONDS = 3600
 REMEMBERED_TOKENS = 10_000
 """How many tokens are not verified again: a job sends the same one every few seconds, and a signature costs more than
 all the rest of such a call."""
+
+KEPT_SECONDS = 24 * 3600
+"""How long at least a key is kept that another has replaced. It covers clocks that differ, processes that have not seen
+the new key yet, and messages about the end of a job that come late."""
 
 _TYPE_NUMBERS = {RunnerType.INSTANCE: 1, RunnerType.GROUP: 2, RunnerType.PROJECT: 3}
 
@@ -48,13 +55,32 @@ def runner_token(
     return encode(prefix=prefix, routing=routing, random=random)
 
 
+def key_name(cell_id: int, now: float, random: bytes) -> str:
+    """What a new key is called. The name tells when it was made."""
+    return f"cell{cell_id}-{int(now)}-{random.hex()}"
+
+
+def made_at(kid: str) -> int | None:
+    """When a key was made; None for a name that does not tell."""
+    found = re.fullmatch(r"cell[0-9]+-([0-9]{1,12})(-[0-9a-f]+)?", kid, re.ASCII)
+    return int(found[1]) if found else None
+
+
+def over(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
+    """Of the keys, oldest first, those that no token needs any more. `oldest_lease` is the earliest hand-out among the
+    jobs that runners have."""
+    latest = now if oldest_lease is None else min(now, oldest_lease)
+    replaced_at = {old: made_at(successor) for old, successor in pairwise(kids)}
+    return [kid for kid, at in replaced_at.items() if at is not None and at + KEPT_SECONDS <= latest]
+
+
 class JobTokens:
     """Makes the cell's job tokens with its newest key and reads those of all its keys."""
 
     def __init__(self, keys: Sequence[SigningKey], *, cell_id: int, issuer: str) -> None:
         if not keys:
             raise ValueError("job tokens need a signing key")
-        self._keys = {key.kid: key for key in keys}
+        self.keys = {key.kid: key for key in keys}
         self._newest = keys[-1]
         self._cell_id = cell_id
         self._issuer = issuer
@@ -77,7 +103,7 @@ class JobTokens:
         """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
         claims = self._verified.get(token)
         if claims is None:
-            claims = job_token.verify(token, self._keys, now=now)
+            claims = job_token.verify(token, self.keys, now=now)
             if claims.cell_id != self._cell_id:
                 raise TokenError(f"the job token belongs to cell {claims.cell_id}")
             if len(self._verified) >= REMEMBERED_TOKENS:

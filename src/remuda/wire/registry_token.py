@@ -1,0 +1,121 @@
+"""Tokens for a Docker registry: JWTs that say which images their bearer may pull and push, in the registry's own form.
+
+A registry trusts the certificate of the key that signs them (its setting `rootcertbundle`), so a token brings that
+certificate along (`x5c`); it knows no Ed25519, so the cell's own key is a P-256 one. Others than the registry have no
+use for such a token: the audience is the registry's name for itself.
+"""
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+LIFE_SECONDS = 300
+"""A client asks for a new token for every upload or download; one that is over must not stay good for long."""
+
+_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_CERTIFICATE_LIFE = timedelta(days=3650)
+_CLOCK_DIFFERENCE = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryKey:
+    """A key pair with its certificate."""
+
+    private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+    certificate: x509.Certificate
+
+    @property
+    def algorithm(self) -> str:
+        """What a token's header calls the way in which it signs."""
+        return "RS256" if isinstance(self.private, rsa.RSAPrivateKey) else _ALGORITHMS[self.private.curve.name]
+
+    @property
+    def kid(self) -> str:
+        """The name by which registries know a key: 30 bytes of a hash of its public half, in groups of base32."""
+        public = self.private.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        text = base64.b32encode(hashlib.sha256(public).digest()[:30]).decode()
+        return ":".join(text[at : at + 4] for at in range(0, len(text), 4))
+
+    def pem(self) -> bytes:
+        """Key and certificate as they are stored."""
+        key = self.private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return key + self.certificate_pem()
+
+    def certificate_pem(self) -> bytes:
+        """What the registry is to trust."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What may be done with an image."""
+
+    name: str
+    actions: tuple[str, ...]
+
+
+def new_registry_key(cell_id: int, now: float) -> RegistryKey:
+    """A fresh key with a certificate that it signed itself."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Remuda cell {cell_id} registry tokens")])
+    at = datetime.fromtimestamp(int(now), UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(at - _CLOCK_DIFFERENCE)
+        .not_valid_after(at + _CERTIFICATE_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    return RegistryKey(private=private, certificate=certificate)
+
+
+@lru_cache(maxsize=4)
+def load_registry_key(pem: bytes) -> RegistryKey:
+    """A stored or given key with its certificate; ValueError says what is wrong. Kept, because to check one is slow."""
+    private = serialization.load_pem_private_key(pem, password=None)
+    if not isinstance(private, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) or (
+        isinstance(private, ec.EllipticCurvePrivateKey) and private.curve.name not in _ALGORITHMS
+    ):
+        raise ValueError("it is neither an RSA key nor one of the curves P-256, P-384, P-521")
+    certificate = x509.load_pem_x509_certificate(pem)
+    if certificate.public_key() != private.public_key():
+        raise ValueError("the certificate is not that of the key")
+    return RegistryKey(private=private, certificate=certificate)
+
+
+def sign_registry_token(
+    access: Sequence[Access], key: RegistryKey, *, issuer: str, service: str, subject: str, now: float
+) -> str:
+    """The token."""
+    import jwt  # late: it takes long, and few cells have a registry
+
+    claims: dict[str, Any] = {
+        "iss": issuer,
+        "sub": subject,
+        "aud": service,
+        "iat": int(now),
+        "nbf": int(now) - 5,
+        "exp": int(now) + LIFE_SECONDS,
+        "jti": str(uuid.uuid4()),
+        "access": [{"type": "repository", "name": one.name, "actions": list(one.actions)} for one in access],
+    }
+    chain = [base64.b64encode(key.certificate.public_bytes(serialization.Encoding.DER)).decode()]
+    return jwt.encode(claims, key.private, algorithm=key.algorithm, headers={"kid": key.kid, "x5c": chain})

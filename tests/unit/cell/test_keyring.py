@@ -1,0 +1,140 @@
+"""Rotation of the keys of job tokens as several processes of a cell see it, and opaque tokens."""
+
+import pytest
+
+from remuda.cell.core.tokens import KEPT_SECONDS
+from remuda.cell.keyring import REFRESH_SECONDS, KeyRing, job_token_keys, retire, rotate
+from remuda.cell.values import Job
+from remuda.lib.clock import VirtualClock
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+from remuda.wire.routable import TokenError
+
+
+@pytest.fixture
+async def job(cell: MemoryCell) -> Job:
+    """One that a runner has."""
+    await cell.push(a_spec())
+    return (await cell.start())[0]
+
+
+def a_ring(cell: MemoryCell, *, opaque: bool = False, cell_id: int = 1) -> KeyRing:
+    return KeyRing(cell.store, cell.clock, cell_id=cell_id, issuer="https://ci.example", opaque=opaque)
+
+
+async def issued(ring: KeyRing, job: Job) -> str:
+    return await ring.issue(job, timeout_seconds=3600, user_id=1)
+
+
+async def kids(cell: MemoryCell) -> list[str]:
+    return [key.kid for key in await job_token_keys(cell.store)]
+
+
+async def is_refused(ring: KeyRing, token: str, scope: str = "job") -> bool:
+    try:
+        await ring.opens(token, scope)
+    except TokenError:
+        return True
+    return False
+
+
+async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) -> None:
+    one, other = a_ring(cell), a_ring(cell)
+    before = await issued(one, job)
+    assert (await other.opens(before, "job")).id == job.id
+    new = await rotate(cell.store, cell_id=1, now=cell.clock.now())
+    assert (await kids(cell))[-1] == new
+    late = await issued(one, job)  # by one that has not looked again yet
+    await cell.clock.advance(REFRESH_SECONDS)
+    after = await issued(one, job)
+    assert after.split(".")[0] != late.split(".")[0] == before.split(".")[0]
+    for ring in (one, other):
+        for token in (before, late, after):
+            assert (await ring.opens(token, "job")).id == job.id
+    # A token of a key that this process could not know of yet.
+    newest = await rotate(cell.store, cell_id=1, now=cell.clock.now())
+    assert newest != new
+    fresh = a_ring(cell)
+    assert (await one.opens(await issued(fresh, job), "job")).id == job.id
+
+
+async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job: Job) -> None:
+    ring = a_ring(cell)
+    await ring.load()
+    await rotate(cell.store, cell_id=1, now=cell.clock.now())
+    assert await retire(cell.store, cell.clock.now() + KEPT_SECONDS - 2) == []
+    # The job of the old key is still with its runner, however late it is.
+    assert await retire(cell.store, cell.clock.now() + 10 * KEPT_SECONDS) == []
+    token = await issued(ring, job)
+    await cell.put(token, "success")
+    old = (await kids(cell))[0]
+    assert await retire(cell.store, cell.clock.now() + KEPT_SECONDS) == [old]
+    assert len(await kids(cell)) == 1
+    assert await retire(cell.store, cell.clock.now() + KEPT_SECONDS) == []
+
+
+async def test_a_key_that_somebody_got_hold_of_dies_at_once(cell: MemoryCell, job: Job) -> None:
+    ring = a_ring(cell)
+    token = await issued(ring, job)
+    await rotate(cell.store, cell_id=1, now=cell.clock.now(), at_once=True)
+    assert len(await kids(cell)) == 1
+    await cell.clock.advance(REFRESH_SECONDS)
+    assert await is_refused(ring, token)
+    assert not await is_refused(ring, await issued(ring, job))
+
+
+async def test_scopes_are_those_of_the_token(cell: MemoryCell, job: Job) -> None:
+    ring = a_ring(cell)
+    token = await issued(ring, job)
+    for scope in ("job", "artifacts", "repository", "registry"):
+        assert not await is_refused(ring, token, scope)
+    assert await is_refused(ring, token, "api")
+
+
+async def test_another_cell_with_the_same_key(cell: MemoryCell, job: Job) -> None:
+    token = await issued(a_ring(cell, cell_id=2), job)
+    assert await is_refused(a_ring(cell), token)
+
+
+class TestOpaque:
+    async def test_it_opens_its_job_and_is_stored_only_as_a_hash(self, cell: MemoryCell, job: Job) -> None:
+        opaque, signed = a_ring(cell, opaque=True), a_ring(cell)
+        token = await issued(opaque, job)
+        assert token.startswith(f"glcbt-{job.id:x}_")
+        for ring in (opaque, signed):
+            assert (await ring.opens(token, "registry")).id == job.id
+        row = await cell.job(job.id)
+        assert row.token_hash
+        assert token not in repr(row)
+
+    async def test_a_near_miss_opens_nothing(self, cell: MemoryCell, job: Job) -> None:
+        ring = a_ring(cell, opaque=True)
+        token = await issued(ring, job)
+        swapped = "b" if token[-1] == "a" else "a"
+        for wrong in (token[:-1] + swapped, token[:-1], token + "a", token.replace(f"{job.id:x}_", "ffff_"), token[6:]):
+            assert await is_refused(ring, wrong), wrong
+        assert not await is_refused(ring, token)
+
+    async def test_the_next_hand_out_kills_it(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.take()
+        ring = a_ring(cell, opaque=True)
+        token = await issued(ring, job)
+        await cell.dispatch.release(job)
+        again, _ = await cell.take()
+        assert again.id == job.id
+        assert await is_refused(ring, token)
+        assert not await is_refused(ring, await issued(ring, again))
+
+    async def test_a_job_without_one_is_opened_by_none(self, cell: MemoryCell, job: Job) -> None:
+        assert await is_refused(a_ring(cell), f"glcbt-{job.id:x}_{'A' * 20}")
+
+
+async def test_processes_that_start_at_once_make_one_key() -> None:
+    from remuda.cell.adapters.memory import MemoryStore
+
+    store, clock = MemoryStore(), VirtualClock()
+    rings = [KeyRing(store, clock, cell_id=1, issuer="i") for _ in range(2)]
+    for ring in rings:
+        await ring.load()
+    assert len(await store.signing_keys()) == 1
