@@ -16,6 +16,8 @@ from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.ports import Blobs, Store, Traces
+from remuda.cell.sealed_store import sealed
+from remuda.cell.sealing import EncryptionKeys, Seals
 from remuda.testing.postgres_server import PostgresServer
 from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
 from remuda.testing.s3_server import S3Server
@@ -31,7 +33,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             opened = SqliteStore.open(tmp_path / "cell.sqlite", 1)
         case _:
             opened = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
-    yield opened
+    # As every cell has it.
+    yield sealed(opened, Seals(EncryptionKeys([bytes(32)])))
     await opened.close()
 
 

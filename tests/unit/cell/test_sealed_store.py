@@ -1,0 +1,128 @@
+"""What is kept sealed, and that nobody who uses the store notices."""
+
+from msgspec.structs import replace
+
+from remuda.cell.adapters.bodies import encode
+from remuda.cell.adapters.memory import MemoryStore
+from remuda.cell.core import lifecycle
+from remuda.cell.ports import Changes
+from remuda.cell.sealed_store import FIELDS, Secrets, sealed
+from remuda.cell.sealing import EncryptionKeys, Seals
+from remuda.cell.values import Artifact, Family, NewJob, Project, ProjectVariable, Schedule
+from remuda.model.job import JobId, ProjectId
+from remuda.pipeline import Environment, JobSpec, Need, Trigger
+from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
+
+SECRET = "tr0ub4dor&3"
+SEALS = Seals(EncryptionKeys([bytes(32)]))
+SPEC = JobSpec(
+    name="deploy",
+    stage="test",
+    stage_index=1,
+    line=3,
+    script=(f"echo {SECRET}",),
+    variables={"TOKEN": SECRET},
+    needs=(Need(job="build"),),
+    tags=("linux",),
+    timeout_seconds=60,
+    retry_max=2,
+    retry_exit_codes=(7,),
+    start_in_seconds=9,
+    interruptible=True,
+    environment=Environment(name=SECRET, action="stop"),
+    trigger=Trigger(project="a/b", inputs={"key": SECRET}),
+)
+SCHEDULE = Schedule(
+    id=1, project_id=ProjectId(1), description="d", ref="main", cron="* * * * *", created_at=NOW, updated_at=NOW
+)
+ARTIFACT = Artifact(
+    job_id=JobId(1), type="dotenv", format="gzip", filename="f", size=1, sha256="", blob="b", created_at=NOW
+)
+
+
+def test_every_secret_of_every_value_is_sealed_and_opens_again() -> None:
+    secrets = Secrets(SEALS)
+    variables = {"TOKEN": SECRET}
+    for value in (
+        ProjectVariable(key="A", value=SECRET),
+        ProjectVariable(key="A", value=""),
+        replace(a_pipeline(), variables=variables),
+        replace(SCHEDULE, variables=variables, inputs={"deep": [{"x": SECRET}]}),
+        replace(a_job(), play_variables=variables),
+        replace(ARTIFACT, variables=variables),
+        SPEC,
+    ):
+        hidden = secrets.sealed(value)
+        assert SECRET.encode() not in encode(hidden)
+        assert secrets.is_current(hidden)
+        assert not secrets.is_current(value)
+        assert secrets.opened(hidden) == value
+        assert type(value) in FIELDS
+
+
+def test_values_without_secrets_are_not_touched() -> None:
+    secrets = Secrets(SEALS)
+    for value in (a_job(), a_pipeline(), a_family([a_job()]), "text", 7, None, ("project", 3)):
+        assert secrets.sealed(value) == value
+        assert secrets.opened(value) == value
+
+
+def test_a_job_is_made_of_a_sealed_spec_as_of_an_open_one() -> None:
+    new = NewJob(spec=SPEC, waits_for=("build",), artifacts_from=(), environment="production")
+    hidden: NewJob = Secrets(SEALS).sealed(new)
+    assert lifecycle.new_job(hidden, a_pipeline(), JobId(5), NOW) == lifecycle.new_job(new, a_pipeline(), JobId(5), NOW)
+
+
+async def test_the_store_behind_sees_only_sealed_texts() -> None:
+    behind = MemoryStore()
+    store = sealed(behind, SEALS)
+    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    await store.put_variable(ProjectVariable(project_id=project.id, key="A", value=SECRET), replace=False)
+    await store.put_setting("registration", SECRET)
+    await store.add_signing_key("k", b"-----BEGIN KEY")
+    assert (await store.variables(project.id))[0].value == SECRET
+    assert await store.setting("registration") == SECRET
+    assert await store.settings(["registration", "none"]) == {"registration": SECRET}
+    assert await store.setting("none") is None
+    assert await store.signing_keys() == {"k": b"-----BEGIN KEY"}
+    kept = [
+        (await behind.variables(project.id))[0].value,
+        await behind.setting("registration"),
+        (await behind.signing_keys())["k"].decode(),
+    ]
+    assert all(text is not None and SEALS.is_current(text) for text in kept)
+    assert await store.change_setting("registration", lambda kept: f"{kept} and more") == f"{SECRET} and more"
+    assert await store.setting("registration") == f"{SECRET} and more"
+    assert await store.change_setting("registration", lambda kept: None) is None
+
+
+async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
+    behind = MemoryStore()
+    store = sealed(behind, SEALS)
+    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    pipeline = replace(a_pipeline(), project_id=project.id, variables={"A": SECRET})
+    spec = replace(SPEC, needs=(), trigger=None, start_in_seconds=None)
+    new = NewJob(spec=spec, waits_for=(), artifacts_from=())
+    family = await store.add_pipeline(pipeline, [new], now=NOW)
+    assert family.pipeline.variables == {"A": SECRET}
+    job = family.jobs[0]
+    assert await store.job_spec(job.id) == spec
+
+    changed = await store.change_job(job.id, lambda row: replace(row, play_variables={"B": SECRET}))
+    assert changed is not None
+    assert changed.play_variables == {"B": SECRET}
+    again = await store.change_job(job.id, lambda row: replace(row, play_variables={**row.play_variables, "C": "c"}))
+    assert again is not None
+    assert again.play_variables == {"B": SECRET, "C": "c"}
+
+    def cancel(family: Family) -> Changes:
+        return lifecycle.cancel_all(family, NOW) if family.pipeline.variables == {"A": SECRET} else Changes()
+
+    applied = await store.change_family(family.pipeline.id, cancel)
+    assert applied.pipeline is not None
+    assert applied.pipeline.variables == {"A": SECRET}
+    kept = await behind.family(family.pipeline.id)
+    assert kept is not None
+    assert SECRET.encode() not in encode(kept)
+    spec_kept = await behind.job_spec(job.id)
+    assert SECRET.encode() not in encode(spec_kept)
