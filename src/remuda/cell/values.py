@@ -174,6 +174,10 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     retry_max: int = 0
     retry_when: tuple[str, ...] = ("always",)
     tries: int = 1
+    lost_tries: int = 0
+    """How many tries before this one the platform lost before their script had begun; they count for nobody."""
+    lost: bool = False
+    """This try was lost so, and a further one has taken its place."""
     retried: bool = False
     """A newer job of the same name has taken its place."""
     epoch: int = 0
@@ -197,6 +201,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     trace_bytes: int = 0
     """Set when the trace is archived."""
     trace_checksum: str | None = None
+    end_put_off_at: float | None = None
+    """When the runner first said that it is over though bytes of its trace had not arrived."""
     erased: bool = False
     """Its trace and artifacts were removed by a person, and no more will come."""
     is_trigger: bool = False
@@ -221,14 +227,14 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Given by the person who started a manual job."""
     gets: tuple[JobId, ...] = ()
     """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
+    token_hash: str = ""
+    """Of the opaque token of its hand-out; empty when that has a signed one."""
     erased_at: float | None = None
     artifacts_gone: bool = False
     """It left an archive or variables for later jobs, and these have expired or were deleted."""
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
 
-    token_hash: str = ""
-    """Of the opaque token of its hand-out; empty when that has a signed one."""
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
         return CapabilityKey(
@@ -413,6 +419,25 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int = 1
     size: int = 20
+    ascending: bool | None = None
+    """By ids, the lowest first or last; None: in the order that the list has of itself."""
+    after: int | None = None
+    """Only ids above this one."""
+    before: int | None = None
+    """Only ids below this one."""
+    counted: bool = True
+    """Whether the number of all that fit is wanted too; where it is not, 0 is told."""
+
+    @property
+    def order(self) -> str | None:
+        """The order in SQL, if another than the list's own is wanted."""
+        return None if self.ascending is None else f"id {'ASC' if self.ascending else 'DESC'}"
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """What SQL asks of the ids, with the values."""
+        asked = {"id > ?": self.after, "id < ?": self.before}
+        return {sql: value for sql, value in asked.items() if value is not None}
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):

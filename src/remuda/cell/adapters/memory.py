@@ -162,6 +162,14 @@ class MemoryStore(MemoryPeople):
         pipeline = self._pipelines.get(pipeline_id)
         return self._family(pipeline) if pipeline else None
 
+    async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
+        for job_id in self._jobs_of.pop(pipeline_id, {}):
+            for values in (self._jobs, self._specs, self._results):
+                values.pop(job_id, None)
+            for at in [at for at in self._artifacts if at[0] == job_id]:
+                del self._artifacts[at]
+        return removed(self._pipelines, pipeline_id)
+
     def _family(self, pipeline: Pipeline) -> Family:
         jobs = (self._jobs[job_id] for job_id in self._jobs_of[pipeline.id])
         newest = tuple(job for job in jobs if not job.retried)

@@ -1,7 +1,7 @@
 """The part of the store in memory that keeps who there is and what is whose: people, tokens, projects, runners."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -302,9 +302,16 @@ def page_of(values: Iterable[T], page: Page) -> tuple[list[T], int]:
 
 
 def cut(ordered: list[T], page: Page) -> tuple[list[T], int]:
-    """One page of a list."""
+    """One page of a list of things that have ids."""
+    found: list[Any] = ordered
+    if page.ascending is not None:
+        found = sorted(found, key=lambda one: one.id, reverse=not page.ascending)
+    if page.after is not None:
+        found = [one for one in found if one.id > page.after]
+    if page.before is not None:
+        found = [one for one in found if one.id < page.before]
     start = (page.number - 1) * page.size
-    return ordered[start : start + page.size], len(ordered)
+    return found[start : start + page.size], len(found) if page.counted else 0
 
 
 def removed(values: dict[K, T], key: K) -> bool:

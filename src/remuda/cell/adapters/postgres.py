@@ -121,6 +121,12 @@ class PostgresStore(PostgresKeeping):
             taken = rows.found_groups(groups, await self._rows(rows.TAKEN, *rows.taken_values(pipeline, groups)))
         return Family(pipeline=pipeline, jobs=jobs, taken=taken)
 
+    async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
+        async def remove(db: Connection) -> bool:
+            return await rows.remove_pipeline(db, pipeline_id)
+
+        return await self._change(remove, f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR UPDATE")
+
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         tries = 0
 

@@ -5,8 +5,8 @@ deadlock, a row that changed under it, an id that somebody took) is run anew, a 
 is not, because nobody knows whether it was stored. A read is simply asked again. Connections that are gone are replaced
 when they are next needed, so a database that was away is used again as soon as it is back.
 
-Statements are prepared once per connection (asyncpg keeps them). A transaction begins and takes its first lock in one
-message; a further one would cost as much as most of what is done in it.
+Connections come from `postgres_pool`; statements are prepared once per connection (asyncpg keeps them). A transaction
+begins and takes its first lock in one message; a further one would cost as much as most of what is done in it.
 """
 
 import asyncio
@@ -15,24 +15,18 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 
 from remuda.cell.adapters.bodies import decode
 from remuda.cell.adapters.postgres_hints import Hints
+from remuda.cell.adapters.postgres_pool import Connection, Pool
 from remuda.cell.adapters.postgres_schema import prepare
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
 from remuda.lib.backoff import Backoff
-
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    Connection = PoolConnectionProxy[asyncpg.Record]
-else:
-    Connection = Any
 
 T = TypeVar("T")
 
@@ -66,13 +60,6 @@ _AWAY = (
     OSError,
 )
 """The server or the connection to it is gone."""
-
-
-class _QuietConnection(asyncpg.Connection):
-    """Given back to the pool as it is: nothing here changes a session, and a reset would cost a message each time."""
-
-    def get_reset_query(self) -> str:
-        return ""
 
 
 def where(url: str) -> str:
@@ -117,7 +104,7 @@ def _held(value: Any) -> Any:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+async def connected(url: str) -> AsyncIterator[Connection]:
     """A connection of its own, without a limit to how long something takes; DataFolderError when anything fails."""
     try:
         try:
@@ -138,7 +125,7 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
 class PostgresDatabase:
     """One database: its connections, and the ids it gives out."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", hints: Hints) -> None:
+    def __init__(self, pool: Pool, hints: Hints) -> None:
         self._pool = pool
         self._hints = hints
 
@@ -153,37 +140,32 @@ class PostgresDatabase:
         }
         async with connected(url) as db:
             await prepare(db, where(url), cell_id)
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=CONNECTIONS,
-                timeout=_WAIT_SECONDS,
-                command_timeout=_WAIT_SECONDS,
-                connection_class=_QuietConnection,
-                server_settings=settings,
+
+        async def connect() -> Connection:
+            return await asyncpg.connect(
+                url, timeout=_WAIT_SECONDS, command_timeout=_WAIT_SECONDS, server_settings=settings
             )
-        return cls(pool, Hints(url))
+
+        return cls(Pool(connect, most=CONNECTIONS, wait_seconds=_WAIT_SECONDS), Hints(url))
 
     async def close(self) -> None:
         with suppress(*FAILURES):
-            try:
-                async with asyncio.timeout(_WAIT_SECONDS):
-                    await self._pool.close()
-            except TimeoutError:
-                self._pool.terminate()
+            await self._pool.close()
 
     async def writable(self) -> None:
         await self._run("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        """One of the connections. One that is lost does not come back to the others, though it may not know yet."""
-        async with self._pool.acquire(timeout=_WAIT_SECONDS) as db:
-            try:
-                yield db
-            except _AWAY:
-                db.terminate()
-                raise
+        """One of the connections. One that is lost, or in the middle of something, does not come back to the others."""
+        db = await self._pool.take()
+        try:
+            yield db
+        except (*_AWAY, asyncio.CancelledError):
+            db.terminate()
+            raise
+        finally:
+            self._pool.give(db)
 
     @asynccontextmanager
     async def _begun(self, lock: str = "") -> AsyncIterator[Connection]:
@@ -253,14 +235,14 @@ class PostgresDatabase:
         """Newest first unless told otherwise, of the rows for which every condition holds: `?` is its value."""
         values: list[Any] = []
         conditions = []
-        for condition, value in where.items():
+        for condition, value in {**where, **page.bounds}.items():
             if value is not None:
                 values.append(value)
                 condition = condition.replace("?", f"${len(values)}")
             conditions.append(condition)
         of = f"FROM {table} WHERE {' AND '.join(conditions) or 'TRUE'}"
-        total = (await self._rows(f"SELECT count(*) {of}", *values))[0][0]
-        sql = f"SELECT body {of} ORDER BY {order} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
+        total = (await self._rows(f"SELECT count(*) {of}", *values))[0][0] if page.counted else 0
+        sql = f"SELECT body {of} ORDER BY {page.order or order} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
         return await self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
 
 

@@ -218,6 +218,16 @@ def artifact_values(artifact: Artifact) -> tuple[Any, ...]:
     return artifact.job_id, artifact.type, artifact.look_at, encode(artifact)
 
 
+async def remove_pipeline(db: Connection, pipeline_id: PipelineId) -> bool:
+    """With everything that belongs to it; whether it was there."""
+    for table in ("results", "artifacts"):
+        found = "SELECT id FROM jobs WHERE pipeline_id = $1"
+        await db.execute(f"DELETE FROM {table} WHERE job_id IN ({found})", pipeline_id)
+    gone = await db.fetch("DELETE FROM jobs WHERE pipeline_id = $1 RETURNING spec_id", pipeline_id)
+    await db.execute("DELETE FROM specs WHERE id = ANY($1::bigint[])", list({row[0] for row in gone}))
+    return await db.fetchval("DELETE FROM pipelines WHERE id = $1 RETURNING true", pipeline_id) is True
+
+
 def lock_project(project_id: ProjectId) -> str:
     """Only one pipeline at a time is added to a project; what refers to the project is not held up."""
     return f"SELECT FROM projects WHERE id = {int(project_id)} FOR NO KEY UPDATE"

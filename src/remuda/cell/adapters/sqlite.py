@@ -216,6 +216,9 @@ class SqliteStore(SqliteStarts, SqlitePeople):
 
         return await self._write(change)
 
+    async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
+        return await self._write(lambda db: rows.remove_pipeline(db, pipeline_id))
+
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         return await self._write(
             lambda db: self._apply(db, decide(rows.read_family(db, rows.read_pipeline(db, pipeline_id))))

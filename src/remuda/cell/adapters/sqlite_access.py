@@ -105,10 +105,12 @@ class SqliteFile:
         self, kind: type[T], table: str, where: Mapping[str, Any], page: Page, order: str = "id DESC"
     ) -> tuple[list[T], int]:
         """Newest first unless told otherwise, of the rows for which every condition holds."""
+        where = {**where, **page.bounds}
         conditions = " AND ".join(where) or "1"
         values = [value for value in where.values() if value is not None]
-        total = self._rows(f"SELECT count(*) FROM {table} WHERE {conditions}", *values)[0][0]
-        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?"
+        count = f"SELECT count(*) FROM {table} WHERE {conditions}"
+        total = self._rows(count, *values)[0][0] if page.counted else 0
+        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY {page.order or order} LIMIT ? OFFSET ?"
         return self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
 
     def _draw(self, db: sqlite3.Connection, table: str) -> int:

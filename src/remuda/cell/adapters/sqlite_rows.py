@@ -78,6 +78,17 @@ def read_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> Pipeline:
     return decode(Pipeline, row[0])
 
 
+def remove_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> bool:
+    """With everything that belongs to it; whether it was there."""
+    found = "SELECT id FROM jobs WHERE pipeline_id = ?"
+    specs = [row[0] for row in db.execute("SELECT DISTINCT spec_id FROM jobs WHERE pipeline_id = ?", (pipeline_id,))]
+    for table in ("results", "artifacts"):
+        changed(db, f"DELETE FROM {table} WHERE job_id IN ({found})", pipeline_id)
+    changed(db, "DELETE FROM jobs WHERE pipeline_id = ?", pipeline_id)
+    db.executemany("DELETE FROM specs WHERE id = ?", [(spec_id,) for spec_id in specs])
+    return bool(changed(db, "DELETE FROM pipelines WHERE id = ?", pipeline_id))
+
+
 def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
     rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
     jobs = tuple(decode_job(row[0]) for row in rows)

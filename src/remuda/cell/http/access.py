@@ -21,6 +21,8 @@ class Kind(Enum):
     """A job: the handler asks for its token."""
     TRIGGER = "trigger token or job"
     """The handler asks for the token in the body."""
+    GIT = "user or job by HTTP Basic"
+    """The handler asks for the token that stands for a password."""
     USER = "user"
     """Any person; the handler shows or changes only what is that person's."""
     ADMINISTRATOR = "administrator"
@@ -43,8 +45,8 @@ class Access:
     level: int = 0
     scopes: frozenset[str] = frozenset()
     """Scopes of a token that are enough beside `api` (and `read_api`, where nothing is changed)."""
-    or_job: bool = False
-    """A job of the same project may call it too, with its own token."""
+    or_job: str = ""
+    """A job of the same project may call it too, with its own token, which needs this scope."""
 
     def scoped(self, *scopes: str) -> "Access":
         """The same, open to tokens with one of these scopes too."""
@@ -64,13 +66,14 @@ OPEN = Access(Kind.OPEN)
 RUNNER = Access(Kind.RUNNER)
 JOB = Access(Kind.JOB)
 TRIGGER = Access(Kind.TRIGGER)
+GIT = Access(Kind.GIT)
 USER = Access(Kind.USER)
 ADMINISTRATOR = Access(Kind.ADMINISTRATOR)
 SEES_RUNNER = Access(Kind.RUNNER_NUMBER)
 MANAGES_RUNNER = Access(Kind.RUNNER_NUMBER, Level.MAINTAINER, frozenset({"manage_runner"}))
 
 
-def in_project(level: Level, *, or_job: bool = False) -> Access:
+def in_project(level: Level, *, or_job: str = "") -> Access:
     """A person with at least this level in the project that the path names."""
     return Access(Kind.PROJECT, level, or_job=or_job)
 
@@ -80,7 +83,7 @@ def in_group(level: Level | int) -> Access:
     return Access(Kind.GROUP, level)
 
 
-def of_job(level: Level, *, or_job: bool = False) -> Access:
+def of_job(level: Level, *, or_job: str = "") -> Access:
     """A person with at least this level in the project of the job that the path names by its number alone."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 

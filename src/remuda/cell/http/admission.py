@@ -60,6 +60,17 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+async def user_of_call(edge: Edge, request: Request) -> int:
+    """In whose name a call to a project is made: the person's who calls, or theirs whose job it is that calls."""
+    job: Job | None = getattr(request.state, "job", None)
+    if job is None:
+        return caller_of(request).user.id
+    pipeline = await edge.store.pipeline(job.pipeline_id)
+    if pipeline is None:
+        raise not_found("Pipeline")
+    return pipeline.user_id
+
+
 async def person(edge: Edge, token: str | None) -> Caller:
     """The person with this token; 401 when there is none, 403 when they are blocked."""
     found = await auth.user_of(edge, token)
@@ -77,7 +88,7 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
     """Return when the call may go on."""
-    if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER):
+    if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
         return
     if access.or_job and await _is_job(edge, access, request):
         return
@@ -99,9 +110,10 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
         return bool(auth.job_token_in(request))
     if not token:
         return False
-    caller = await auth.job_of(edge, token)
+    caller = await auth.job_of(edge, token, scope=access.or_job)
     if (await project_in_path(edge, request)).id != caller.project_id:
         raise not_found("Project")
+    request.state.job = caller
     return True
 
 

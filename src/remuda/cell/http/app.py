@@ -9,8 +9,12 @@ Paths are matched as they were sent, before percent-decoding: `/projects/acme%2F
 
 import re
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import cache
 from itertools import chain
+from typing import Any
 
+import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -50,11 +54,20 @@ from remuda.cell.http import (
     users,
     variables,
 )
+from remuda.cell.http.access import GIT, JOB, OPEN, RUNNER, Access
 from remuda.cell.http.admission import admit
 from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
+from remuda.cell.http.openapi import document
 from remuda.telemetry.logs import logger
+from remuda.wire.runner_api import JobPayload, RequestJob
+
+
+async def _show_document(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/openapi.json: this document."""
+    return Response(api_document(), media_type="application/json")
+
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
     chain(
@@ -86,8 +99,51 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         progress.ENDPOINTS,
         variables.ENDPOINTS,
         runners.ENDPOINTS,
+        (Endpoint("GET", "/api/remuda/v1/openapi.json", _show_document, OPEN, gives=dict[str, Any]),),
     )
 )
+
+
+def _direct(method: str, path: str, answer: Callable[..., Awaitable[None]], access: Access, **told: Any) -> Endpoint:
+    """A call that the application answers itself, past the router."""
+    handler: Any = answer
+    return Endpoint(method, path, handler, access, **told)
+
+
+DIRECT: tuple[Endpoint, ...] = (
+    _direct(
+        "POST",
+        job_request.ROUTE,
+        job_request.request_job,
+        RUNNER,
+        takes=RequestJob,
+        gives=JobPayload,
+        also=(204,),
+        headers=("X-Request-Id",),
+    ),
+    _direct(
+        "PATCH",
+        trace.ROUTE,
+        trace.patch_trace,
+        JOB,
+        takes=bytes,
+        query={"token": str},
+        gives=str,
+        status=202,
+        also=(416,),
+        headers=("Content-Range",),
+    ),
+    _direct("GET", f"{git.ROUTE}/info/refs", git.serve_git, GIT, query={"service": str}, gives=bytes),
+    _direct("POST", f"{git.ROUTE}/{git.FETCH}", git.serve_git, GIT, takes=bytes, gives=bytes, status=200),
+    _direct("POST", f"{git.ROUTE}/{git.PUSH}", git.serve_git, GIT, takes=bytes, gives=bytes, status=200),
+)
+
+
+@cache
+def api_document() -> bytes:
+    """The OpenAPI document of all endpoints, as JSON."""
+    return msgspec.json.encode(document((*ENDPOINTS, *DIRECT)))
+
 
 UNMATCHED = "unmatched"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")

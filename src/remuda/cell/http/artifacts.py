@@ -158,7 +158,7 @@ async def download(edge: Edge, request: Request) -> Response:
     token = auth.job_token_in(request)
     if not token:
         return await _answer(edge, await any_job_in_path(edge, request))
-    caller = await auth.job_of(edge, token)
+    caller = await auth.job_of(edge, token, scope="artifacts")
     wanted = await any_job_in_path(edge, request)
     is_told = wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
     if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
@@ -237,7 +237,7 @@ ENDPOINTS = (
         "GET",
         "/api/v4/jobs/{job_id}/artifacts",
         download,
-        of_job(Level.REPORTER, or_job=True),
+        of_job(Level.REPORTER, or_job="artifacts"),
         query=_AS_JOB,
         gives=bytes,
     ),
@@ -245,7 +245,7 @@ ENDPOINTS = (
         "GET",
         f"{_ROOT}/artifacts/{{ref}}/download",
         download_of_ref,
-        in_project(Level.REPORTER, or_job=True),
+        in_project(Level.REPORTER, or_job="artifacts"),
         query=_OF_REF,
         gives=bytes,
     ),
@@ -253,7 +253,7 @@ ENDPOINTS = (
         "GET",
         f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}",
         file_of_ref,
-        in_project(Level.REPORTER, or_job=True),
+        in_project(Level.REPORTER, or_job="artifacts"),
         query=_OF_REF,
         gives=bytes,
     ),
@@ -261,7 +261,7 @@ ENDPOINTS = (
         "GET",
         f"{_ROOT}/{{job_id}}/artifacts",
         download_of_job,
-        in_project(Level.REPORTER, or_job=True),
+        in_project(Level.REPORTER, or_job="artifacts"),
         query={"file_type": str, "job_token": str},
         gives=bytes,
     ),
@@ -269,7 +269,7 @@ ENDPOINTS = (
         "GET",
         f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}",
         file_of_job,
-        in_project(Level.REPORTER, or_job=True),
+        in_project(Level.REPORTER, or_job="artifacts"),
         query={"job_token": str},
         gives=bytes,
     ),

@@ -67,8 +67,9 @@ def job_token_in(request: Request) -> str:
     return request.query_params.get("token") or request.headers.get("job-token") or ""
 
 
-async def job_of(edge: Edge, token: str, job_id: int | None = None) -> Job:
-    """The job with this token, acknowledged by this very call; 403 when the token does not open it (any more)."""
+async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
+    """The job with this token, acknowledged by this very call; 403 when the token does not open it (any more), or not
+    for this purpose."""
     if not token or len(token) > _MAX_TOKEN:
         raise forbidden()
-    return await edge.dispatch.touch(await edge.dispatch.holder(token, job_id))
+    return await edge.dispatch.touch(await edge.dispatch.holder(token, job_id, scope=scope))

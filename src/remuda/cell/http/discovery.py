@@ -1,4 +1,7 @@
-"""How others check a job's identity token: the cell's public keys, where OpenID Connect looks for them."""
+"""How others check a job's tokens: the cell's public keys, where OpenID Connect looks for them.
+
+Those of identity tokens, for everybody; those of job tokens, for routers and services that stand before the cell.
+"""
 
 from typing import Any
 
@@ -9,6 +12,7 @@ from remuda.cell.handout import id_keys
 from remuda.cell.http.access import OPEN
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
+from remuda.cell.keyring import job_token_keys
 from remuda.wire.id_token import ALGORITHM
 
 _KEYS = "/oauth/discovery/keys"
@@ -32,7 +36,8 @@ async def configuration(edge: Edge, request: Request) -> Response:
 
 async def keys(edge: Edge, request: Request) -> Response:
     """GET /oauth/discovery/keys: a JSON Web Key Set."""
-    return json_answer({"keys": [key.public_jwk() for key in await id_keys(edge.store)]})
+    found = [*await id_keys(edge.store), *await job_token_keys(edge.store)]
+    return json_answer({"keys": [key.public_jwk() for key in found]})
 
 
 ENDPOINTS = (

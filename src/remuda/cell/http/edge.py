@@ -67,3 +67,14 @@ class Endpoint:
     """Of a good answer; 0: 204 without content, 201 of a POST, else 200."""
     also: tuple[int, ...] = ()
     """Further statuses that are this endpoint's own."""
+    headers: tuple[str, ...] = ()
+    """Headers that the handler reads, beside those that show who asks."""
+
+    @property
+    def good_status(self) -> int:
+        return self.status or (204 if self.gives is None else 201 if self.method == "POST" else 200)
+
+    @property
+    def summary(self) -> str:
+        """What the handler's docstring says behind the call's own name."""
+        return (self.handler.__doc__ or "").partition(": ")[2].partition("\n")[0]

@@ -1,7 +1,7 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
 
-Decided here: who may fetch and push. A job's token fetches its own project, which is also a sign of life of the job. A
-user's token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected
+Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
+organization whose code the person may read who started the pipeline; that is also a sign of life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected
 branch for maintainers; a push to a project that is not there makes it, where the user may. Everyone else learns
 nothing, not even whether the project exists. `git http-backend` does the rest.
 
@@ -10,6 +10,7 @@ Invariant: when a push is answered, what it started is stored; when its client g
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from urllib.parse import parse_qs, unquote
 
 from starlette.datastructures import Headers
@@ -26,8 +27,8 @@ from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ApiError
 from remuda.cell.http.projects import check_namespace
 from remuda.cell.people import Level
-from remuda.cell.values import Project
-from remuda.lib.killpoints import reach
+from remuda.cell.reach import level_of
+from remuda.cell.values import Job, Project
 from remuda.telemetry.logs import logger
 
 PATH = re.compile(r"/(?!api/)([^?]+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
@@ -88,7 +89,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     async def send_piece(piece: bytes) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
-    try:
+    async with edge.projects.moving(project) if is_push else nullcontext():
         said = await serve(
             edge.projects.repos,
             project.repo_path,
@@ -100,10 +101,6 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         )
         if said:
             _log.info("git said", project=project.path, service=service, said=said[-500:])
-    finally:
-        if is_push:
-            reach("cell.ref_updated")
-            await edge.projects.refs_changed(project)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -112,11 +109,11 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
-            job = await auth.job_of(edge, basic[1])
+            job = await auth.job_of(edge, basic[1], scope="repository")
         except (ForbiddenError, ApiError):
             raise _denied() from None
-        project = await edge.store.project_by_path(path)
-        if project is None or job.project_id != project.id or project.removed_at is not None:
+        project = await _fetched_by(edge, job, path)
+        if project is None:
             raise _RefusedError(404, "There is no such project, or not for this job's token")
         if wanted == PUSH:
             raise _RefusedError(403, "A job's token may fetch, not push")
@@ -137,6 +134,18 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
     if level < (Level.DEVELOPER if wanted == PUSH else Level.REPORTER):
         raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
     return project, await _told(edge, project, caller.user.id, level) if wanted == PUSH else {}
+
+
+async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
+    """The project with this path, if a job may read its code."""
+    project = await edge.store.project_by_path(path)
+    if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
+        return None
+    if project.id == job.project_id:
+        return project
+    pipeline = await edge.store.pipeline(job.pipeline_id)
+    level = await level_of(edge.store, pipeline.user_id, project, edge.clock.now()) if pipeline else None
+    return project if (level or 0) >= Level.REPORTER else None
 
 
 async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
-from remuda.cell.http.pagination import KEYSET, page_answer, page_of
+from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id, page_of
 from remuda.cell.http.results import step_times
 from remuda.cell.http.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.variables import GivenVariable, read_given
@@ -104,7 +104,7 @@ async def _page(
     pipeline: Pipeline | None = None,
     is_trigger: bool | None = None,
 ) -> Response:
-    page: Page = page_of(request)
+    page: Page = page_by_id(request) if pipeline is None else page_of(request)
     found, total = await edge.store.jobs(
         page,
         project_id=project.id if project else None,
@@ -181,6 +181,7 @@ async def with_times(edge: Edge, job: Job) -> TimedJobShape:
         "state": job.state.value,
         "epoch": job.epoch,
         "tries": job.tries,
+        "lost_tries": job.lost_tries,
         "priority": job.priority,
         "times": spent,
     }

@@ -14,7 +14,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, not_found
 from remuda.cell.http.lookup import pipeline_in_path, project_in_path
-from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.http.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape
 from remuda.cell.http.starting import SOURCES, answer
 from remuda.cell.http.views import pipeline_summary
@@ -95,7 +95,8 @@ def _time(name: str, text: str) -> float:
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines."""
     project = await project_in_path(edge, request)
-    page, wanted = page_of(request), filter_of(request)
+    wanted = filter_of(request)
+    page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
         user = await edge.store.user_by_name(username)
         wanted = replace(wanted, user_id=user.id if user else 0)

@@ -19,7 +19,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import project_in_path
-from remuda.cell.http.pagination import KEYSET, page_answer, page_of
+from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id
 from remuda.cell.http.shapes import MessageShape, ProjectShape
 from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
@@ -144,7 +144,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 async def page_of_projects(edge: Edge, request: Request, wanted: ProjectFilter) -> Response:
     """A page of projects that fit and that the caller sees."""
-    page, query, caller = page_of(request), request.query_params, caller_of(request)
+    page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
     wanted = msgspec.structs.replace(
         wanted,

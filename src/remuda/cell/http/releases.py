@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.access import in_project
+from remuda.cell.http.admission import user_of_call
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, json_answer, not_found
@@ -56,6 +57,7 @@ async def create(edge: Edge, request: Request) -> Response:
         milestones=tuple(asked.milestones or ()),
         released_at=time_of(asked.released_at) if asked.released_at else None,
         links=tuple(_link(link) for link in asked.assets.links) if asked.assets else (),
+        user_id=await user_of_call(edge, request),
     )
     try:
         release = await edge.releases.make(project, wanted)
@@ -166,18 +168,30 @@ ENDPOINTS = (
         "POST",
         _ROOT,
         create,
-        in_project(Level.DEVELOPER, or_job=True),
+        in_project(Level.DEVELOPER, or_job="releases"),
         takes=Asked,
         gives=ReleaseShape,
         also=(409, 422),
     ),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job=True), gives=list[ReleaseShape]),
-    Endpoint("GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job=True), gives=ReleaseShape),
-    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job=True), gives=ReleaseShape),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job="releases"), gives=list[ReleaseShape]),
     Endpoint(
-        "PUT", f"{_ROOT}/{{tag}}", change, in_project(Level.DEVELOPER, or_job=True), takes=Asked, gives=ReleaseShape
+        "GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape
+    ),
+    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape),
+    Endpoint(
+        "PUT",
+        f"{_ROOT}/{{tag}}",
+        change,
+        in_project(Level.DEVELOPER, or_job="releases"),
+        takes=Asked,
+        gives=ReleaseShape,
     ),
     Endpoint(
-        "DELETE", f"{_ROOT}/{{tag}}", remove, in_project(Level.DEVELOPER, or_job=True), gives=ReleaseShape, status=200
+        "DELETE",
+        f"{_ROOT}/{{tag}}",
+        remove,
+        in_project(Level.DEVELOPER, or_job="releases"),
+        gives=ReleaseShape,
+        status=200,
     ),
 )

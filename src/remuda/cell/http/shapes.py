@@ -282,6 +282,7 @@ class TimedJobShape(JobShape):
     state: str
     epoch: int
     tries: int
+    lost_tries: int
     priority: int
     times: dict[str, Any]
 

@@ -182,7 +182,7 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     try:
         project = await project_in_path(edge, request)
         if token.startswith(JOB_PREFIX):
-            job = await auth.job_of(edge, token)
+            job = await auth.job_of(edge, token, scope="pipelines")
             above = await edge.store.pipeline(job.pipeline_id)
             user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
             if (await level_of(edge.store, user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:

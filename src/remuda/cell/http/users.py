@@ -16,7 +16,7 @@ from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
-from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id, slice_answer
 from remuda.cell.http.projects import check_texts
 from remuda.cell.http.shapes import UserShape
 from remuda.cell.http.views import user_view
@@ -118,7 +118,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /users."""
-    caller, query, page = caller_of(request).user, request.query_params, page_of(request)
+    caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
 
     def shown(one: User) -> UserShape:
         return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)

@@ -1,0 +1,104 @@
+"""The contract of the store: lists that are walked by ids, and pipelines that are taken away with all they have."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.ports import Changes, Retry, Store
+from remuda.cell.values import Artifact, Family, Page, StepResult
+from remuda.model.job import JobId, PipelineId
+from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs
+
+
+@pytest.fixture
+async def family(store: Store) -> Family:
+    """A project with a pipeline of five jobs; there are two more projects and two more pipelines."""
+    projects = [await store.add_project(a_project(path=f"acme/{name}")) for name in ("one", "two", "three")]
+    specs = new_jobs(*(a_spec(f"job{number}") for number in range(5)))
+    first = await store.add_pipeline(a_pipeline(project_id=projects[0].id), specs, now=1.0)
+    for _ in range(2):
+        await store.add_pipeline(a_pipeline(project_id=projects[0].id), new_jobs(a_spec("other")), now=2.0)
+    return first
+
+
+async def walk(store: Store, family: Family, what: str, page: Page) -> list[int]:
+    """All ids of a list, a page after the other, each asked for by the id that the one before ended with."""
+    ids: list[int] = []
+    project_id = family.pipeline.project_id
+    while True:
+        found: Sequence[object]
+        match what:
+            case "projects":
+                found, total = await store.projects(page)
+            case "pipelines":
+                found, total = await store.pipelines(project_id, page)
+            case "users":
+                found, total = await store.users(page)
+            case _:
+                found, total = await store.jobs(page, project_id=project_id)
+        assert total == 0
+        assert len(found) <= page.size
+        if not found:
+            return ids
+        ids += [getattr(one, "id") for one in found]  # noqa: B009 - of four kinds, all with ids
+        page = replace(page, after=ids[-1]) if page.ascending else replace(page, before=ids[-1])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(("what", "count"), [("projects", 3), ("pipelines", 3), ("jobs", 7), ("users", 1)])
+async def test_a_walk_meets_everything_once(store: Store, family: Family, what: str, count: int, size: int) -> None:
+    up = await walk(store, family, what, Page(size=size, ascending=True, counted=False))
+    down = await walk(store, family, what, Page(size=size, ascending=False, counted=False))
+    assert len(up) == count
+    assert up == sorted(up)
+    assert down == up[::-1]
+
+
+async def test_what_comes_meanwhile_moves_nothing(store: Store, family: Family) -> None:
+    page = Page(size=2, ascending=False, counted=False)
+    first, _ = await store.projects(page)
+    added = await store.add_project(a_project(path="acme/four"))
+    rest, _ = await store.projects(replace(page, before=first[-1].id))
+    assert added not in rest
+    assert {one.id for one in first}.isdisjoint(one.id for one in rest)
+
+
+async def test_bounds_count_with_numbered_pages_too(store: Store, family: Family) -> None:
+    ids = [job.id for job in family.jobs]
+    found, total = await store.jobs(
+        Page(after=ids[0], before=ids[4], ascending=True), project_id=family.pipeline.project_id
+    )
+    assert ([job.id for job in found], total) == (ids[1:4], 3)
+
+
+async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> None:
+    job = family.jobs[0]
+    again = replace(job, id=JobId(0))
+    retried = replace(job, retried=True)
+    applied = await store.change_family(
+        family.pipeline.id, lambda _: Changes(jobs=(retried,), retries=(Retry(of=job.id, job=again),))
+    )
+    new = next(one for one in applied.jobs if one.id != job.id)
+    await store.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))])
+    await store.put_artifact(
+        Artifact(
+            job_id=job.id, type="archive", format="zip", filename="a", size=1, sha256="x", blob="b", created_at=1.0
+        )
+    )
+    others, _ = await store.pipelines(family.pipeline.project_id, Page())
+
+    assert await store.remove_pipeline(family.pipeline.id)
+    assert not await store.remove_pipeline(family.pipeline.id)
+    assert await store.pipeline(family.pipeline.id) is None
+    assert await store.family(family.pipeline.id) is None
+    for job_id in (job.id, new.id):
+        assert await store.job(job_id) is None
+        assert await store.job_spec(job_id) is None
+        assert await store.results(job_id) == []
+        assert await store.artifacts(job_id) == []
+    left, _ = await store.pipelines(family.pipeline.project_id, Page())
+    assert [one.id for one in left] == [one.id for one in others if one.id != family.pipeline.id]
+    assert len((await store.jobs(Page(), project_id=family.pipeline.project_id))[0]) == 2
+    assert not await store.remove_pipeline(PipelineId(10**9))
