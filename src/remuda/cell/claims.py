@@ -8,11 +8,18 @@ Invariant: a job is handed out again only while it is leased, under a new epoch;
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 import msgspec
 
 from remuda.cell.core import leases
-from remuda.cell.errors import MissingDependencyError, NotFoundError, StoreError
+from remuda.cell.errors import (
+    CannotStartError,
+    MissingDependencyError,
+    NotFoundError,
+    ProjectDeletedError,
+    StoreError,
+)
 from remuda.cell.handout import gather_payload
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Runner
@@ -41,14 +48,15 @@ class Claims(Motion):
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: asyncio.Event
     ) -> Handout | NoJob:
         """The job this runner gets, or none; held while there is none if the runner has a cursor."""
+        features = (request.info.features if request.info else None) or {}
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
-            return await self._deliver(again, runner, ip=ip, gone=gone)
+            return await self._deliver(again, runner, features, ip=ip, gone=gone)
         ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
         while not (self._polls.stopped or runner.paused or gone.is_set()):
             job = await self._claim(runner, request, request_id)
             if job is not None:
-                return await self._deliver(job, runner, ip=ip, gone=gone)
+                return await self._deliver(job, runner, features, ip=ip, gone=gone)
             if not await self._polls.hold(
                 runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
             ):
@@ -94,15 +102,23 @@ class Claims(Motion):
             self._note(leased)
         return leased
 
-    async def _deliver(self, job: Job, runner: Runner, *, ip: str, gone: asyncio.Event) -> Handout | NoJob:
+    async def _deliver(
+        self, job: Job, runner: Runner, features: Mapping[str, bool], *, ip: str, gone: asyncio.Event
+    ) -> Handout | NoJob:
         killpoints.reach("cell.leased")
         try:
-            handout = await self._handout(job, runner)
+            handout = await self._handout(job, runner, features)
+        except ProjectDeletedError as error:
+            await self._end_unasked(job, FailureReason.PROJECT_DELETED, str(error))
+            return NoJob(cursor=self.cursor)
         except NotFoundError as error:
             await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
             return NoJob(cursor=self.cursor)
         except MissingDependencyError as error:
             await self._end_unasked(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
+            return NoJob(cursor=self.cursor)
+        except CannotStartError as error:
+            await self._end_unasked(job, error.reason, str(error))
             return NoJob(cursor=self.cursor)
         except StoreError:
             with contextlib.suppress(StoreError):
@@ -111,7 +127,7 @@ class Claims(Motion):
         except Exception as error:  # noqa: BLE001 - it would be handed out again for ever, and no runner would get it
             self._log.error("a job's payload cannot be made", job=job.id, exc_info=error)
             message = "the cell failed to make what a runner needs for it; its log says how"
-            await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, message)
+            await self._end_unasked(job, FailureReason.SCHEDULER_FAILURE, message, before_script=True)
             return NoJob(cursor=self.cursor)
         if gone.is_set():
             await self.release(job)
@@ -119,12 +135,13 @@ class Claims(Motion):
         self._log.info("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
         return handout
 
-    async def _handout(self, job: Job, runner: Runner) -> Handout:
+    async def _handout(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Handout:
         payload = await gather_payload(
             self._store,
             self._keys,
             job,
             runner,
+            features=features,
             public_url=self._settings.public_url,
             now=self._clock.now(),
         )

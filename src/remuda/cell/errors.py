@@ -1,5 +1,6 @@
 """Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge gives status codes."""
 
+from remuda.model.job import FailureReason
 from remuda.pipeline.errors import Mistake
 
 
@@ -25,8 +26,20 @@ class NotFoundError(CellError):
     """No such thing, or not for this caller."""
 
 
+class ProjectDeletedError(NotFoundError):
+    """What it is about belongs to a project that was deleted."""
+
+
 class MissingDependencyError(CellError):
     """A job cannot start because artifacts that it must have are not there."""
+
+
+class CannotStartError(CellError):
+    """A job cannot start on the runner that got it, or anywhere; `reason` is what it fails with."""
+
+    def __init__(self, message: str, reason: FailureReason) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class InvalidError(CellError):

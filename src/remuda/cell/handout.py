@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from remuda.cell.core.features import lacking
 from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.payload import build_payload
 from remuda.cell.core.policies import for_payload, scopes_of, setting_name
@@ -24,7 +25,8 @@ from remuda.cell.keyring import KeyRing
 from remuda.cell.people import Level
 from remuda.cell.ports import Store
 from remuda.cell.reach import level_of
-from remuda.cell.values import Job, Project, ProjectVariable, Runner
+from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
+from remuda.model.job import FailureReason
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
 from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
@@ -48,7 +50,9 @@ async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: s
     spec = await store.job_spec(job.id)
     pipeline = await store.pipeline(job.pipeline_id)
     project = await store.project(job.project_id)
-    if spec is None or pipeline is None or project is None or project.removed_at is not None:
+    if project is not None and project.removed_at is not None:
+        raise ProjectDeletedError(f"the project of job {job.id} was deleted")
+    if spec is None or pipeline is None or project is None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
     return Circumstances(
         job=job,
@@ -71,10 +75,14 @@ async def gather_payload(
     public_url: str,
     now: float,
 ) -> JobPayload:
-    """The payload of a leased job; NotFoundError when the store lacks a part of it, MissingDependencyError when the
-    artifacts of another job are not there that it must have."""
+    """The payload of a leased job, for a runner with these features.
+
+    NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
+    there that it must have, CannotStartError when something else is in its way.
+    """
     of = await circumstances(store, job, runner, public_url=public_url)
     found = await find_dependencies(store, of)
+    await _check(store, of, features)
     of = replace(of, inherited=found.variables)
     payload = build_payload(
         of,
@@ -86,6 +94,16 @@ async def gather_payload(
     if found.outside != job.gets:
         await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
     return payload
+
+
+async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) -> None:
+    """CannotStartError when the runner lacks a feature, or the person behind the job may not have it run any more."""
+    if missing := lacking(of, features):
+        raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
+    # The first user cannot be blocked.
+    user = await store.user(of.pipeline.user_id) if of.pipeline.user_id != USER_ID else None
+    if user is not None and user.state == "blocked":
+        raise CannotStartError(f'"{user.username}", who started it, is blocked', FailureReason.USER_BLOCKED)
 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from remuda.cell.core import leases, lifecycle
+from remuda.cell.core import leases, lifecycle, losses
 from remuda.cell.core.lifecycle import reason_of
 from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import ForbiddenError
@@ -24,6 +24,12 @@ from remuda.wire.runner_api import UpdateJob
 
 _SHORT_TRACE_PATIENCE_SECONDS = 300
 """How long a final state is put off because the runner says that its trace has more bytes than have arrived."""
+
+
+REPORTS_STEPS = "remuda-manager"
+"""What a manager calls itself that sends the results of all steps before it sends the end of the job."""
+_RESULTS = 1000
+"""So many results are looked at; the script begins far earlier."""
 
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +53,6 @@ class Holders(Motion):
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
         if job_id is not None and job.id != job_id:
             raise ForbiddenError("the job token belongs to another job")
-        if job.epoch != claims.epoch:
-            raise ForbiddenError("the job was handed out anew; this token is of an earlier hand-out")
         if job.state not in HELD and not (ended and job.state in FINAL):
             raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
         return job
@@ -134,14 +138,16 @@ class Holders(Motion):
         # The trace is durable before the end is stored: a job that is over has its whole log.
         size, checksum = await self._traces.seal(job.id)
         succeeded = update.state == "success" and refused is None
+        reason = None if succeeded else reason_of("script_failure" if refused else update.failure_reason)
         outcome = Outcome(
             succeeded=succeeded,
-            reason=None if succeeded else reason_of("script_failure" if refused else update.failure_reason),
+            reason=reason,
             message=refused,
             exit_code=(update.exit_code or 0) if succeeded else update.exit_code,
             reported=update.state,
             trace_bytes=size,
             trace_checksum=checksum,
+            before_script=reason in losses.POSSIBLE and not await self._has_begun(job, update, size),
         )
         ended = await self._finish(job, outcome)
         if ended is None:
@@ -153,13 +159,29 @@ class Holders(Motion):
         self._log.info("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
         return Updated(code=200, job=ended)
 
+    async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:
+        """Whether the job's own script has begun, or may have."""
+        if update.info is not None and update.info.name == REPORTS_STEPS:
+            stored = await self._store.results(job.id, limit=_RESULTS)
+            return losses.began_by_results(msgspec.json.decode(result.body) for result in stored)
+        log = bytearray()
+        async for piece in self._traces.read(job.id):
+            log += piece
+            if len(log) >= losses.LOG_BYTES:
+                break
+        return losses.began_by_log(bytes(log), size)
+
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
         """Whether the runner says it logged more than has arrived; believed for some minutes, then the end counts."""
         said = update.output.bytesize if update.output else None
         if said is None or said <= await self._traces.size(job.id):
             return False
-        now = self._clock.monotonic()
-        return now - self._short_since.setdefault(job.id, now) < _SHORT_TRACE_PATIENCE_SECONDS
+        now = self._clock.now()
+        if job.end_put_off_at is None:
+            # Stored, because the runner's next calls may be another process's.
+            await self._store.change_job(job.id, lambda row: leases.put_off_end(row, job.epoch, now))
+            return True
+        return now - job.end_put_off_at < _SHORT_TRACE_PATIENCE_SECONDS
 
     @staticmethod
     def _lost(job: Job | None) -> ForbiddenError:

@@ -51,7 +51,6 @@ class Motion:
         self._enqueued = 0
         self._scheduled = asyncio.Event()
         """A delayed job has got its time."""
-        self._short_since: dict[JobId, float] = {}
         self._ending: set[JobId] = set()
         self._log = logger("cell")
 
@@ -139,10 +138,9 @@ class Motion:
         applied = await self._store.change_family(pipeline_id, decide)
         await self.announce(applied.jobs)
         for job in applied.jobs:
-            if job.state in FINAL and not job.is_trigger:
-                self._short_since.pop(job.id, None)
-                if job.started_at is not None and job.trace_checksum is None:
-                    await self._archive(job)
+            is_over = job.state in FINAL and not job.is_trigger
+            if is_over and job.started_at is not None and job.trace_checksum is None:
+                await self._archive(job)
         if applied.pipeline and applied.pipeline.upstream_job_id is not None:
             self.trigger_jobs.put(applied.pipeline.upstream_job_id)
         try:
@@ -212,10 +210,10 @@ class Motion:
         applied = await self.change(job.pipeline_id, decide)
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
-    async def _end_unasked(self, job: Job, reason: FailureReason, message: str) -> None:
+    async def _end_unasked(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
         """End a job that its runner did not end, unless the runner spoke meanwhile."""
         self._log.warning("job ended by the cell", job=job.id, reason=reason.value)
-        outcome = Outcome(succeeded=False, reason=reason, message=message)
+        outcome = Outcome(succeeded=False, reason=reason, message=message, before_script=before_script)
         await self._finish(job, outcome, unless_changed=True)
 
     async def _archive(self, job: Job) -> None:

@@ -59,6 +59,14 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A job handed out and not acknowledged for so long is handed out again."""
     silent_seconds: float = 1800
     """A started job of which nothing is heard for so long has failed."""
+    unserved_seconds: float = 3600
+    """A job that has waited for so long while no runner was there that could take it has failed."""
+    pending_seconds: float = 24 * 3600
+    """A job that no runner has taken for so long has failed."""
+    overtime_seconds: float = 900
+    """A job that its runner has not ended so long after its timeout has failed."""
+    stale_seconds: float = 3600
+    """A delayed job whose time came so long ago is not started any more."""
     trace_interval_seconds: int = 3
     """How often a runner should send its trace."""
     trace_limit_bytes: int = 100 * MEBIBYTE
@@ -131,6 +139,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                     f"remote includes {address!r}: it is the beginning of an address, as https://host/folder/"
                 )
         _check_blobs(self.blobs, self.blobs_endpoint)
+        if self.job_tokens not in ("signed", OPAQUE):
+            raise CellError(f"job tokens {self.job_tokens!r}: it is signed or opaque")
+        if self.registry and not _is_address(self.registry):
+            raise CellError(f"registry {self.registry!r}: it is an address without a path, as https://registry.example")
         if self.artifacts_expire_in != "never" and parse_duration(self.artifacts_expire_in) is None:
             raise CellError(f'artifacts expire in {self.artifacts_expire_in!r}: it looks like "30 days" or "never"')
         if self.pipelines_per_push < 0:
@@ -139,10 +151,6 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 
     @property
-        if self.job_tokens not in ("signed", OPAQUE):
-            raise CellError(f"job tokens {self.job_tokens!r}: it is signed or opaque")
-        if self.registry and not _is_address(self.registry):
-            raise CellError(f"registry {self.registry!r}: it is an address without a path, as https://registry.example")
     def is_shared(self) -> bool:
         """Whether several processes can serve this cell at the same time."""
         return self.database.startswith("postgres")
@@ -152,30 +160,30 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The public address without a slash at its end."""
         return (self.public_url or f"http://{_url_host(self.host)}:{self.port}").rstrip("/")
 
+    @property
+    def registry_host(self) -> str:
+        """The registry as images are named by it; empty when there is none."""
+        return urlsplit(self.registry).netloc
+
     def bound_to(self, port: int) -> "CellSettings":
         """These settings once the port is known; the public address is filled in."""
         bound = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(bound, public_url=bound.url)
 
 
+def _is_address(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/") and "@" not in text
+
+
 BUCKETS = ("s3", "gs", "az")
 """Schemes of the addresses that `blobs` may have."""
-    @property
-    def registry_host(self) -> str:
-        """The registry as images are named by it; empty when there is none."""
-        return urlsplit(self.registry).netloc
-
 
 
 def _check_blobs(blobs: str, endpoint: str) -> None:
     parts = urlsplit(blobs)
     if blobs and not blobs.startswith("/") and (parts.scheme not in BUCKETS or not parts.netloc or "@" in parts.netloc):
         raise CellError(
-def _is_address(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/") and "@" not in text
-
-
             f"blobs {blobs!r}: it is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or the whole path "
             "of a folder; credentials stand in the provider's environment variables"
         )

@@ -1,20 +1,24 @@
 """What time brings: delayed jobs start, runners that are gone lose their jobs, and what was missed is made up for.
 
 Decided here: when to look. A delayed job starts at its very second; everything else is looked at often enough that a
-lost event or a crash costs a minute at most. What each look comes to is decided in `core`. `remuda.cell.service` runs
+lost event or a crash costs a minute at most. Silence counts only while the cell could hear: it begins anew when the
+store was away or the process was held up. What each look comes to is decided in `core`. `remuda.cell.service` runs
 `watch`.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
-from remuda.cell.core import leases, lifecycle
+from remuda.cell.core import leases, lifecycle, stuck
+from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import StoreError
 from remuda.cell.motion import Motion
-from remuda.cell.values import Job
+from remuda.cell.values import Job, Page, Project, Runner
 from remuda.lib.aio import happens_by
-from remuda.model.job import HELD, STARTED, FailureReason, JobState
+from remuda.model.job import HELD, STARTED, FailureReason, JobState, ProjectId, RunnerId
+
+_ALL = Page(size=100_000)
 
 
 class Sweeps(Motion):
@@ -22,22 +26,37 @@ class Sweeps(Motion):
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Until told to stop: start what is due, take jobs back from runners that are gone, look what was missed."""
-        sweep_at = -math.inf
+        sweep_at, is_away = -math.inf, False
         while not stop.is_set():
             self._scheduled.clear()
             try:
-                if sweep_at <= self._clock.now():
-                    sweep_at = await self._sweep()
+                late = self._clock.now() - sweep_at
+                if late >= 0:
+                    if is_away or self._settings.lease_seconds <= late < math.inf:
+                        self._since = self._clock.now()
+                    sweep_at, is_away = await self._sweep(), False
                 pause = min(sweep_at, await self._start_due()) - self._clock.now()
             except StoreError as error:
                 self._log.warning("the store is not usable", error=str(error))
                 pause, sweep_at = float(error.retry_after_seconds), -math.inf
+                is_away = is_away or not await self._has_store()
             await happens_by(self._clock, stop, self._scheduled, within_seconds=pause, name="sweep")
+
+    async def _has_store(self) -> bool:
+        """Whether the store takes anything at all. One that refuses one change only was not away."""
+        try:
+            await self._store.writable()
+        except StoreError:
+            return False
+        return True
 
     async def _start_due(self) -> float:
         """Start the delayed jobs whose time has come, and say when the next one's comes."""
         now = self._clock.now()
         scheduled = [(job.scheduled_at or now, job) for job in await self._store.jobs_in([JobState.SCHEDULED])]
+        for _, job in scheduled:
+            if verdict := stuck.stale(job, self._settings, now):
+                await self._apart(self._drop(job, verdict))
         for pipeline_id in dict.fromkeys(job.pipeline_id for at, job in scheduled if at <= now):
             await self._apart(self.change(pipeline_id, lambda family: lifecycle.start_due(family, now)))
         return min((at for at, _ in scheduled if at > now), default=math.inf)
@@ -62,6 +81,7 @@ class Sweeps(Motion):
                 next_at = min(next_at, gone_at or next_at)
             else:
                 await self._apart(self._take_back(job))
+        await self._end_overtime(held, now)
         await self._look_who_waits()
         await self.announce([job for job in held if job.is_trigger])
         waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
@@ -74,8 +94,45 @@ class Sweeps(Motion):
         known = list(self._waiting)
         pending = await self._store.jobs_in([JobState.PENDING])
         await self.announce(pending)
+        await self._drop_stuck(pending)
         if gone := set(known) - {job.id for job in pending}:
             await self.announce(await self._store.some_jobs(gone))
+
+    async def _drop_stuck(self, pending: Sequence[Job]) -> None:
+        """Fail the jobs that nobody takes."""
+        now = self._clock.now()
+        old = [job for job in pending if stuck.may_be_stuck(job, self._settings, since=self._since, now=now)]
+        if not old:
+            return
+        runners, _ = await self._store.runners(_ALL)
+        has_jobs = frozenset(job.runner_id for job in self._with_runners.values() if job.runner_id is not None)
+        offers = stuck.online(runners, await self._store.all_managers(), has_jobs, now)
+        for job in old:
+            if verdict := stuck.stuck_pending(job, offers, self._settings, now):
+                await self._apart(self._drop(job, verdict))
+
+    async def _drop(self, job: Job, verdict: stuck.Verdict) -> None:
+        """Fail a job that waits, unless something happened to it meanwhile."""
+        reason, message = verdict
+        self._log.warning("job ended by the cell", job=job.id, reason=reason.value)
+        outcome = Outcome(succeeded=False, reason=reason, message=message)
+        now = self._clock.now()
+        await self.change(job.pipeline_id, lambda family: lifecycle.drop(family, job, outcome, now))
+
+    async def _end_overtime(self, held: Sequence[Job], now: float) -> None:
+        """Fail the jobs that run on though their time is over."""
+        projects: dict[ProjectId, Project | None] = {}
+        runners: dict[RunnerId | None, Runner | None] = {None: None}
+        for job in held:
+            if not stuck.may_be_overtime(job, self._settings, now):
+                continue
+            if job.project_id not in projects:
+                projects[job.project_id] = await self._store.project(job.project_id)
+            if job.runner_id is not None and job.runner_id not in runners:
+                runners[job.runner_id] = await self._store.runner(job.runner_id)
+            timeout = stuck.timeout_of(job, projects[job.project_id], runners[job.runner_id])
+            if verdict := stuck.overtime(job, timeout, self._settings, since=self._since, now=now):
+                await self._apart(self._end_unasked(job, *verdict))
 
     async def _apart(self, work: Awaitable[object]) -> None:
         """Do one thing of many: whatever is odd about it, the others get their turn and the cell goes on."""

@@ -181,6 +181,14 @@ class FailureReason(StrEnum):
     TRACE_SIZE_EXCEEDED = "trace_size_exceeded"
     NO_UPDATES_RUNNING = "no_updates_running"
     NO_UPDATES_CANCELING = "no_updates_canceling"
+    STUCK_PENDING_WITH_MATCHING_RUNNERS = "stuck_pending_with_matching_runners"
+    STUCK_PENDING_NO_MATCHING_RUNNERS = "stuck_pending_no_matching_runners"
+    SERVER_TIMEOUT_RUNNING = "server_timeout_running"
+    SERVER_TIMEOUT_CANCELING = "server_timeout_canceling"
+    STALE_SCHEDULE = "stale_schedule"
+    JOB_TOKEN_EXPIRED = "job_token_expired"
+    PROJECT_DELETED = "project_deleted"
+    USER_BLOCKED = "user_blocked"
     IMAGE_PULL_FAILURE = "image_pull_failure"
     RUNNER_CONFIGURATION_ERROR = "runner_configuration_error"
     RUNNER_EXTERNAL_DEPENDENCY_FAILURE = "runner_external_dependency_failure"
@@ -207,6 +215,9 @@ _USER_REASONS = frozenset(
         FailureReason.TRACE_SIZE_EXCEEDED,
         FailureReason.MISSING_DEPENDENCY_FAILURE,
         FailureReason.JOB_CANCELED,
+        FailureReason.RUNNER_UNSUPPORTED,
+        FailureReason.PROJECT_DELETED,
+        FailureReason.USER_BLOCKED,
         FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
         FailureReason.INVALID_TRIGGER,
         FailureReason.DOWNSTREAM_CREATION_FAILED,
@@ -214,7 +225,12 @@ _USER_REASONS = frozenset(
     }
 )
 _PLATFORM_REASONS = frozenset(
-    {FailureReason.API_FAILURE, FailureReason.SCHEDULER_FAILURE, FailureReason.DATA_INTEGRITY_FAILURE}
+    {
+        FailureReason.API_FAILURE,
+        FailureReason.SCHEDULER_FAILURE,
+        FailureReason.DATA_INTEGRITY_FAILURE,
+        FailureReason.STALE_SCHEDULE,
+    }
 )
 
 

@@ -84,8 +84,12 @@ _ENDED = _PASSED | {_FAILED, _CANCELED}
 _DID_NOT_RUN = frozenset({_SKIPPED, _IGNORED})
 
 _WIDER_REASONS = {
+    FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
+    FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
     FailureReason.NO_UPDATES_RUNNING.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
     FailureReason.NO_UPDATES_CANCELING.value: FailureReason.STUCK_OR_TIMEOUT_FAILURE.value,
+    FailureReason.SERVER_TIMEOUT_RUNNING.value: FailureReason.JOB_EXECUTION_TIMEOUT.value,
+    FailureReason.SERVER_TIMEOUT_CANCELING.value: FailureReason.JOB_EXECUTION_TIMEOUT.value,
 }
 """Reasons that a rule names by a wider word."""
 

@@ -19,6 +19,19 @@ from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
 
+FEATURES = dict.fromkeys(
+    (
+        "artifacts_exclude",
+        "fallback_cache_keys",
+        "refspecs",
+        "return_exit_code",
+        "upload_multiple_artifacts",
+        "vault_secrets",
+    ),
+    True,
+)
+"""What a scripted runner can do, unless a test says otherwise."""
+
 ADMIN_TOKEN = "glpat-served-cell-administrator"
 _START_SECONDS = 20
 _STOP_SECONDS = 20
@@ -168,7 +181,7 @@ class ScriptedRunner:
 
     def ask(self, *, request_id: str = "", hold: bool = False, **more: Any) -> Answer:
         """POST /jobs/request."""
-        body = {"token": self.token, "system_id": "s_0123456789ab", **more}
+        body = {"token": self.token, "system_id": "s_0123456789ab", "info": {"features": FEATURES}, **more}
         if hold:
             body["last_update"] = self.cursor or "0"
         headers = {"RUNNER_TOKEN": self.token, "X_Request_Id": request_id or secrets.token_hex(16)}

@@ -34,7 +34,7 @@ class TestStrategies:
             family = await cell.push_file(DEPEND)
             await settle()
             assert await cell.statuses(family) == {"go": "running", "after": "created", "pipeline": "running"}
-            await cell.clock.advance(7200)
+            await cell.clock.advance(3500)
             assert (await cell.statuses(family))["go"] == "running"
             await cell.run_next(end)
             job = await cell.newest(family, "go")

@@ -112,6 +112,41 @@ class TestLeases:
             await cell.clock.advance(1800)
             assert await cell.status(running.id) == "failed"
 
+    @pytest.mark.parametrize("seconds", [90, 7200])
+    async def test_a_store_that_was_away_costs_nobody_a_job(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, seconds: float
+    ) -> None:
+        async def away(*_: object) -> None:
+            raise StoreError("away")
+
+        await cell.push(a_spec("one"), a_spec("two"))
+        async with cell.watching():
+            running, _ = await cell.start()
+            leased, _ = await cell.take()
+            with monkeypatch.context() as patched:
+                patched.setattr(cell.store, "jobs_in", away)
+                patched.setattr(cell.store, "writable", away)
+                await cell.clock.advance(seconds)
+            await cell.clock.advance(55)
+            assert await cell.status(leased.id) == "running"
+            await cell.clock.advance(15)
+            assert await cell.status(leased.id) == "pending"
+            assert await cell.status(running.id) == "running"
+            await cell.clock.advance(1900)
+            assert await cell.status(running.id) == "failed"
+
+    async def test_a_process_that_was_stopped_takes_nothing_back_at_once(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        async with cell.watching():
+            running, _ = await cell.start()
+            leased, _ = await cell.take()
+            cell.clock.jump(7200)
+            await cell.clock.advance(59)
+            assert await cell.status(leased.id) == "running"
+            await cell.clock.advance(2)
+            assert await cell.status(leased.id) == "pending"
+            assert await cell.status(running.id) == "running"
+
     async def test_a_restart_finds_what_waits(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         cursor = cell.dispatch.cursor
@@ -167,10 +202,21 @@ class TestDelayed:
 
     async def test_a_job_whose_time_came_while_the_cell_was_away(self, cell: MemoryCell) -> None:
         await cell.push(self.spec)
-        await cell.clock.advance(10_000)
+        await cell.clock.advance(600 + 3599)
         cell = await cell.reopen()
         async with cell.watching():
             assert isinstance(await cell.poll(), Handout)
+
+    async def test_a_job_whose_time_is_long_past_is_not_started(self, cell: MemoryCell) -> None:
+        family = await cell.push(self.spec, a_spec("other", when="delayed", start_in_seconds=4300))
+        await cell.clock.advance(600 + 3600)
+        cell = await cell.reopen()
+        async with cell.watching():
+            assert isinstance(await cell.poll(), NoJob)
+            job = await cell.newest(family, "later")
+            assert (job.state, job.failure_reason) == (JobState.FAILED, "stale_schedule")
+            await cell.clock.advance(100)
+            assert (await cell.take())[0].name == "other"
 
     async def test_a_store_that_fails_does_not_lose_it(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: object) -> None:

@@ -53,6 +53,13 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
     return replace(job, state=after(job.state, JobEvent.ACKNOWLEDGE), started_at=now, updated_at=now, lease_until=None)
 
 
+def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
+    """The runner says that it is over before all of its trace is there. None when that was noted before."""
+    if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
+        return None
+    return replace(job, end_put_off_at=now)
+
+
 def release(job: Job, epoch: int, now: float) -> Job | None:
     """Back to the queue; None when the runner has spoken or the lease is another's. The wait goes on from its start."""
     if job.epoch != epoch or job.state is not JobState.LEASED:

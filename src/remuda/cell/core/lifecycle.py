@@ -91,7 +91,18 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
     job = plan.find(job_id)
     if job is None or job.epoch != epoch or job.state not in HELD:
         return Changes()
-    plan.end(leases.acknowledge(job, epoch, now) or job, outcome)
+    # One that the cell itself ends did not start by that.
+    started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
+    plan.end(started or job, outcome)
+    return plan.changes()
+
+
+def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
+    """Fail a job that has waited too long; no changes when it does not stand any more as it was seen."""
+    plan = Plan(family, now)
+    if plan.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
+        return Changes()
+    plan.end(job, outcome)
     return plan.changes()
 
 

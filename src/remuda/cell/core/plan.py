@@ -15,6 +15,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.losses import is_lost
 from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes, Retry
 from remuda.cell.values import Family, Job, Pipeline
@@ -27,6 +28,7 @@ _WAITING = JobState.WAITING_FOR_RESOURCE
 RUNTIME = frozenset(
     {
         "retried",
+        "lost",
         "epoch",
         "runner_id",
         "system_id",
@@ -43,6 +45,7 @@ RUNTIME = frozenset(
         "reported",
         "trace_bytes",
         "trace_checksum",
+        "end_put_off_at",
         "erased",
         "erased_at",
         "artifacts_gone",
@@ -50,10 +53,10 @@ RUNTIME = frozenset(
         "scheduled_at",
         "coverage",
         "gets",
+        "token_hash",
     }
 )
 """What happens to one try alone. A further try begins with none of it; everything else is carried over."""
-        "token_hash",
 _BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if field.name in RUNTIME}
 
 
@@ -68,9 +71,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The runner's own word for it, None when the cell ended the job."""
     trace_bytes: int = 0
     trace_checksum: str | None = None
+    before_script: bool = False
+    """It is certain that the job's script had not begun."""
 
 
-def further_try(job: Job, tries: int, now: float) -> Job:
+def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
     """A further try of a job; the store gives it an id."""
     return replace(
         job,
@@ -80,6 +85,7 @@ def further_try(job: Job, tries: int, now: float) -> Job:
         created_at=now,
         updated_at=now,
         tries=tries,
+        lost_tries=lost_tries,
         # Where exit codes say what is allowed, it was one of them that made this try an allowed failure.
         allow_failure=job.allow_failure and not job.allow_failure_exit_codes,
     )
@@ -159,7 +165,10 @@ class Plan:
         self.put(ended)
         if ended.state is not JobState.FAILED:
             return
-        if not ended.is_trigger and retries_left(
+        if is_lost(ended, outcome.reason, before_script=outcome.before_script):
+            lost = replace(ended, lost=True)
+            self.try_again(lost, tries=ended.tries, lost_tries=ended.lost_tries + 1, at_once=True)
+        elif not ended.is_trigger and retries_left(
             tries=ended.tries,
             retry_max=ended.retry_max,
             retry_when=ended.retry_when,
@@ -167,7 +176,7 @@ class Plan:
             retry_exit_codes=ended.retry_exit_codes,
             exit_code=ended.exit_code,
         ):
-            self.try_again(ended, tries=ended.tries + 1, at_once=True)
+            self.try_again(ended, tries=ended.tries + 1, lost_tries=ended.lost_tries, at_once=True)
         elif self._family.pipeline.cancel_on_job_failure == "all" and not ended.allow_failure:
             for other in self.jobs():
                 self.cancel(other)
@@ -179,11 +188,11 @@ class Plan:
         graceful = job.state is JobState.RUNNING and (job.graceful_cancel or job.is_trigger)
         self.move(job, JobEvent.CANCEL if graceful else JobEvent.ABORT)
 
-    def try_again(self, job: Job, *, tries: int, at_once: bool) -> None:
+    def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
         """A new job takes the place of this one."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
-        fresh = further_try(job, tries, self.now)
+        fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
         self.put(fresh)
         if at_once:
             self.move(fresh, JobEvent.ENQUEUE)

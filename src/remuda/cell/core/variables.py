@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from remuda.cell.core.predefined import is_literal, of_job, of_pipeline
+from remuda.cell.core.stuck import timeout_of
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable, Runner
 from remuda.pipeline import JobSpec
 from remuda.pipeline.expansion import Expansion
@@ -36,9 +37,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> int:
-        """How many seconds the job may run: its own limit or the project's, within the runner's."""
-        wanted = self.job.timeout_seconds or self.project.timeout_seconds
-        return min(wanted, self.runner.maximum_timeout) if self.runner.maximum_timeout else wanted
+        """How many seconds the job may run."""
+        return timeout_of(self.job, self.project, self.runner)
 
 
 def scope_fits(scope: str, environment: str) -> bool:

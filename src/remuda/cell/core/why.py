@@ -34,6 +34,12 @@ _ADVICE = {
     FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager says what broke",
     FailureReason.RUNNER_UNSUPPORTED: "give it to a runner that can do what it asks for, by tags",
     FailureReason.NO_UPDATES_RUNNING: "retry it; see whether its runner manager is still there",
+    FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS: "add a runner that fits it, or start one that does; then retry it",
+    FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS: "add runners, or give it a higher priority; then retry it",
+    FailureReason.SERVER_TIMEOUT_RUNNING: "see whether its runner manager still works; it should have ended the job",
+    FailureReason.STALE_SCHEDULE: "retry it, if it should still run",
+    FailureReason.SCHEDULER_FAILURE: "see the cell's log, which says what failed; then retry it",
+    FailureReason.USER_BLOCKED: "let somebody retry it who may",
     FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; see whether its runner manager is still there",
     FailureReason.IMAGE_PULL_FAILURE: "check the name of its image and whether its runner may pull it",
     FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND: "check the path in `trigger`",
@@ -83,6 +89,7 @@ def explain(of: Situation) -> JobWhy:
     told = _told(of)
     later = max((other.id for other in of.family.jobs if other.name == job.name), default=job.id)
     again = later if job.retried and later != job.id else None
+    why = " because its script had not begun, which counts for nobody" if job.lost else ""
     return JobWhy(
         job_id=job.id,
         name=job.name,
@@ -93,7 +100,7 @@ def explain(of: Situation) -> JobWhy:
         tried_again_as=again,
         upstream=ref(of.upstream) if of.upstream else None,
         **msgspec.structs.asdict(told)
-        | {"summary": told.summary + (f"; it was tried again as job {again}" if again else "")},
+        | {"summary": told.summary + (f"; it was tried again as job {again}{why}" if again else "")},
     )
 
 

@@ -96,7 +96,7 @@ def test_a_new_job_has_what_its_spec_says() -> None:
 
 
 def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
-    made_anew = {"id", "state", "created_at", "updated_at", "tries", "allow_failure"}
+    made_anew = {"id", "state", "created_at", "updated_at", "tries", "lost_tries", "allow_failure"}
     carried_over = {
         "version",
         "pipeline_id",

@@ -1,0 +1,48 @@
+from typing import Any
+
+import pytest
+
+from remuda.cell.core.features import lacking, needed
+from remuda.cell.core.variables import Circumstances
+from remuda.pipeline.spec import Artifacts
+from remuda.testing.builders import a_job, a_pipeline, a_project, a_runner, a_spec
+
+
+def job_with(*, merge_request_iid: int | None = None, **given: Any) -> Circumstances:
+    return Circumstances(
+        job=a_job(),
+        spec=a_spec(**given),
+        pipeline=a_pipeline(merge_request_iid=merge_request_iid),
+        project=a_project(),
+        runner=a_runner(),
+        public_url="https://ci.example",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "feature"),
+    [
+        ({"artifacts": Artifacts(paths=(), reports={"junit": ("a.xml",)})}, "upload_multiple_artifacts"),
+        ({"artifacts": Artifacts(paths=("a",), exclude=("b",))}, "artifacts_exclude"),
+        ({"merge_request_iid": 4}, "refspecs"),
+        ({"retry_exit_codes": (3,)}, "return_exit_code"),
+        ({"allow_failure_exit_codes": (3,)}, "return_exit_code"),
+        ({"cache": ({"key": "k", "paths": ["x"], "fallback_keys": ["m"]},)}, "fallback_cache_keys"),
+        ({"secrets": {"PASSWORD": {"vault": {}, "file": True}}}, "vault_secrets"),
+    ],
+)
+def test_what_needs_what(given: dict[str, Any], feature: str) -> None:
+    of = job_with(**given)
+    assert set(needed(of)) == {feature}
+    assert lacking(of, {feature: True}) is None
+    told = lacking(of, {feature: False, "cache": True})
+    assert told
+    assert told.startswith(f"the runner that got it does not have the feature {feature} (for ")
+    assert lacking(of, {}) == told
+
+
+def test_a_plain_job_needs_nothing() -> None:
+    release = {"tag_name": "v1"}
+    assert not needed(
+        job_with(artifacts=Artifacts(paths=("a",)), cache=({"key": "k", "paths": ["x"]},), release=release)
+    )

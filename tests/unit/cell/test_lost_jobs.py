@@ -1,0 +1,74 @@
+"""Jobs that the platform lost before their script had begun."""
+
+import msgspec
+
+from remuda.cell.values import Family, Job, StepResult
+from remuda.model.job import JobState
+from remuda.testing.builders import a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+PREPARING = b"section_start:1700000000:prepare_executor\r\x1b[0Kno machine\n"
+SCRIPT = b"section_start:1700000001:step_script\r\x1b[0K$ make\n"
+
+
+async def lose(cell: MemoryCell, log: bytes = PREPARING) -> Job:
+    """A runner takes a job, logs this and says that its machine broke."""
+    job, token = await cell.start()
+    await cell.dispatch.append_trace(job, 0, log)
+    assert await cell.put(token, "failed", reason="runner_system_failure") == (200, "failed")
+    return await cell.job(job.id)
+
+
+async def tries(cell: MemoryCell, family: Family) -> tuple[JobState, int, int]:
+    job = await cell.newest(family, "build")
+    return job.state, job.tries, job.lost_tries
+
+
+async def test_a_lost_job_is_tried_again_twice_and_keeps_its_own_tries(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec(retry_max=1, retry_when=("runner_system_failure",)))
+    first = await lose(cell)
+    assert (first.lost, first.retried) == (True, True)
+    assert await tries(cell, family) == (JobState.PENDING, 1, 1)
+    why = await cell.dispatch.why(first.id)
+    assert why.summary.endswith("tried again as job 2 because its script had not begun, which counts for nobody")
+    await lose(cell)
+    assert await tries(cell, family) == (JobState.PENDING, 1, 2)
+    third = await lose(cell)
+    assert (third.lost, third.retried) == (False, True), "from now on by the job's own rule"
+    assert await tries(cell, family) == (JobState.PENDING, 2, 2)
+    await lose(cell)
+    assert await tries(cell, family) == (JobState.FAILED, 2, 2)
+
+
+async def test_a_person_who_retries_begins_anew(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec())
+    for _ in range(3):
+        await lose(cell)
+    assert await tries(cell, family) == (JobState.FAILED, 1, 2)
+    await cell.dispatch.retry_job((await cell.newest(family, "build")).id)
+    assert await tries(cell, family) == (JobState.PENDING, 1, 0)
+
+
+async def test_a_job_whose_script_had_begun_has_failed(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec())
+    await lose(cell, PREPARING + SCRIPT)
+    assert await tries(cell, family) == (JobState.FAILED, 1, 0)
+
+
+async def test_a_manager_that_reports_steps_is_believed(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec())
+    steps = [{"origin": "compiled", "event": "started", "name": "checkout"}, {"origin": "user", "event": "started"}]
+    for number, step in enumerate(steps, start=1):
+        job, token = await cell.start()
+        await cell.dispatch.append_trace(job, 0, b"no sections at all")
+        body = msgspec.Raw(msgspec.json.encode(step))
+        await cell.dispatch.add_results(job, [StepResult(job_id=job.id, seq=1, body=body)])
+        await cell.put(token, "failed", reason="runner_system_failure", manager="remuda-manager")
+        assert await tries(cell, family) == ((JobState.PENDING, 1, 1) if number == 1 else (JobState.FAILED, 1, 1))
+
+
+async def test_a_lost_job_does_not_stop_its_pipeline(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec("build"), a_spec("other"))
+    await lose(cell)
+    statuses = await cell.statuses(family)
+    assert (statuses["build"], statuses["pipeline"]) == ("pending", "pending")
