@@ -2,8 +2,9 @@
 
 Decided here: what a project may be called, and that every branch, tag or merge request whose commit the cell has not
 acted on starts a pipeline, up to a number. That rule looks at the repository as it stands, not at the event that
-changed it, so a push whose client or cell died in the middle is acted on at the next look. How a pipeline is started is
-decided in `remuda.cell.pipelines`.
+changed it, so a push whose client or process died in the middle is acted on at the next look: that of a new process, or
+that of another one which finds that nobody serves the push any more. How a pipeline is started is decided in
+`remuda.cell.pipelines`.
 
 Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
 
@@ -14,14 +15,24 @@ exactly one.
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
-from remuda.cell.adapters.push_notes import PushNote, forget, options_for, pusher_of, read_notes
+from remuda.cell.adapters.open_pushes import OpenPushes
+from remuda.cell.adapters.push_notes import (
+    PushNote,
+    forget,
+    has_notes,
+    leave_note,
+    options_for,
+    pusher_of,
+    read_notes,
+)
 from remuda.cell.core.creating import merge_request_iid
 from remuda.cell.core.wishes import Wishes, read_wishes
 from remuda.cell.errors import CellError, ConflictError, InvalidError
@@ -46,6 +57,8 @@ LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are looked at after a start. More than once, because a git process of a killed cell may
 outlive it for a while and move its ref then."""
 RETRY_SECONDS = 5.0
+LEFT_SECONDS = 60.0
+"""For so long a push whose process is gone may still move refs, by a git process that outlives it."""
 
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
@@ -78,9 +91,10 @@ class Projects:
         self._clock = clock
         self._pipelines_per_push = pipelines_per_push
         self._locks: dict[ProjectId, asyncio.Lock] = {}
-        self._authors: dict[tuple[ProjectId, str], int] = {}
-        """Who makes the commits that come through the API, by ref."""
         self._unsynced: set[ProjectId] = set()
+        self._pushes = OpenPushes(repos.root / "pushes")
+        self._left: dict[str, float] = {}
+        """Pushes whose process is gone, and since when that is known."""
 
     async def create(
         self,
@@ -144,17 +158,33 @@ class Projects:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
-        self._authors[project.id, f"refs/heads/{request.branch}"] = user.id
-        for tries_left in reversed(range(_COMMIT_TRIES)):
-            try:
-                sha = await self._commit(project, request, user)
-                break
-            except ConflictError:
-                if not tries_left:
-                    raise
-        reach("cell.ref_updated")
-        await self.refs_changed(project)
+        async with self.moving(project):
+            for tries_left in reversed(range(_COMMIT_TRIES)):
+                try:
+                    sha = await self._commit(project, request, user)
+                    break
+                except ConflictError:
+                    if not tries_left:
+                        raise
         return sha
+
+    @asynccontextmanager
+    async def moving(self, project: Project) -> AsyncIterator[None]:
+        """Around whatever moves refs of a project: what that starts is started, by another process if this one dies."""
+        with self._pushes.begun(project.id) as acted_on:
+            try:
+                yield
+            finally:
+                reach("cell.ref_updated")
+                await self.refs_changed(project)
+                if project.id not in self._unsynced:
+                    acted_on()
+
+    def note(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
+        """Note who lets refs lead there, before they do. Whoever made the project is understood."""
+        repository = self.repos.path(project.repo_path)
+        if user_id != project.creator_id or has_notes(repository):
+            leave_note(repository, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
         """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
@@ -162,16 +192,9 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs)
             await self._store.see_refs(project.id, refs)
             return
-        authors = {(project.id, ref): user.id for ref in refs}
-        self._authors |= authors
-        try:
+        async with self.moving(project):
+            self.note(project, refs, user.id)
             await self.repos.put_refs(project.repo_path, refs)
-        except CellError:
-            for key in authors:
-                self._authors.pop(key, None)
-            raise
-        reach("cell.ref_updated")
-        await self.refs_changed(project)
 
     async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path
@@ -198,6 +221,7 @@ class Projects:
                 at=int(self._clock.now()),
                 changes=changes,
             ),
+            before_move=lambda sha: self.note(project, {f"refs/heads/{request.branch}": sha}, user.id),
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
@@ -243,8 +267,7 @@ class Projects:
             pushed = await self._pushed(project, refs, notes)
             wishes = {ref: read_wishes(options_for(notes, ref, sha)) for ref, sha in pushed.items() if ref in moved}
             pushers = {ref: pusher_of(notes, ref, pushed.get(ref, "")) for ref in moved}
-            users = {ref: user or self._authors.pop((project.id, ref), None) for ref, user in pushers.items()}
-            await self._act_on_all(project, moved, seen, wishes, users)
+            await self._act_on_all(project, moved, seen, wishes, pushers)
             if notes:
                 forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
@@ -281,7 +304,6 @@ class Projects:
                 sha,
                 before_sha=seen.get(ref, NO_COMMIT),
                 wishes=wishes.get(ref, Wishes()),
-                # Who pushed is lost when the cell dies before it acts; then it counts as whoever made the project.
                 user_id=users.get(ref) or project.creator_id,
             )
             del left[ref]
@@ -338,7 +360,7 @@ class Projects:
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Look at all repositories after a start, and again at those where a look failed."""
+        """Look at all repositories after a start, and again at those where a look failed or a process died."""
         began = self._clock.monotonic()
         looks = list(LOOKS_AFTER_SECONDS)
         while not stop.is_set():
@@ -348,11 +370,22 @@ class Projects:
                     for project in await all_projects(self._store, ProjectFilter(removed=True)):
                         await self._drop(project)
                     looks.pop(0)
+                left = self._pushes.left()
+                self._unsynced.update(left.values())
                 for project_id in sorted(self._unsynced):
                     await self._look_again(project_id)
+                self._forget(left)
             except CellError as error:
                 _log.warning("cannot look at the repositories; trying again", error=str(error))
             await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
+
+    def _forget(self, left: Mapping[str, ProjectId]) -> None:
+        """The pushes of processes that are gone, once they were acted on and can move nothing any more."""
+        now = self._clock.monotonic()
+        self._left = {name: self._left.get(name, now) for name in left}
+        for name, project_id in left.items():
+            if project_id not in self._unsynced and now - self._left[name] >= LEFT_SECONDS:
+                self._pushes.forget(name)
 
     async def _look_again(self, project_id: ProjectId) -> None:
         project = await self._store.project(project_id)

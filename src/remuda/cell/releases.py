@@ -33,7 +33,6 @@ from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
 from remuda.cell.values import Job, Project, Release, Runner
 from remuda.lib.clock import Clock
-from remuda.lib.killpoints import reach
 from remuda.model.job import JobId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.pipeline import ExpansionError
@@ -58,6 +57,8 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
     released_at: float | None = None
     links: tuple[Mapping[str, str], ...] = ()
     job_id: JobId | None = None
+    user_id: int
+    """Who wants it; the pipeline of a tag that it makes is this person's."""
 
 
 def time_of(text: str) -> float:
@@ -91,7 +92,7 @@ class Releases:
         links = checked_links(wanted.links)
         if there := await self.find(project, wanted.tag):
             return _own(there, wanted)
-        sha, is_new = await self._tag(project, wanted)
+        sha = await self._tag(project, wanted)
         now = self._clock.now()
         release = Release(
             project_id=project.id,
@@ -107,27 +108,33 @@ class Releases:
         )
         if not await self._store.put_release(release, replace=False):
             release = _own(await self.find(project, wanted.tag) or release, wanted)
-        if is_new:
-            await self._projects.refs_changed(project)
         return release
 
-    async def _tag(self, project: Project, wanted: NewRelease) -> tuple[str, bool]:
-        """The tag's commit, and whether the tag was just made."""
+    async def _tag(self, project: Project, wanted: NewRelease) -> str:
+        """The tag's commit; a tag that is not there is made, and starts what it starts."""
         repos, repo = self._projects.repos, project.repo_path
         sha = await repos.commit_of(repo, f"refs/tags/{wanted.tag}")
         if sha is not None:
-            return sha, False
+            return sha
         if not wanted.ref:
             raise InvalidError("Ref is not specified")
         sha = await repos.resolve(repo, wanted.ref.removeprefix("refs/heads/").removeprefix("refs/tags/"))
         if sha is None:
             raise InvalidError(f"the tag {wanted.tag} cannot be made: there is no {wanted.ref!r} in the repository")
-        try:
-            await repos.add_tag(repo, wanted.tag, sha, message=wanted.tag_message, at=int(self._clock.now()))
-            reach("cell.ref_updated")
-        except ConflictError:
-            sha = await repos.commit_of(repo, f"refs/tags/{wanted.tag}") or sha
-        return sha, True
+        ref = f"refs/tags/{wanted.tag}"
+        async with self._projects.moving(project):
+            try:
+                await repos.add_tag(
+                    repo,
+                    wanted.tag,
+                    sha,
+                    message=wanted.tag_message,
+                    at=int(self._clock.now()),
+                    before_move=lambda target: self._projects.note(project, {ref: target}, wanted.user_id),
+                )
+            except ConflictError:
+                sha = await repos.commit_of(repo, ref) or sha
+        return sha
 
     # a job's own release
 
@@ -218,6 +225,7 @@ def _wanted(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
         released_at=time_of(texts["released_at"]) if texts.get("released_at") else None,
         links=tuple({key: expand(value) for key, value in link.items()} for link in links),
         job_id=of.job.id,
+        user_id=of.pipeline.user_id,
     )
 
 

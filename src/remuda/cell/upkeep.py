@@ -1,4 +1,5 @@
-"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, and blobs nobody knows of.
+"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, blobs nobody knows of, and
+keys that no token needs any more.
 
 Decided here: when to look, and in which order things go. A row goes before its blob and a blob stays until nothing
 leads to it, so a crash leaves at worst a blob too many; such orphans are found a day later. A trace goes to the archive
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from remuda.cell.core import expiry
 from remuda.cell.core.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
 from remuda.cell.errors import CellError
+from remuda.cell.keyring import retire
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
@@ -63,6 +65,8 @@ class Upkeep:
             try:
                 await self.archive_traces()
                 await self.remove_expired()
+                if retired := await retire(self._store, self._clock.now()):
+                    self._log.info("keys of job tokens that are over were removed", keys=retired)
                 if orphans_at <= self._clock.now():
                     await self.remove_orphans()
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
@@ -99,8 +103,14 @@ class Upkeep:
                 lambda row: replace(row, trace_bytes=size, trace_checksum=checksum) if not row.trace_checksum else None,
             )
         elif await self._traces.size(job.id) != job.trace_bytes:
-            # Left by a call that was under way for very long; the archive has the whole trace.
-            await self._traces.seal(job.id)
+            # A call that was under way for long, in another process perhaps, added to a sealed trace, or began a new
+            # one beside the archive, which has the whole trace then.
+            size, checksum = await self._traces.seal(job.id)
+            if size > job.trace_bytes:
+                await self._store.change_job(
+                    job.id,
+                    lambda row: None if row.erased else replace(row, trace_bytes=size, trace_checksum=checksum),
+                )
         reach("cell.trace_sealed")
         await self._traces.archive(job.id)
         reach("cell.trace_archived")

@@ -69,11 +69,16 @@ class VirtualClock:
         end = self._now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, future = heapq.heappop(self._sleepers)
+            at, _, future = heapq.heappop(self._sleepers)
+            self._now = max(self._now, at)
             if not future.done():
                 future.set_result(None)
             await settle()
         self._now = end
+
+    def jump(self, seconds: float) -> None:
+        """Move on without waking anybody, as for a process that was stopped; sleepers wake late, by `advance`."""
+        self._now += seconds
 
 
 async def settle(rounds: int = 20) -> None:

@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 
+from remuda.cell import projects
 from remuda.cell.errors import DataFolderError
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
@@ -122,3 +123,49 @@ def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
         ServedCell(tmp_path / "b"),
     ):
         pass
+
+
+def test_a_push_whose_process_died_is_acted_on_by_another(
+    cells: list[ServedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projects, "LEFT_SECONDS", 0.0)
+    project = cells[0].new_project("app", ONE_JOB)
+    folder = tmp_path / "cell" / "repos"
+    repo = next(folder.glob("*/*.git"))
+    head = subprocess.run(["git", "-C", repo, "rev-parse", "main"], capture_output=True, text=True, check=True)
+    # What is left of a push that moved a ref and died: its file, which nobody holds any more.
+    (folder / "pushes" / f"{project}-left").touch()
+    subprocess.run(["git", "-C", repo, "update-ref", "refs/heads/topic", head.stdout.strip()], check=True)
+
+    def refs() -> list[str]:
+        return [one["ref"] for one in cells[1].api("GET", f"/projects/{project}/pipelines").json()]
+
+    cells[1].until(lambda: "topic" in refs(), "the push is acted on")
+    cells[1].until(lambda: not list((folder / "pushes").iterdir()), "the file is gone")
+    assert refs().count("topic") == 1
+
+
+def test_a_commit_is_its_authors_whichever_process_acts_on_it(
+    cells: list[ServedCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = cells[0].new_project("app", ONE_JOB)
+    new = {"username": "ann", "name": "Ann", "email": "ann@example.com", "password": "long-enough-1"}
+    user = cells[0].api("POST", "/users", new).json()["id"]
+    member = {"user_id": user, "access_level": 30}
+    assert cells[0].api("POST", f"/projects/{project}/members", member).status == 201
+    token = cells[0].api("POST", f"/users/{user}/personal_access_tokens", {"name": "t", "scopes": ["api"]}).json()
+
+    async def dies(*_: object) -> None:
+        """What follows a commit does not come any more."""
+
+    file = {"action": "create", "file_path": "a", "content": "a"}
+    body = {"branch": "topic", "start_branch": "main", "commit_message": "x", "actions": [file]}
+    with monkeypatch.context() as patched:
+        patched.setattr(projects.Projects, "refs_changed", dies)
+        path = f"/projects/{project}/repository/commits"
+        assert cells[0].send("POST", f"/api/v4{path}", body, PRIVATE_TOKEN=token["token"]).status == 201
+    other = {"branch": "other", "start_branch": "main", "commit_message": "y", "actions": [file]}
+    assert cells[1].api("POST", path, other).status == 201
+    found = {one["ref"]: one for one in cells[2].api("GET", f"/projects/{project}/pipelines").json()}
+    shown = cells[2].api("GET", f"/projects/{project}/pipelines/{found['topic']['id']}").json()
+    assert shown["user"]["username"] == "ann"

@@ -12,7 +12,7 @@ from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.core.blob_keys import trace_key
-from remuda.cell.errors import InvalidError
+from remuda.cell.errors import InvalidError, StoreError
 from remuda.model.job import JobId
 
 
@@ -26,6 +26,38 @@ async def test_a_new_process_goes_on_where_the_old_one_stopped(tmp_path: Path) -
     assert not (tmp_path / "1.log").exists()
     assert await FileTraces(tmp_path).size(JobId(1)) == 11
     old.close()
+
+
+async def test_a_trace_that_another_process_archived_is_not_written_to(tmp_path: Path) -> None:
+    def process() -> ArchivedTraces:
+        return ArchivedTraces(FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs"))
+
+    slow, quick = process(), process()
+    assert (await slow.append(JobId(1), 0, b"hello")).taken
+    await quick.seal(JobId(1))
+    await quick.archive(JobId(1))
+    late = await slow.append(JobId(1), 5, b" world")
+    assert (late.taken, late.size) == (False, 5)
+    assert b"".join([piece async for piece in slow.read(JobId(1))]) == b"hello"
+
+
+async def test_a_disk_that_fills_up_costs_no_byte_that_another_process_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = FileTraces(tmp_path)
+    await traces.append(JobId(1), 0, b"hello")
+
+    def written(file: int, data: memoryview, at: int) -> int:
+        with (tmp_path / "1.log").open("ab") as log:
+            log.write(b" world")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("remuda.cell.adapters.traces.os.pwrite", written)
+        with pytest.raises(StoreError):
+            await traces.append(JobId(1), 5, b" world")
+    assert await traces.size(JobId(1)) == 11
+    traces.close()
 
 
 async def test_few_files_stay_open(tmp_path: Path) -> None:

@@ -97,6 +97,14 @@ class TestUpdates:
         await cell.clock.advance(300)
         assert await cell.put(token, "success", bytesize=9) == (200, "success")
 
+    async def test_the_wait_for_a_trace_is_one_whichever_process_is_asked(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"))
+        _, token = await cell.start()
+        assert await cell.put(token, "success", bytesize=9) == (202, "running")
+        await cell.clock.advance(300)
+        other = await cell.reopen()
+        assert await other.put(token, "success", bytesize=9) == (200, "success")
+
     async def test_a_log_goes_on_when_the_end_was_not_stored(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:

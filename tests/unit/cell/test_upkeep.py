@@ -110,6 +110,18 @@ async def test_what_a_crash_left_of_an_end_is_made_up_for(kept: Kept) -> None:
     assert await kept.cell.traces.unarchived() == []
 
 
+async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_of_it(kept: Kept) -> None:
+    job = await kept.run()
+    await kept.cell.traces.reopen(job.id)
+    assert (await kept.cell.traces.append(job.id, 5, b" world")).taken
+    upkeep = kept.upkeep()
+    await upkeep.archive_traces()
+    await upkeep.archive_traces()
+    stored = await kept.cell.job(job.id)
+    assert (stored.trace_bytes, stored.trace_checksum) == (11, "crc32:0d4a1185")
+    assert await kept.cell.traces.unarchived() == []
+
+
 async def test_the_trace_of_an_erased_job_goes_though_the_process_died(kept: Kept) -> None:
     job = await kept.run()
     await kept.cell.store.change_job(job.id, lambda row: replace(row, erased=True))

@@ -14,12 +14,12 @@ import os
 import shutil
 import signal
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from remuda.cell.adapters.git_changes import Entry, NewCommit, fast_import, is_branch_name
+from remuda.cell.adapters.git_changes import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
 from remuda.cell.adapters.push_notes import HOOK
 from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
 
@@ -277,25 +277,52 @@ class GitRepos:
         """How many commits lead up to this one."""
         return int(await self._git("rev-list", "--count", "--end-of-options", sha, "--", repo=repo))
 
-    async def add_commit(self, repo: str, commit: NewCommit) -> str:
-        """Make a commit and move its branch there; ConflictError when the branch has moved meanwhile."""
-        code, out, err = await self._call(
-            "fast-import", "--quiet", "--done", "--date-format=raw", repo=repo, stdin=fast_import(commit)
-        )
+    async def add_commit(
+        self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
+    ) -> str:
+        """Make a commit and move its branch there; ConflictError when the branch has moved meanwhile.
+
+        `before_move` is told the commit's name before the branch leads to it.
+        """
+        command = ("fast-import", "--quiet", "--done", "--date-format=raw")
+        process = await self._start(*command, repo=repo, with_input=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                # If git ends early, what it says of that is read below.
+                with contextlib.suppress(ConnectionError):
+                    process.stdin.write(b"".join(fast_import(commit)))
+                    await process.stdin.drain()
+                sha = (await process.stdout.readline()).decode().strip()
+                if sha:
+                    before_move(sha)
+                _, err = await process.communicate(FAST_IMPORT_END)
+                code = await process.wait()
+        except TimeoutError:
+            raise GitError(f"git fast-import took longer than {DEADLINE_SECONDS} s") from None
+        finally:
+            await end_git(process)
         if code == 0:
-            return out.decode().strip()
+            return sha
         if b"Not updating" in err or b"cannot lock ref" in err:
             raise ConflictError(f"the branch {commit.branch} was changed meanwhile")
         raise _failure("fast-import", err)
 
-    async def add_tag(self, repo: str, name: str, sha: str, *, message: str, at: int) -> None:
-        """Make a tag, with a message if there is one; ConflictError when there is one of that name."""
+    async def add_tag(
+        self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
+    ) -> None:
+        """Make a tag, with a message if there is one; ConflictError when there is one of that name.
+
+        `before_move` is told what the tag leads to before it does.
+        """
         if message:
             head = f"object {sha}\ntype commit\ntag {name}\ntagger {_TAGGER} {at} +0000\n\n"
             code, out, err = await self._call("mktag", repo=repo, stdin=[head.encode(), message.encode(), b"\n"])
             if code != 0:
                 raise _failure("mktag", err)
             sha = out.decode().strip()
+        before_move(sha)
         code, _, err = await self._call("update-ref", f"refs/tags/{name}", sha, "0" * len(sha), repo=repo)
         if code != 0:
             raise ConflictError(f"the tag {name} exists") if b"already exists" in err else _failure("update-ref", err)

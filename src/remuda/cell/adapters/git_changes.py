@@ -184,8 +184,11 @@ def _content(action: FileAction) -> bytes:
             raise InvalidError("actions[encoding] does not have a valid value: text or base64")
 
 
+FAST_IMPORT_END = b"done\n"
+
+
 def fast_import(commit: NewCommit) -> Iterator[bytes]:
-    """The commit as fast-import reads it; git answers with the commit's name."""
+    """The commit as fast-import reads it; git answers with the commit's name, and moves the branch at the end."""
     who = f"{_plain(commit.author_name)} <{_plain(commit.author_email)}> {commit.at} +0000".encode()
     yield b"commit refs/heads/%s\nmark :1\n" % commit.branch.encode()
     yield b"author %s\ncommitter %s\n" % (who, who)
@@ -201,7 +204,7 @@ def fast_import(commit: NewCommit) -> Iterator[bytes]:
         else:
             yield b"M %s inline %s\n" % (entry.mode.encode(), _quoted(path))
             yield from _data(entry.content)
-    yield b"\nget-mark :1\ndone\n"
+    yield b"\nget-mark :1\n"
 
 
 def _data(content: bytes) -> Iterator[bytes]:

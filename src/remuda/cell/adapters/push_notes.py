@@ -1,13 +1,14 @@
 """What a push asked for beside its commits, from git's hook to the cell, through files that outlive both.
 
 git tells the options of a push to its pre-receive hook alone. The hook leaves a note of them, with the refs that the
-push moves, in the repository before any ref moves; the cell reads the notes when it acts on the refs, perhaps after a
-restart. What options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
+push moves, in the repository before any ref moves; the cell leaves such a note itself for what people commit or tag
+through its API. It reads the notes when it acts on the refs, perhaps after a restart or in another process. What options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
 
 Invariants: whoever sees a ref moved by a push can read the push's note; a note appears whole; nothing that a client
 sent becomes part of a path or of a command: at the time of the hook git has not even checked the names of the refs.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from remuda.cell.errors import StoreError
+from remuda.lib.files import write_whole
 
 FOLDER = "push-notes"
 STALE_SECONDS = 2 * 3600
@@ -66,6 +68,30 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
     refs: dict[str, str]
     options: tuple[str, ...]
     user_id: int | None = None
+
+
+def leave_note(repository: Path, refs: Mapping[str, str], user_id: int) -> None:
+    """Note, before refs move, who moves them where, as the hook does for a push by git."""
+    folder = repository / FOLDER
+    text = "".join([f"user {user_id}\n", *(f"ref {sha} {ref}\n" for ref, sha in refs.items())])
+    name = secrets.token_hex(8)
+    try:
+        for tries_left in (1, 0):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                write_whole(folder / name, text.encode())
+                return
+            except FileNotFoundError:
+                # The folder was empty, and whoever has just looked at it removed it.
+                if not tries_left:
+                    raise
+    except OSError as error:
+        raise StoreError(f"cannot note a push in {folder}: {error}") from error
+
+
+def has_notes(repository: Path) -> bool:
+    """Whether there are any, which a new one may have to outdo."""
+    return (repository / FOLDER).exists()
 
 
 def read_notes(repository: Path) -> list[PushNote]:

@@ -28,7 +28,9 @@ class ArchivedTraces:
         return here if here is not None else await self._blobs.size(trace_key(job_id)) or 0
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        return await self._files.append(job_id, start, data)
+        appended = await self._files.append(job_id, start, data)
+        # What another process has archived meanwhile is not in the files any more.
+        return appended if appended.taken else await self.compare(job_id, start, data)
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         here = self._files.compare_here(job_id, start, data)

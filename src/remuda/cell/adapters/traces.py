@@ -81,7 +81,8 @@ class FileTraces:
                 rest = rest[written:]
                 end += written
         except OSError:
-            os.ftruncate(file, size)
+            if os.fstat(file).st_size == end:  # else another process has gone on behind these bytes
+                os.ftruncate(file, size)
             raise
         return Appended(taken=True, size=end)
 
@@ -214,6 +215,10 @@ class FileTraces:
     def _live_file(self, job_id: JobId) -> int | None:
         """The trace for writing; None when another process has just sealed it."""
         file = self._open.get(job_id)
+        if file is not None and not _is_at(self._live(job_id), file):
+            # Another process has sealed it, and perhaps archived what is still open here.
+            os.close(self._open.pop(job_id))
+            return None
         if file is None:
             file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if self._is_sealed(job_id):
@@ -224,6 +229,14 @@ class FileTraces:
                 os.close(self._open.popitem(last=False)[1])
         self._open.move_to_end(job_id)
         return file
+
+
+def _is_at(path: Path, file: int) -> bool:
+    """Whether an open file is the one that lies there."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:

@@ -22,7 +22,7 @@ from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ApiError, forbidden, not_found, unauthorized
 from remuda.cell.http.lookup import any_job_in_path, group_in_path, number_in_path, project_in_path, runner_in_path
 from remuda.cell.people import Level, Member, Namespace, Sight, User
-from remuda.cell.values import Project, Runner, UserToken
+from remuda.cell.values import Job, Project, Runner, UserToken
 from remuda.model.job import PipelineId
 from remuda.model.runner import RunnerType
 
