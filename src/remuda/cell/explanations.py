@@ -15,7 +15,7 @@ from remuda.cell.core.shortage import Seen, Shortage
 from remuda.cell.core.why import Situation, explain
 from remuda.cell.errors import NotFoundError
 from remuda.cell.motion import Motion
-from remuda.cell.values import Job, Page
+from remuda.cell.values import LEGACY, Job, Page
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import fits
 from remuda.wire.demand import KeyDemand
@@ -72,6 +72,10 @@ class Explanations(Motion):
             return Counted(at=now, keys=keys, by_runner=demand.by_runner(keys))
 
         return await asyncio.to_thread(count)
+
+    def jobs_by_manager(self, runner_id: RunnerId) -> Counter[str]:
+        """How many jobs the managers of a runner have, by their system ids."""
+        return Counter(job.system_id or LEGACY for job in self._with_runners.values() if job.runner_id == runner_id)
 
     async def why(self, job_id: int) -> JobWhy:
         """Why a job waits, or ended as it did."""

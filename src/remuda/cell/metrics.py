@@ -40,6 +40,11 @@ class CellMetrics:
             buckets=QUEUE_BUCKETS,
             registry=self.registry,
         )
+        self.trace_mismatches = Counter(
+            "remuda_cell_trace_mismatches",
+            "Jobs that ended with a checksum of their log that is not that of the stored one.",
+            registry=self.registry,
+        )
         self._jobs = Gauge("remuda_cell_jobs", "Jobs by state.", ("state",), registry=self.registry)
         self._pipelines = Gauge("remuda_cell_pipelines", "Pipelines by status.", ("status",), registry=self.registry)
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)

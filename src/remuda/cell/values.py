@@ -22,6 +22,9 @@ NAMESPACE_ID = 1
 """The first administrator's own namespace."""
 
 
+LEGACY = "<legacy>"
+"""GitLab's name for a manager that does not say its own."""
+
 MAX_PRIORITY = 100
 """Priorities of jobs and runners go from minus this to this."""
 

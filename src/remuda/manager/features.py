@@ -37,8 +37,9 @@ IMPLEMENTED = frozenset(
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
-def runner_info(*, executor: str, labels: Mapping[str, str] | None = None) -> RunnerInfo:
-    """The `info` object of every call."""
+def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
+    """The `info` object of every call. By the capacity, the jobs that a manager can run at a time, a cell shares its
+    demand out among managers."""
     return RunnerInfo(
         name="remuda-manager",
         version=__version__,
@@ -48,5 +49,6 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None) -> Ru
         executor=executor,
         shell="bash",
         features={feature: feature in IMPLEMENTED for feature in FEATURES},
+        config=None if capacity is None else {"capacity": capacity},
         labels=dict(labels) if labels else None,
     )

@@ -337,7 +337,11 @@ class Manager:
             url=runner.url,
             token=runner.token,
             system_id=self._around.system_id,
-            info=runner_info(executor=runner.executor, labels=runner.labels),
+            info=runner_info(
+                executor=runner.executor,
+                labels=runner.labels,
+                capacity=min(runner.limit or self._config.concurrent, self._config.concurrent),
+            ),
             session=self._session,
             clock=self._clock,
             tls=tls,

@@ -1,9 +1,13 @@
 """When a manager's sign of life is written."""
 
+import pytest
+
 from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.http.managers import LEGACY, WRITE_EVERY_SECONDS, Managers
+from remuda.cell.http.managers import WRITE_EVERY_SECONDS, Managers
+from remuda.cell.values import LEGACY, RunnerManager
 from remuda.lib.clock import VirtualClock
-from remuda.testing.builders import a_runner
+from remuda.model.job import RunnerId
+from remuda.testing.builders import a_job, a_runner
 from remuda.wire.runner_api import RunnerInfo
 
 
@@ -19,21 +23,59 @@ async def test_what_changes_is_written_at_once_and_the_rest_now_and_then() -> No
         return manager.runner_version, manager.features, manager.contacted_at
 
     began = clock.now()
-    await managers.seen(runner, "s_1", info, "192.0.2.1")
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1")
     assert await stored() == ("17.9", ("cache",), began)
     await clock.advance(WRITE_EVERY_SECONDS - 1)
-    await managers.seen(runner, "s_1", info, "192.0.2.1")
-    await managers.seen(runner, "s_1", None, "192.0.2.1")
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1")
+    await managers.seen(runner.id, "s_1", None, "192.0.2.1")
     assert await stored() == ("17.9", ("cache",), began)
-    await managers.seen(runner, "s_1", RunnerInfo(version="18.0"), "192.0.2.1")
+    await managers.seen(runner.id, "s_1", RunnerInfo(version="18.0"), "192.0.2.1")
     assert await stored() == ("18.0", (), clock.now())
     await clock.advance(WRITE_EVERY_SECONDS)
-    await managers.seen(runner, "s_1", None, "192.0.2.1")
+    await managers.seen(runner.id, "s_1", None, "192.0.2.1")
     assert await stored() == ("18.0", (), clock.now()), "a call that says nothing takes nothing back"
 
 
 async def test_a_manager_without_a_name() -> None:
     store = MemoryStore()
     runner = await store.add_runner(a_runner())
-    await Managers(store, VirtualClock()).seen(runner, None, None, "192.0.2.1")
+    await Managers(store, VirtualClock()).seen(runner.id, None, None, "192.0.2.1")
     assert await store.manager(runner.id, LEGACY)
+
+
+async def test_a_process_that_does_not_know_the_manager_takes_nothing_back() -> None:
+    clock, store = VirtualClock(), MemoryStore()
+    runner = await store.add_runner(a_runner())
+    info = RunnerInfo(version="18.0", features={"cancel_gracefully": True}, config={"capacity": 4})
+    await Managers(store, clock).seen(runner.id, "s_1", info, "192.0.2.1")
+    await clock.advance(WRITE_EVERY_SECONDS)
+    await Managers(store, clock).heard(a_job(runner_id=runner.id, system_id="s_1"), None, "192.0.2.1")
+    manager = await store.manager(runner.id, "s_1")
+    assert manager == RunnerManager(
+        runner_id=runner.id,
+        system_id="s_1",
+        contacted_at=clock.now(),
+        runner_version="18.0",
+        features=("cancel_gracefully",),
+        ip_address="192.0.2.1",
+        capacity=4,
+    )
+
+
+async def test_the_jobs_of_a_runner_that_was_removed_say_nothing_of_managers() -> None:
+    store = MemoryStore()
+    await Managers(store, VirtualClock()).heard(a_job(runner_id=RunnerId(9)), RunnerInfo(), "192.0.2.1")
+    await Managers(store, VirtualClock()).heard(a_job(), RunnerInfo(), "192.0.2.1")
+    assert await store.all_managers() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "capacity"),
+    [(None, None), ({"gpus": ""}, None), ({"capacity": 3}, 3), ({"capacity": True}, None), ({"capacity": -1}, None)],
+)
+async def test_how_much_a_manager_can_run(config: dict[str, object] | None, capacity: int | None) -> None:
+    store = MemoryStore()
+    runner = await store.add_runner(a_runner())
+    await Managers(store, VirtualClock()).seen(runner.id, "s_1", RunnerInfo(config=config), "192.0.2.1")
+    [manager] = await store.all_managers()
+    assert manager.capacity == capacity

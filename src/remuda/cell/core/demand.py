@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from remuda.cell.values import Job, Runner, RunnerManager
+from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
 from remuda.model.job import JobState
 from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
 from remuda.wire.demand import Ahead, KeyDemand, Share
@@ -114,7 +114,7 @@ def demand(
     for job in running:
         need = _need(job.key(), served)
         counts[need]["running"] += 1
-        held_by[need][int(job.runner_id or 0), job.system_id or ""] += 1
+        held_by[need][int(job.runner_id or 0), job.system_id or LEGACY] += 1
     has_jobs = {manager for held in held_by.values() for manager in held}
     present = _present(runners, managers, has_jobs, now)
     return tuple(_of_key(need, counts[need], held_by[need], _weights(need, present)) for need in sorted(counts))

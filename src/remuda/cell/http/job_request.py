@@ -38,7 +38,7 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     message = _decoded(scope, await body.read(edge.settings.request_limit_bytes))
     runner = await auth.runner_of(edge, message.token)
     ip = scope["client"][0] if scope.get("client") else ""
-    await edge.managers.seen(runner, message.system_id, message.info, ip)
+    await edge.managers.seen(runner.id, message.system_id, message.info, ip)
     gone = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")

@@ -5,18 +5,18 @@ every few seconds; what it says of itself is stored at once when it changed.
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
+from remuda.cell.errors import NotFoundError
 from remuda.cell.ports import Store
-from remuda.cell.values import Runner, RunnerManager
+from remuda.cell.values import LEGACY, Job, RunnerManager
 from remuda.lib.clock import Clock
 from remuda.model.job import RunnerId
 from remuda.wire.runner_api import RunnerInfo
 
-LEGACY = "<legacy>"
-"""GitLab's name for a manager that does not say its own."""
 WRITE_EVERY_SECONDS = 60
 MAX_CAPACITY = 100_000
 _REMEMBERED = 10_000
@@ -32,11 +32,20 @@ class Managers:
         self._clock = clock
         self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
 
-    async def seen(self, runner: Runner, system_id: str | None, info: RunnerInfo | None, ip: str) -> None:
+    async def heard(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
+        """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
+        if job.runner_id is not None:
+            with suppress(NotFoundError):
+                await self.seen(job.runner_id, job.system_id, info, ip)
+
+    async def seen(self, runner_id: RunnerId, system_id: str | None, info: RunnerInfo | None, ip: str) -> None:
         """A manager has called."""
         now = self._clock.now()
-        key = (runner.id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
+        key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
         before = self._written.get(key)
+        if before is None and info is None:
+            # What it said of itself may have been said to another process.
+            before = await self._store.manager(*key)
         manager = _manager(key, info, before, ip, now)
         if (
             before is not None

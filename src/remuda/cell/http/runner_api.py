@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.coverage import measure_coverage
+from remuda.cell.holders import Updated
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, RUNNER
 from remuda.cell.http.bodies import parameters
@@ -18,6 +19,7 @@ from remuda.cell.http.trace import job_headers
 from remuda.cell.values import MAX_PRIORITY, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.job import JobState
+from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import (
     RunnerCredentials,
     UpdateJob,
@@ -28,6 +30,8 @@ MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
+
+_log = logger("cell")
 
 _GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
 
@@ -67,7 +71,7 @@ async def verify(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     ip = request.client.host if request.client else ""
-    await edge.managers.seen(runner, asked.system_id, asked.info, ip)
+    await edge.managers.seen(runner.id, asked.system_id, asked.info, ip)
     return json_answer(credentials(runner, asked.token))
 
 
@@ -91,6 +95,15 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
     return no_content()
 
 
+def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
+    """Count an end whose runner logged other bytes than are stored. The job's end is what it is."""
+    said = asked.output.checksum if asked.output else None
+    known = updated.job.trace_checksum
+    if updated.code == 200 and said and known and said != known:
+        edge.metrics.trace_mismatches.inc()
+        _log.warning("a trace is not what its runner logged", job=updated.job.id, said=said, stored=known)
+
+
 async def update_job(edge: Edge, request: Request) -> Response:
     """PUT /jobs/:id."""
     asked = await parameters(request, UpdateJob, limit_bytes=edge.settings.body_limit_bytes)
@@ -98,9 +111,11 @@ async def update_job(edge: Edge, request: Request) -> Response:
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
+    await edge.managers.heard(job, asked.info, request.client.host if request.client else "")
     # Its release is part of a success, so it is there before the success is.
     refused = await edge.releases.make_for(job) if asked.state == "success" and job.state in _GOING_ON else None
     updated = await edge.dispatch.update(job, asked, refused=refused)
+    _compare(edge, asked, updated)
     await measure_coverage(edge.store, edge.traces, updated.job)
     return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
 

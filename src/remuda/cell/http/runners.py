@@ -191,7 +191,10 @@ async def managers(edge: Edge, request: Request) -> Response:
     """GET /runners/:id/managers."""
     runner = await runner_in_path(edge, request)
     now = edge.clock.now()
-    return slice_answer(request, [manager_view(manager, now) for manager in await edge.store.managers(runner.id)])
+    jobs = edge.dispatch.jobs_by_manager(runner.id)
+    found = await edge.store.managers(runner.id)
+    views = [manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
+    return slice_answer(request, views)
 
 
 async def list_jobs(edge: Edge, request: Request) -> Response:

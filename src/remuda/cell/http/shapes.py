@@ -240,6 +240,8 @@ class ManagerShape(TypedDict):
     executor: str | None
     contacted_at: str | None
     ip_address: str | None
+    capacity: int | None
+    running_jobs: int
     status: str
 
 

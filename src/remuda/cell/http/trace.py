@@ -37,6 +37,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     if not token:
         raise forbidden()
     job = await edge.dispatch.holder(token, job_id, ended=True)
+    await edge.managers.heard(job, None, request.client.host if request.client else "")
     start = parse_content_range(request.headers.get("content-range", ""))
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")

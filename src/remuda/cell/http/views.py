@@ -376,7 +376,7 @@ def runner_view(
     }
 
 
-def manager_view(manager: RunnerManager, now: float) -> ManagerShape:
+def manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:
     return {
         "system_id": manager.system_id,
         "version": manager.runner_version,
@@ -386,5 +386,7 @@ def manager_view(manager: RunnerManager, now: float) -> ManagerShape:
         "executor": manager.executor,
         "contacted_at": _time(manager.contacted_at),
         "ip_address": manager.ip_address,
+        "capacity": manager.capacity,
+        "running_jobs": running_jobs,
         "status": status_of(manager.contacted_at, manager.contacted_at, now),
     }
