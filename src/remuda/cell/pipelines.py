@@ -107,9 +107,9 @@ class Pipelines:
     async def _check_starter(self, request: PipelineRequest) -> None:
         """InvalidError when who wants the pipeline may not start one: developers may, on protected refs maintainers.
 
-        A child runs as a part of its parent, which was admitted.
+        A child runs as a part of its parent, which was admitted; who only says that it is one is not.
         """
-        if request.source == PARENT:
+        if request.source == PARENT and request.upstream is not None:
             return
         level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
         branch = default_branch(self._repos, request.project)

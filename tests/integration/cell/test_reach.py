@@ -162,3 +162,11 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     assert (refused.status, "permission" in refused.json()["message"]) == (400, True)
     assert cell.api("POST", f"{root}/{made['id']}/take_ownership").json()["owner"]["username"] == "root"
     assert cell.api("POST", f"{root}/{made['id']}/play").status == 201
+
+
+def test_nobody_passes_for_a_trigger_job(cell: ServedCell, shop: int) -> None:
+    """A child is admitted as a part of its parent; who only says that it is one is not."""
+    root = f"/api/remuda/v1/projects/{shop}/pipelines"
+    body = {"ref": "refs/heads/main", "source": "parent_pipeline", "text": "steal: {script: [env]}\n"}
+    refused = cell.send("POST", root, body, PRIVATE_TOKEN=a_developer(cell, 30).token)
+    assert (refused.status, "permission" in refused.json()["message"]) == (400, True)
