@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -43,18 +44,20 @@ def page_by_id(request: Request) -> Page:
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
     order_by, sort = query.get("order_by") or "id", query.get("sort") or "desc"
-    by_id = {
-        "ascending": sort == "asc" if order_by in _AS_IDS else None,
-        "after": _number(request, "id_after", 0) or None,
-        "before": _number(request, "id_before", 0) or None,
-    }
+    page = Page(
+        number=min(_number(request, "page", 1), _MAX_NUMBER),
+        size=size,
+        ascending=sort == "asc" if order_by in _AS_IDS else None,
+        after=_number(request, "id_after", 0) or None,
+        before=_number(request, "id_before", 0) or None,
+    )
     if query.get("pagination") != "keyset":
-        return Page(number=min(_number(request, "page", 1), _MAX_NUMBER), size=size, **by_id)
+        return page
     if order_by != "id":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
     if sort not in ("asc", "desc"):
         raise bad_parameter("sort does not have a valid value")
-    return Page(size=size, counted=False, **by_id)
+    return replace(page, number=1, counted=False)
 
 
 def _number(request: Request, name: str, default: int) -> int:

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell import retention
+from remuda.cell.errors import ConflictError
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, not_found
+from remuda.cell.http.errors import bad_field, bad_parameter, no_content, not_found
 from remuda.cell.http.lookup import pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.http.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape
@@ -22,7 +24,7 @@ from remuda.cell.people import Level
 from remuda.cell.ports import Changes
 from remuda.cell.refs import default_branch
 from remuda.cell.values import Page, Pipeline, PipelineFilter
-from remuda.model.job import JobState
+from remuda.model.job import FINAL, JobState
 from remuda.model.progress import OVER
 
 STATUSES = frozenset(state.value for state in JobState) - {JobState.LEASED.value}
@@ -168,6 +170,31 @@ async def retry(edge: Edge, request: Request) -> Response:
     return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/pipelines/:pipeline_id: stopped, and gone with its jobs, their logs and artifacts.
+
+    What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again. Child
+    pipelines stay, as in GitLab.
+    """
+    pipeline, _ = await pipeline_in_path(edge, request)
+    if pipeline.status not in OVER:
+        await edge.dispatch.cancel_pipeline(pipeline.id)
+    if pipeline.upstream_job_id is not None:
+        upstream = await edge.store.job(pipeline.upstream_job_id)
+        if upstream is not None and upstream.state not in FINAL:
+            raise ApiError(
+                409, {"message": f"409 Conflict - job {upstream.id} waits for it; try again when it is over"}
+            )
+    page = Page(size=100, ascending=True, counted=False)
+    while jobs := (await edge.store.jobs(page, pipeline_id=pipeline.id, with_retried=True))[0]:
+        for job in jobs:
+            await retention.delete_artifacts(edge.store, edge.blobs, job.id)
+            await edge.traces.remove(job.id)
+        page = replace(page, after=jobs[-1].id)
+    await edge.store.remove_pipeline(pipeline.id)
+    return no_content()
+
+
 _ROOT = "/api/v4/projects/{id}/pipelines"
 
 ENDPOINTS = (
@@ -176,6 +203,7 @@ ENDPOINTS = (
     ),
     Endpoint("GET", f"{_ROOT}/latest", latest, in_project(Level.REPORTER), query={"ref": str}, gives=PipelineShape),
     Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show, in_project(Level.REPORTER), gives=PipelineShape),
+    Endpoint("DELETE", f"{_ROOT}/{{pipeline_id}}", remove, in_project(Level.OWNER), also=(409,)),
     Endpoint(
         "GET",
         f"{_ROOT}/{{pipeline_id}}/variables",

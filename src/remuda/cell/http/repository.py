@@ -87,8 +87,11 @@ async def list_commits(edge: Edge, request: Request) -> Response:
         return page_answer(request, [], 0, page)
     ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
     sha = await _resolved(edge, project, ref, "Commit")
-    found = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size)
-    total = await repos.count(project.repo_path, sha)
+    path = request.query_params.get("path", "").strip("/")
+    if "\0" in path:
+        raise bad_parameter("path is invalid")
+    found = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
+    total = await repos.count(project.repo_path, sha, path)
     return page_answer(request, [commit_view(one, project, edge.settings.url) for one in found], total, page)
 
 
@@ -105,7 +108,7 @@ async def list_branches(edge: Edge, request: Request) -> Response:
     search = request.query_params.get("search", "")
     refs = await edge.projects.repos.refs(project.repo_path)
     names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
-    found = [await _branch(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
+    found = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
     return slice_answer(request, found)
 
 
@@ -116,10 +119,11 @@ async def show_branch(edge: Edge, request: Request) -> Response:
     refs = await edge.projects.repos.refs(project.repo_path)
     if f"refs/heads/{name}" not in refs:
         raise not_found("Branch")
-    return json_answer(await _branch(edge, project, name, refs[f"refs/heads/{name}"]))
+    return json_answer(await branch_at(edge, project, name, refs[f"refs/heads/{name}"]))
 
 
-async def _branch(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
+async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
+    """A branch as it is shown."""
     head = edge.projects.repos.head(project.repo_path)
     return branch_view(name, await _view(edge, project, sha), head, project, edge.settings.url)
 
@@ -156,7 +160,7 @@ ENDPOINTS = (
         f"{_ROOT}/commits",
         list_commits,
         in_project(Level.REPORTER),
-        query={"ref_name": str},
+        query={"ref_name": str, "path": str},
         gives=list[CommitShape],
     ),
     Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER), gives=CommitShape),

@@ -130,7 +130,7 @@ class TagShape(TypedDict):
     message: str | None
     target: str
     commit: CommitShape
-    release: None
+    release: dict[str, str] | None
     protected: bool
 
 
