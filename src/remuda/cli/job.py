@@ -1,19 +1,16 @@
 """`remuda job`: what a cell tells of its jobs, for people or, with `--output json`, as the cell tells it."""
 
 import asyncio
-import json
-import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.options import Data, Output, Url, data_folder
+from remuda.cli.listing import local_time, print_json, print_table, with_client
+from remuda.cli.options import Data, Output, Url
 from remuda.lib.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 0.5
 RETRY_SECONDS = 2.0
-
-_T = TypeVar("_T")
 
 JobNumber = Annotated[int, Parameter(help="The job's number.")]
 
@@ -52,13 +47,13 @@ def list_jobs(
     async def ask(client: "UserClient") -> list[Any]:
         return await client.pages(path, limit=limit, **query)
 
-    jobs = asyncio.run(_with_client(url, data, ask))
+    jobs = asyncio.run(with_client(url, data, ask))
     if output == "json":
-        _print_json(jobs)
+        print_json(jobs)
         return
     rows: list[tuple[str, ...]] = [("job", "status", "name", "stage", "ref", "pipeline", "waited", "ran", "created")]
     rows.extend(_list_row(job) for job in jobs)
-    _print_table(rows)
+    print_table(rows)
 
 
 def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
@@ -73,9 +68,9 @@ def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Outpu
     async def ask(client: "UserClient") -> dict[str, Any]:
         return {**await client.job(job), "steps": list(await client.steps(job))}
 
-    found = asyncio.run(_with_client(url, data, ask))
+    found = asyncio.run(with_client(url, data, ask))
     if output == "json":
-        _print_json(found)
+        print_json(found)
         return
     for line in describe(found):
         print(line)
@@ -91,9 +86,9 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
     """
     from remuda.cli.reasons import reasons
 
-    found = asyncio.run(_with_client(url, data, lambda client: client.why(job)))
+    found = asyncio.run(with_client(url, data, lambda client: client.why(job)))
     if output == "json":
-        _print_json(found)
+        print_json(found)
         return
     for line in reasons(found, SystemClock().now()):
         print(line)
@@ -106,7 +101,7 @@ def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
 
         remuda job payload 7 > payload.json
     """
-    _print_json(asyncio.run(_with_client(url, data, lambda client: client.payload(job))))
+    print_json(asyncio.run(with_client(url, data, lambda client: client.payload(job))))
 
 
 def log(
@@ -136,16 +131,7 @@ def log(
     async def ask(client: "UserClient") -> None:
         await _copy_log(client, job, follow=follow, raw=raw)
 
-    asyncio.run(_with_client(url, data, ask))
-
-
-async def _with_client(url: str | None, data: Path | None, ask: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-    from remuda.cli.access import find, stored
-    from remuda.wire.user_client import UserClient
-
-    access = find(url=url, kept=stored(data_folder(data)), environment=os.environ)
-    async with UserClient(access.url, access.token) as client:
-        return await ask(client)
+    asyncio.run(with_client(url, data, ask))
 
 
 async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:
@@ -195,12 +181,13 @@ def describe(job: Mapping[str, Any]) -> list[str]:
         "pipeline": job["pipeline"]["id"],
         "waited": _seconds(job.get("queued_duration")),
         "ran": _seconds(job.get("duration")),
-        "created": _local(job.get("created_at")),
-        "started": _local(job.get("started_at")),
-        "finished": _local(job.get("finished_at")),
+        "created": local_time(job.get("created_at")),
+        "started": local_time(job.get("started_at")),
+        "finished": local_time(job.get("finished_at")),
         "failure": job.get("failure_reason"),
         "message": job.get("failure_message"),
         "exit code": job.get("exit_code"),
+        "lost": _lost(job.get("lost_tries") or 0),
         "runner": (job.get("runner") or {}).get("description"),
         "tags": ", ".join(job.get("tag_list") or ()),
         "artifacts": (job.get("artifacts_file") or {}).get("filename"),
@@ -222,6 +209,11 @@ def describe(job: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _lost(tries: int) -> str:
+    times = {0: "", 1: "once", 2: "twice"}.get(tries, f"{tries} times")
+    return f"{times} before, by the platform and before its script had begun" if times else ""
+
+
 def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         str(job["id"]),
@@ -232,7 +224,7 @@ def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
         str(job["pipeline"]["id"]),
         _seconds(job.get("queued_duration")),
         _seconds(job.get("duration")),
-        _local(job.get("created_at")),
+        local_time(job.get("created_at")),
     )
 
 
@@ -240,17 +232,3 @@ def _seconds(value: float | None) -> str:
     from remuda.cli.stepevents import duration
 
     return "" if value is None else duration(value)
-
-
-def _local(stamp: str | None) -> str:
-    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp else ""
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -58,3 +58,16 @@ def test_steps_of_a_long_job(cell: ServedCell, runner: ScriptedRunner, capsys: p
 def test_there_is_no_such_job() -> None:
     with pytest.raises(RefusedError, match="404 Job Not Found"):
         call(["job", "why", "999"])
+
+
+def test_runners_and_how_much_they_do(
+    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner.take(info={"version": "1.2", "config": {"capacity": 4, "gpus": ""}})
+    assert call(["runner", "list"]) == 0
+    [headings, row] = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert headings == ["runner", "description", "type", "tags", "manager", "version", "jobs", "status", "seen"]
+    assert row[:6] == ["1", "instance", "s_0123456789ab", "1.2", "1/4", "online"]
+    assert call(["runner", "list", "--output", "json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)
+    assert [(one["capacity"], one["running_jobs"]) for one in shown["managers"]] == [(4, 1)]

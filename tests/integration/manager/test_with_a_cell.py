@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.errors import EnvironmentLostError
+from remuda.manager.ports import JobPlace, PreparedPlace
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench
@@ -106,3 +110,32 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert "from the cache" in second["build"]["log"]
     assert "Nothing has changed since this cache was saved" in second["build"]["log"]
     assert len(list((bench.data / "cache/root/app").glob("tools-main*.zip"))) == 1
+
+
+class BreaksOnce(LocalEnvironment):
+    """The first job finds no room here."""
+
+    broken = False
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        if not self.broken:
+            self.broken = True
+            raise EnvironmentLostError("the machine is gone")
+        return await super().prepare(place)
+
+
+async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(
+    cell: ServedCell, bench: ManagerBench
+) -> None:
+    cell.new_project("app", "build: {script: [echo made]}\n")
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    async with bench.manager(BreaksOnce(bench.data, clock=SystemClock(), idle_exit_seconds=5)):
+        jobs = await through(cell, pushed["id"])
+        [manager] = cell.api("GET", "/runners/1/managers").json()
+    assert manager["capacity"] == 2, "as many as it runs at a time"
+    assert jobs["build"]["status"] == "success"
+    lost, done = (
+        cell.send("GET", f"/api/remuda/v1/jobs/{number}", PRIVATE_TOKEN=cell.token).json() for number in (1, 2)
+    )
+    assert (lost["status"], lost["failure_reason"], lost["lost_tries"]) == ("failed", "runner_system_failure", 0)
+    assert (done["tries"], done["lost_tries"]) == (1, 1)

@@ -1,0 +1,41 @@
+from typing import Any
+
+from remuda.cli.runner import rows_of
+
+
+def a_manager(**given: Any) -> dict[str, Any]:
+    return {
+        "system_id": "s_1",
+        "version": "17.9",
+        "running_jobs": 2,
+        "capacity": 4,
+        "status": "online",
+        "contacted_at": None,
+    } | given
+
+
+def a_runner(*managers: dict[str, Any], paused: bool = False) -> dict[str, Any]:
+    return {
+        "id": 7,
+        "description": "big",
+        "runner_type": "instance_type",
+        "tag_list": ["linux", "arm"],
+        "paused": paused,
+        "status": "never_contacted",
+        "contacted_at": None,
+        "managers": list(managers),
+    }
+
+
+def test_a_line_for_each_manager() -> None:
+    rows = list(rows_of(a_runner(a_manager(), a_manager(system_id="s_2", capacity=None, running_jobs=0, version=None))))
+    about = ("7", "big", "instance", "linux, arm")
+    assert rows == [
+        (*about, "s_1", "17.9", "2/4", "online", ""),
+        (*about, "s_2", "", "0", "online", ""),
+    ]
+
+
+def test_a_runner_that_nobody_works_for() -> None:
+    [row] = rows_of(a_runner(paused=True))
+    assert row[4:] == ("", "", "", "never_contacted, paused", "")
