@@ -144,8 +144,15 @@ class Pipelines:
         return await self._add(request, planned.pipeline, planned.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Only compile, as `start` would, and say what came of it; InvalidError when there is no file."""
-        found = await self._in_thread(linted, request, await self._known(request), self._lints)
+        """Only compile, as `start` would, and say what came of it; InvalidError when there is no file.
+
+        It shows values in what it says, so whoever may not start a pipeline on a protected ref gets none of those.
+        """
+        known = await self._known(request)
+        level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
+        if level < Level.MAINTAINER:
+            known = replace(known, variables=tuple(one for one in known.variables if not one.protected))
+        found = await self._in_thread(linted, request, known, self._lints)
         if found is None:
             raise InvalidError("Missing CI config file")
         return found

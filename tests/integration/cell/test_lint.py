@@ -7,6 +7,7 @@ import gitlab
 import pytest
 from gitlab.v4.objects import Project
 
+from remuda.testing.people import a_member, a_person
 from remuda.testing.served_cell import ServedCell
 
 SHARED = """
@@ -180,3 +181,16 @@ def test_a_hostile_file_is_refused_when_pushed_within_a_second(cell: ServedCell,
     assert pipeline.jobs.list(get_all=True) == []
     with pytest.raises(gitlab.GitlabCreateError, match="base"):
         project.pipelines.create({"ref": "main"})
+
+
+def test_lint_tells_nobody_what_is_protected(cell: ServedCell) -> None:
+    project = cell.new_project("app", "job: {script: [echo]}\n")
+    variable = {"key": "DEPLOY_KEY", "value": "s3cret-value", "protected": True}
+    assert cell.api("POST", f"/projects/{project}/variables", variable).status == 201
+    content = {"content": "include: [{local: $DEPLOY_KEY.yml}]"}
+    for level, is_told in ((30, False), (40, True)):
+        person = a_person(cell, f"p{level}")
+        a_member(cell, f"projects/{project}", person, level)
+        answer = person.api("POST", f"/projects/{project}/ci/lint", content)
+        assert answer.json()["valid"] is False
+        assert (b"s3cret-value" in answer.body) is is_told, level
