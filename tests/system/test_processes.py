@@ -1,6 +1,7 @@
-"""Three processes serve one cell over one PostgreSQL; each is killed, and so is the database, while jobs run.
+"""Three processes serve one cell over one PostgreSQL; they are killed or held up, and it is killed, while jobs run.
 
-No job is lost, none is started twice, and every log is whole.
+No job is lost, none is started twice, and every log is whole. The runners behave as if behind a proxy: any process may
+get a call, and one that is not answered soon goes to another, so a process that was held up has old calls to work off.
 """
 
 import http.client
@@ -8,13 +9,17 @@ import json
 import os
 import random
 import secrets
+import signal
+import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, local
 from typing import Any
 
 import pytest
@@ -22,58 +27,159 @@ import pytest
 from remuda.testing.lab import ADMIN_TOKEN, Part, free_port
 from remuda.testing.postgres_server import PostgresServer
 
-JOBS = 2000
-RUNNERS = 6
-PIPELINE = "work:\n  parallel: 50\n  variables: {GIT_STRATEGY: none}\n  script: [make]\n"
-PATIENCE_SECONDS = 200.0
+JOBS, AT_ONCE, RUNNERS = 2000, 50, 6
+PIPELINE = f"work:\n  parallel: {AT_ONCE}\n  variables: {{GIT_STRATEGY: none}}\n  script: [make]\n"
+PATIENCE_SECONDS = 150.0
+LEASE_SECONDS = 3
+HELD_UP_SECONDS = 5.0
+"""Longer than a lease, and than a runner waits for an answer."""
+ANSWER_SECONDS = 2.0
+KILL_POINTS = ("cell.leased", "cell.acknowledged", "cell.trace_appended", "cell.finished")
 
 
 class Cells:
     """The processes, asked like a proxy would: any of them, and another one when it does not answer."""
 
     def __init__(self, folder: Path, database: str) -> None:
+        self.folder = folder
         self.ports = [free_port() for _ in range(3)]
-        environment = os.environ | {
+        self.environment = os.environ | {
             "REMUDA_ADMIN_TOKEN": ADMIN_TOKEN,
             "REMUDA_DATABASE": database,
             "REMUDA_PUBLIC_URL": "http://cell.example",
-            "REMUDA_LEASE_SECONDS": "3",
+            "REMUDA_LEASE_SECONDS": str(LEASE_SECONDS),
             "REMUDA_LOG_LEVEL": "error",
         }
         command = [sys.executable, "-m", "remuda", "cell", "serve", "--data", str(folder / "cell"), "--listen"]
         self.parts = [
-            Part(f"cell {port}", [*command, f"127.0.0.1:{port}"], environment, folder / f"{port}.out")
+            Part(f"cell {port}", [*command, f"127.0.0.1:{port}"], self.environment, folder / f"{port}.out")
             for port in self.ports
         ]
+        self._mine = local()
+        self._opened: list[http.client.HTTPConnection] = []
 
-    def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
+    def call(
+        self, method: str, path: str, body: Any = None, *, seconds: float = ANSWER_SECONDS, **headers: str
+    ) -> tuple[int, Any, Any]:
         """One request, sent again until somebody answers it."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         named = {"Content-Type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until:
-            connection = http.client.HTTPConnection("127.0.0.1", random.choice(self.ports), timeout=30)
+            port = random.choice(self.ports)
+            connection = self._connection(port, seconds)
             try:
                 connection.request(method, path, data, named)
                 answer = connection.getresponse()
                 content = answer.read()
-                if answer.status < 500:
-                    return (
-                        answer.status,
-                        answer.headers,
-                        json.loads(content) if content.startswith((b"[", b"{")) else content,
-                    )
             except (OSError, http.client.HTTPException):
-                pass
-            finally:
                 connection.close()
+            else:
+                if answer.status < 500:
+                    is_json = content.startswith((b"[", b"{"))
+                    return answer.status, answer.headers, json.loads(content) if is_json else content
             time.sleep(0.05)
         raise AssertionError(f"nobody answers {method} {path}")
 
+    def _connection(self, port: int, seconds: float) -> http.client.HTTPConnection:
+        kept: dict[tuple[int, float], http.client.HTTPConnection] = self._mine.__dict__.setdefault("kept", {})
+        if (port, seconds) not in kept:
+            kept[port, seconds] = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+            self._opened.append(kept[port, seconds])
+        return kept[port, seconds]
+
+    def close(self) -> None:
+        for connection in self._opened:
+            connection.close()
+
     def api(self, method: str, path: str, body: Any = None) -> Any:
-        status, _, answer = self.call(method, f"/api/v4{path}", body, PRIVATE_TOKEN=ADMIN_TOKEN)
+        """A call of a person, which is not sent again only because the answer takes long."""
+        status, _, answer = self.call(method, f"/api/v4{path}", body, seconds=60, PRIVATE_TOKEN=ADMIN_TOKEN)
         assert status < 300, (method, path, answer)
         return answer
+
+    def kill(self, part: Part) -> None:
+        part.kill()
+        part.start()
+
+    def hold_up(self, part: Part) -> None:
+        """The process does nothing for a while and does not know it."""
+        assert part.process is not None
+        part.process.send_signal(signal.SIGSTOP)
+        time.sleep(HELD_UP_SECONDS)
+        part.process.send_signal(signal.SIGCONT)
+
+    def die_at(self, part: Part, point: str) -> None:
+        """The process dies as soon as it gets to a kill point."""
+        part.kill()
+        mark = self.folder / point
+        part.environment = self.environment | {"REMUDA_KILL_POINT": point, "REMUDA_KILL_MARK": str(mark)}
+        part.start()
+        until(lambda: not part.is_alive(), f"{part.name} gets to {point}")
+        assert mark.exists(), part.tail()
+        part.start()
+
+
+class Runners:
+    """They take jobs and run them until there are none left."""
+
+    def __init__(self, cells: Cells, token: str) -> None:
+        self.cells = cells
+        self.token = token
+        self.done = Event()
+        self.logs: dict[int, bytes] = {}
+        self.starts: dict[int, set[str]] = defaultdict(set)
+        """The tokens with which each job was told to run."""
+
+    def work(self) -> None:
+        while not self.done.is_set():
+            job = self.claimed()
+            if job is None:
+                time.sleep(0.1)
+            else:
+                self.run(job)
+
+    def claimed(self) -> dict[str, Any] | None:
+        """A job, asked for with one and the same request however often it has to be sent."""
+        body = {"token": self.token, "system_id": "s_1"}
+        status, _, job = self.cells.call("POST", "/api/v4/jobs/request", body, X_Request_Id=secrets.token_hex(16))
+        assert status in (201, 204), job
+        return job if status == 201 else None
+
+    def run(self, job: dict[str, Any]) -> None:
+        """What a runner does, unless the job is somebody else's by the time it is to start."""
+        path, token = f"/api/v4/jobs/{job['id']}", job["token"]
+
+        def put(state: str) -> int:
+            return self.cells.call("PUT", path, {"token": token, "state": state}, JOB_TOKEN=token)[0]
+
+        if (code := put("running")) == 403:
+            return
+        assert code == 200
+        self.starts[job["id"]].add(token)
+        log = b"".join(f"line {number} of job {job['id']}\n".encode() for number in range(200))
+        sent = 0
+        while sent < len(log):
+            piece = log[sent : sent + 2000]
+            status, headers, said = self.cells.call(
+                "PATCH",
+                f"{path}/trace",
+                piece,
+                JOB_TOKEN=token,
+                Content_Range=f"{sent}-{sent + len(piece) - 1}",
+                Content_Type="text/plain",
+            )
+            assert status in (202, 416), (job["id"], status, said)
+            sent = int(headers["Range"].rpartition("-")[2])
+        assert put("success") == 200
+        self.logs[job["id"]] = log
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -87,7 +193,26 @@ def server() -> Iterator[PostgresServer]:
 @pytest.mark.timeout(500)
 def test_kills(tmp_path: Path, server: PostgresServer) -> None:
     cells = Cells(tmp_path, server.url())
+    first, second, third = cells.parts
+
+    def restart_database() -> None:
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+
+    faults: list[Callable[[], None]] = [
+        partial(cells.kill, first),
+        restart_database,
+        partial(cells.hold_up, second),
+        *(
+            partial(cells.die_at, part, point)
+            for part, point in zip([third, first, second, third], KILL_POINTS, strict=True)
+        ),
+        restart_database,
+        partial(cells.hold_up, third),
+    ]
     with ExitStack() as stack:
+        stack.callback(cells.close)
         for part in cells.parts:
             stack.callback(part.kill)
             part.start()
@@ -95,88 +220,34 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
         actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}]
         commit = {"branch": "main", "commit_message": "First", "actions": actions}
         cells.api("POST", f"/projects/{project}/repository/commits", commit)
-        token = cells.api("POST", "/user/runners", {"runner_type": "instance_type"})["token"]
-        for _ in range(JOBS // 50 - 1):
+        for _ in range(JOBS // AT_ONCE - 1):
             cells.api("POST", f"/projects/{project}/pipeline", {"ref": "main"})
-        started: Counter[int] = Counter()
-        logs: dict[int, bytes] = {}
-        done, lock = Event(), Lock()
+        runners = Runners(cells, cells.api("POST", "/user/runners", {"runner_type": "instance_type"})["token"])
+        pool = stack.enter_context(ThreadPoolExecutor(RUNNERS))
+        stack.callback(runners.done.set)
+        at_work: list[Future[None]] = [pool.submit(runners.work) for _ in range(RUNNERS)]
 
-        def work() -> None:
-            while not done.is_set():
-                job = claimed(cells, token)
-                if job is None:
-                    time.sleep(0.1)
-                elif (log := run(cells, job)) is not None:
-                    with lock:
-                        started[job["id"]] += 1
-                        logs[job["id"]] = log
+        def reached(count: int) -> bool:
+            for worker in at_work:
+                if worker.done():
+                    worker.result()
+            return len(runners.logs) >= count
 
-        runners = [Thread(target=work, name=f"runner {number}") for number in range(RUNNERS)]
-        for runner in runners:
-            runner.start()
-        try:
-            for number in range(5):
-                wanted = JOBS * (number + 1) // 8
-                until = time.monotonic() + PATIENCE_SECONDS
-                while len(logs) < wanted and time.monotonic() < until:
-                    time.sleep(0.05)
-                if number in (1, 3):
-                    server.kill()
-                    time.sleep(0.5)
-                    server.start()
-                else:
-                    part = cells.parts[number % 3]
-                    part.kill()
-                    part.start()
-            until = time.monotonic() + PATIENCE_SECONDS
-            while len(logs) < JOBS and time.monotonic() < until:
-                time.sleep(0.1)
-        finally:
-            done.set()
-            for runner in runners:
-                runner.join(PATIENCE_SECONDS)
-        assert len(logs) == JOBS
-        assert set(started.values()) == {1}
+        for number, fault in enumerate(faults, 1):
+            until(partial(reached, JOBS * number // (len(faults) + 2)), f"jobs before fault {number}")
+            fault()
+        until(lambda: reached(JOBS), "all jobs")
+        runners.done.set()
+        for worker in at_work:
+            worker.result(PATIENCE_SECONDS)
+        assert len(runners.logs) == JOBS
+        assert {len(tokens) for tokens in runners.starts.values()} == {1}
         jobs = f"/projects/{project}/jobs"
-        found = [
-            job for page in range(1, JOBS // 100 + 2) for job in cells.api("GET", f"{jobs}?per_page=100&page={page}")
-        ]
-        assert {job["id"]: job["status"] for job in found} == dict.fromkeys(logs, "success")
-        for job_id, log in logs.items():
+        pages = [cells.api("GET", f"{jobs}?per_page=100&page={page}") for page in range(1, JOBS // 100 + 2)]
+        found = {job["id"]: job["status"] for page in pages for job in page}
+        assert found == dict.fromkeys(runners.logs, "success")
+        for job_id, log in runners.logs.items():
             assert cells.api("GET", f"{jobs}/{job_id}/trace") == log
-
-
-def claimed(cells: Cells, token: str) -> dict[str, Any] | None:
-    """A job, asked for with one and the same request however often it has to be sent."""
-    body = {"token": token, "system_id": "s_1"}
-    status, _, job = cells.call("POST", "/api/v4/jobs/request", body, X_Request_Id=secrets.token_hex(16))
-    assert status in (201, 204), job
-    return job if status == 201 else None
-
-
-def run(cells: Cells, job: dict[str, Any]) -> bytes | None:
-    """Do what a runner does; the log, None when the job was somebody else's by the time it was to start."""
-    path = f"/api/v4/jobs/{job['id']}"
-
-    def put(state: str) -> int:
-        return cells.call("PUT", path, {"token": job["token"], "state": state}, JOB_TOKEN=job["token"])[0]
-
-    if put("running") == 403:
-        return None
-    log = b"".join(f"line {number} of job {job['id']}\n".encode() for number in range(200))
-    sent = 0
-    while sent < len(log):
-        piece = log[sent : sent + 1500]
-        status, headers, _ = cells.call(
-            "PATCH",
-            f"{path}/trace",
-            piece,
-            JOB_TOKEN=job["token"],
-            Content_Range=f"{sent}-{sent + len(piece) - 1}",
-            Content_Type="text/plain",
-        )
-        assert status in (202, 416), status
-        sent = int(headers["Range"].rpartition("-")[2])
-    assert put("success") == 200
-    return log
+    command = [sys.executable, "-m", "remuda", "cell", "check", "--data", str(tmp_path / "cell")]
+    checked = subprocess.run(command, env=cells.environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

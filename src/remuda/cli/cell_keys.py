@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 

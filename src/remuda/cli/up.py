@@ -53,10 +53,11 @@ def up(
 
 async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
     from remuda.cli import local_agent
-    from remuda.cli.access import Access, store, stored
+    from remuda.cli.access import Access, ensure_token, store, stored
     from remuda.cli.beginning import keep_off_proxies
-    from remuda.cli.cell import print_token, print_warnings, settings_from
-    from remuda.cli.embedded import ensure_token, managing, serving_cell
+    from remuda.cli.cell import print_token
+    from remuda.cli.cell_settings import print_warnings, settings_from
+    from remuda.cli.embedded import managing, serving_cell
     from remuda.cli.signals import STOPPING, handled
     from remuda.telemetry import logs
 

@@ -1,0 +1,165 @@
+"""Where a cell's settings come from: options first, then the environment, then `cell.toml`, then the defaults.
+
+Decided here: that order, where the file is looked for, and what is said of a setting that does not exist. In the file
+such a name is an error, in the environment a warning, because a variable may be meant for another part or version.
+What a setting means and what it may be is decided in `remuda.cell.settings`. All `remuda cell` commands call this.
+"""
+
+import difflib
+import stat
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.options import data_folder
+
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+
+Database = Annotated[
+    str | None,
+    Parameter(help="postgresql://USER:PASSWORD@HOST:PORT/NAME [default: REMUDA_DATABASE, or a file in --data]."),
+]
+Config = Annotated[
+    Path | None, Parameter(help="File with settings [default: REMUDA_CONFIG, or cell.toml in --data if it is there].")
+]
+
+PREFIX = "REMUDA_"
+FILE = "cell.toml"
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8929
+BY_OPTION = frozenset({"REMUDA_DATA", "REMUDA_HOST", "REMUDA_PORT", "REMUDA_CELL_ID"})
+OTHER_VARIABLES = frozenset(
+    {f"{PREFIX}{name}" for name in ("URL", "TOKEN", "DEBUG", "LOG_LEVEL", "KILL_POINT", "KILL_MARK")}
+    | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "CONFIG")}
+)
+"""Variables of other parts of Remuda, or of this one."""
+SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
+"""Settings that a file which others can read should not have."""
+
+
+def cell_folder(data: Path | None) -> Path:
+    """The folder of a cell: the given one, or `cell` in the user's data folder."""
+    return data.absolute() if data else data_folder(None) / "cell"
+
+
+def settings_from(
+    environment: Mapping[str, str],
+    *,
+    data: Path | None = None,
+    config: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    cell_id: int | None = None,
+    database: str | None = None,
+) -> "CellSettings":
+    """A cell's settings: what is given, REMUDA_<NAME> and the file for the rest. BadInputError names what is wrong."""
+    import msgspec
+
+    from remuda.cell.settings import CellSettings
+
+    given = {"data": data and data.absolute(), "host": host, "port": port, "cell_id": cell_id, "database": database}
+    values = {
+        **_of_file(_file(environment, data, config)),
+        **_of_environment(environment),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    if values.setdefault("data", None) is None:
+        values["data"] = cell_folder(None)
+    return msgspec.convert({"host": DEFAULT_HOST, "port": DEFAULT_PORT, **values}, CellSettings)
+
+
+def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
+    """The file to read; None when there is none. One that somebody named has to be there."""
+    if config is not None or environment.get(f"{PREFIX}CONFIG"):
+        return config or Path(environment[f"{PREFIX}CONFIG"])
+    usual = cell_folder(data) / FILE
+    return usual if usual.exists() else None
+
+
+def _of_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}; give another file with --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: is no TOML: {error}") from None
+    known = _fields()
+    for name in found:
+        if name not in known:
+            raise BadInputError(f"{path}: there is no setting {name}{_nearest(name, known)}")
+    values = {name: _converted(name, value, f"{path}: {name}", strict=True) for name, value in found.items()}
+    if "data" in values:
+        values["data"] = (path.absolute().parent / values["data"]).absolute()
+    if SECRETS & values.keys() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        _warn(f"{path}: others on this machine may read it, and it holds secrets; chmod 600 {path}")
+    return values
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for name, field in _fields().items():
+        variable = f"{PREFIX}{name.upper()}"
+        if variable in BY_OPTION or not (text := environment.get(variable)):
+            continue
+        given = text.replace(",", " ").split() if isinstance(field.default, tuple) else text
+        values[name] = _converted(name, given, f"{variable}={text}", strict=False)
+    return values
+
+
+def _converted(name: str, value: object, what: str, *, strict: bool) -> Any:
+    """A value as the setting's type; BadInputError says what is wanted instead."""
+    import msgspec
+
+    from remuda.cell.settings import is_fit, wanted_number
+
+    wanted = wanted_number(name)
+    to_path: Callable[[type, Any], Any] = lambda kind, text: kind(text)  # noqa: E731 - for Path, which msgspec lacks
+    try:
+        found = msgspec.convert(value, _fields()[name].type, strict=strict, dec_hook=to_path)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadInputError(f"{what}: {wanted or str(error).lower()}") from None
+    if wanted and not is_fit(name, found):
+        raise BadInputError(f"{what}: {wanted}")
+    return found
+
+
+def _fields() -> dict[str, Any]:
+    import msgspec
+
+    from remuda.cell.settings import CellSettings
+
+    return {field.name: field for field in msgspec.structs.fields(CellSettings)}
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def warnings_about(environment: Mapping[str, str]) -> list[str]:
+    """What to say about variables that look like settings of a cell and are none."""
+    settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
+    said = []
+    for name in sorted(environment):
+        if name in BY_OPTION:
+            said.append(f"{name}: has no effect; use --data, --listen and --cell-id")
+        elif name.startswith(PREFIX) and name not in settings | OTHER_VARIABLES:
+            said.append(f"{name}: there is no such setting{_nearest(name, settings)}")
+    return said
+
+
+def print_warnings(environment: Mapping[str, str]) -> None:
+    """A misspelt setting must not go unnoticed; it stops nothing, because it may be meant for another version."""
+    for warning in warnings_about(environment):
+        _warn(warning)
+
+
+def _warn(text: str) -> None:
+    print(f"remuda: warning: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.cell_settings import settings_from
+from remuda.cli.exits import BadInputError
+
+
+def config(folder: Path, text: str, mode: int = 0o600) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / "cell.toml"
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    config(
+        tmp_path,
+        """
+        host = "0.0.0.0"
+        port = 80
+        cell_id = 7
+        database = "postgresql://file/db"
+        lease_seconds = 90
+        silent_seconds = 10
+        upkeep_seconds = 5
+        keep_latest_artifacts = false
+        remote_includes = ["https://a.example/ci/"]
+        links = "/links"
+        """,
+    )
+    environment = {"REMUDA_LEASE_SECONDS": "30", "REMUDA_DATABASE": "postgresql://env/db", "REMUDA_PORT": "1"}
+    settings = settings_from(environment, data=tmp_path, database="postgresql://option/db", port=8000)
+    assert (settings.host, settings.port, settings.cell_id) == ("0.0.0.0", 8000, 7)
+    assert settings.database == "postgresql://option/db"
+    assert (settings.lease_seconds, settings.silent_seconds, settings.upkeep_seconds) == (30, 10, 5)
+    assert settings.keep_latest_artifacts is False
+    assert settings.remote_includes == ("https://a.example/ci/",)
+    assert settings.links == Path("/links")
+
+
+def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
+    settings = settings_from({}, data=tmp_path)
+    assert (settings.data, settings.host, settings.port, settings.cell_id) == (tmp_path, "127.0.0.1", 8929, 1)
+
+
+def test_a_file_elsewhere_says_where_the_data_is(tmp_path: Path) -> None:
+    file = config(tmp_path / "etc", 'data = "../var"\nlease_seconds = 9')
+    for settings in (settings_from({}, config=file), settings_from({"REMUDA_CONFIG": str(file)})):
+        assert settings.data.resolve() == tmp_path / "var"
+        assert settings.lease_seconds == 9
+    assert settings_from({}, config=file, data=tmp_path / "mine").data == tmp_path / "mine"
+    other = config(tmp_path / "other", "lease_seconds = 8")
+    assert settings_from({"REMUDA_CONFIG": str(file)}, config=other, data=tmp_path).lease_seconds == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lease_second = 5", "there is no setting lease_second; did you mean lease_seconds?"),
+        ("xyzzy = 5", "there is no setting xyzzy"),
+        ("[cell]\nlease_seconds = 5", "there is no setting cell"),
+        ('lease_seconds = "60"', "lease_seconds: a number above 0 is wanted, for example 60"),
+        ("lease_seconds = 0", "lease_seconds: a number above 0 is wanted, for example 60"),
+        ("body_limit_bytes = 1.5", "body_limit_bytes: a whole number above 0 is wanted, for example 1048576"),
+        ("keep_latest_artifacts = 1", "keep_latest_artifacts: expected `bool`, got `int`"),
+        ("links = 1", "links: "),
+        ("data = 1", "data: "),
+        ("upkeep_seconds = 1\nlease_seconds = x", "is no TOML: Invalid value (at line 2, column 17)"),
+        ("lease_seconds = 1\nlease_seconds = 2", "is no TOML: "),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told(tmp_path: Path, text: str, said: str) -> None:
+    file = config(tmp_path, text)
+    with pytest.raises(BadInputError) as caught:
+        settings_from({}, data=tmp_path)
+    assert str(caught.value).startswith(f"{file}: {said}")
+
+
+def test_a_file_that_somebody_named_has_to_be_there(tmp_path: Path) -> None:
+    for environment, option in (({}, tmp_path / "no.toml"), ({"REMUDA_CONFIG": str(tmp_path / "no.toml")}, None)):
+        with pytest.raises(BadInputError, match=r"no\.toml: cannot be read: No such file or directory"):
+            settings_from(environment, config=option)
+    (tmp_path / "cell.toml").mkdir()
+    with pytest.raises(BadInputError, match="cannot be read: Is a directory"):
+        settings_from({}, data=tmp_path)
+    (tmp_path / "cell.toml").rmdir()
+    (tmp_path / "cell.toml").write_bytes(b"\xff")
+    with pytest.raises(BadInputError, match="is no TOML"):
+        settings_from({}, data=tmp_path)
+
+
+def test_secrets_that_others_can_read_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path, 'admin_token = "a-long-enough-token"')
+    settings_from({}, data=tmp_path)
+    assert capsys.readouterr().err == ""
+    config(tmp_path, 'admin_token = "a-long-enough-token"', 0o644)
+    assert settings_from({}, data=tmp_path).admin_token == "a-long-enough-token"
+    said = capsys.readouterr().err
+    assert "others on this machine may read it" in said
+    assert "a-long-enough-token" not in said
+    config(tmp_path, "lease_seconds = 5", 0o644)
+    settings_from({}, data=tmp_path)
+    assert capsys.readouterr().err == ""
