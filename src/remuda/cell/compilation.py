@@ -12,7 +12,7 @@ import msgspec
 
 from remuda.cell.adapters.git_reading import GitReading
 from remuda.cell.core.creating import PARENT, given_variables, merge_request_iid, new_pipeline
-from remuda.cell.core.predefined import is_literal, of_pipeline, of_project
+from remuda.cell.core.predefined import REGISTRY, is_literal, of_pipeline, of_project
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.linting import Linted, lint
 from remuda.cell.requests import PipelineRequest
@@ -42,6 +42,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     default_branch: str
     url: str
     """The cell's public address."""
+    registry: str = ""
+    """Where images of the cell's projects are, as their names begin."""
     now: float
 
 
@@ -104,8 +106,11 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
             told[OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
         told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
-    # Nobody runs a pipeline in another one's name.
-    return msgspec.structs.replace(pipeline, predefined={**told, **request.predefined, **known.of_user})
+    # Nobody runs a pipeline in another one's name, or has its jobs' tokens sent to another registry.
+    told = {**told, **request.predefined, **known.of_user}
+    told.pop(REGISTRY, None)
+    of_registry = {REGISTRY: known.registry} if known.registry else {}
+    return msgspec.structs.replace(pipeline, predefined=told | of_registry)
 
 
 def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, iid: int) -> dict[str, str]:

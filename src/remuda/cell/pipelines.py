@@ -200,6 +200,7 @@ class Pipelines:
             of_merge_request=told,
             default_branch=default_branch(self._repos, project),
             url=self._settings.url,
+            registry=self._settings.registry_host,
             now=self._clock.now(),
         )
 

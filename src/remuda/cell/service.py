@@ -41,6 +41,7 @@ from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
 from remuda.cell.refs import named_or_default_ref, named_ref
+from remuda.cell.registry import Registry
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.sealing import Seals
@@ -182,6 +183,7 @@ class CellService:
         blobs = await self._opened_blobs(folder)
         if where:
             try:
+            registry=await Registry.open(store, clock, settings) if settings.registry else None,
                 await claim_blobs(store, blobs, where)
             except CellError:
                 await blobs.close()

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 LIFE_SECONDS = 300
 """A client asks for a new token for every upload or download; one that is over must not stay good for long."""
@@ -32,7 +33,7 @@ class RegistryKey:
     """A key pair with its certificate."""
 
     private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-    certificate: x509.Certificate
+    certificate: "x509.Certificate"
 
     @property
     def algorithm(self) -> str:
@@ -70,8 +71,10 @@ class Access:
 
 def new_registry_key(cell_id: int, now: float) -> RegistryKey:
     """A fresh key with a certificate that it signed itself."""
+    from cryptography import x509  # late, here and below: it takes long, and few cells have a registry
+
     private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Remuda cell {cell_id} registry tokens")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Remuda cell {cell_id} registry tokens")])
     at = datetime.fromtimestamp(int(now), UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -90,6 +93,8 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
     """A stored or given key with its certificate; ValueError says what is wrong. Kept, because to check one is slow."""
+    from cryptography import x509
+
     private = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(private, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) or (
         isinstance(private, ec.EllipticCurvePrivateKey) and private.curve.name not in _ALGORITHMS
@@ -105,7 +110,7 @@ def sign_registry_token(
     access: Sequence[Access], key: RegistryKey, *, issuer: str, service: str, subject: str, now: float
 ) -> str:
     """The token."""
-    import jwt  # late: it takes long, and few cells have a registry
+    import jwt
 
     claims: dict[str, Any] = {
         "iss": issuer,

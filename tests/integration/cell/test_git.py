@@ -146,7 +146,8 @@ def test_who_may_not(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> 
         ("anyone", cell.token, "root/none", False),
         ("anyone", cell.token[:-1], "root/app", False),
         ("gitlab-ci-token", job["token"], "root/app", True),
-        ("gitlab-ci-token", job["token"], "root/secret", False),
+        ("gitlab-ci-token", job["token"], "root/secret", True),  # whoever started the job may
+        ("gitlab-ci-token", job["token"], "root/none", False),
         ("gitlab-ci-token", job["token"][:-3], "root/app", False),
         ("gitlab-ci-token", cell.token, "root/app", False),
         ("anyone", runner.token, "root/app", False),

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.predefined import REGISTRY
 from remuda.cell.core.secrets import with_servers
 from remuda.cell.core.variables import Circumstances, given, last_wins, predefined
 from remuda.cell.values import Artifact, Job, Pipeline, Project
@@ -42,6 +43,7 @@ def build_payload(
     """The whole message."""
     spec, pipeline = of.spec, of.pipeline
     repo_url = _repo_url(of.public_url, of.project, token)
+    registry = pipeline.predefined.get(REGISTRY)
     asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
     own = given(of)
     settings = {variable.key: variable.value for variable in own}
@@ -52,13 +54,14 @@ def build_payload(
         job_info=_job_info(of.job, of.project, pipeline.user_id),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
         runner_info=api.RunnerTimeout(timeout=of.timeout),
-        variables=last_wins([*predefined(of), *_secrets(token, repo_url), *own, *asked]),
+        variables=last_wins([*predefined(of), *_secrets(token, repo_url, registry), *own, *asked]),
         steps=[] if spec.run else _steps(spec, of.timeout),
         hooks=list(spec.hooks),
         image=spec.image,
         services=list(spec.services),
         artifacts=[api.Artifact(**upload) for upload in spec.artifacts.uploads()] if spec.artifacts else [],
         cache=[_cache(cache, pipeline) for cache in spec.cache],
+        credentials=[_credentials(registry, token)] if registry else [],
         dependencies=[_dependency(source, token) for source in dependencies],
         features=api.PayloadFeatures(
             trace_sections=True,
@@ -147,13 +150,21 @@ def _dependency(source: Source, token: str) -> api.Dependency:
     return api.Dependency(id=source.job.id, name=source.job.name, token=token, artifacts_file=file)
 
 
-def _secrets(token: str, repo_url: str) -> list[api.Variable]:
+def _credentials(registry: str, token: str) -> dict[str, Any]:
+    """By which the runner itself pulls images from the cell's registry."""
+    return {"type": "registry", "url": registry, "username": _TOKEN_USER, "password": token}
+
+
+def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
     """Variables with the job token in them. The address is not masked as a whole: the token in it is."""
-    return [
-        api.Variable(key="CI_JOB_TOKEN", value=token, masked=True),
+    of_registry = [
         api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
         api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),
+    ]
+    return [
+        api.Variable(key="CI_JOB_TOKEN", value=token, masked=True),
         api.Variable(key="CI_REPOSITORY_URL", value=repo_url),
+        *(of_registry if registry else ()),
     ]
 
 

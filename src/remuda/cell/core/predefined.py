@@ -25,6 +25,9 @@ from remuda.wire.routable import to_base36
 GITLAB_VERSION = "18.5.0"
 """The version of GitLab that this cell is like; clients and scripts switch features by it."""
 
+REGISTRY = "CI_REGISTRY"
+"""Among what a pipeline is told when it is created: the registry, as names of images begin. Without it there is none."""
+
 _GROUPED_BY_HAND = re.compile(r"[\s:]+[0-9]+[\s:/\\]+[0-9]+\s*")
 _TIERS = (
     ("development", re.compile(r"dev|review|trunk", re.IGNORECASE)),
@@ -68,6 +71,8 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         values["CI_PIPELINE_ID"] = str(pipeline.id)
         values["CI_PIPELINE_IID"] = str(pipeline.iid)
         values["CI_PIPELINE_URL"] = f"{values['CI_PROJECT_URL']}/-/pipelines/{pipeline.id}"
+    if registry := pipeline.predefined.get(REGISTRY):
+        values["CI_REGISTRY_IMAGE"] = f"{registry}/{project.path.lower()}"
     return {**values, **pipeline.predefined}
 
 

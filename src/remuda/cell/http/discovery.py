@@ -36,8 +36,8 @@ async def configuration(edge: Edge, request: Request) -> Response:
 
 async def keys(edge: Edge, request: Request) -> Response:
     """GET /oauth/discovery/keys: a JSON Web Key Set."""
-    found = [*await id_keys(edge.store), *await job_token_keys(edge.store)]
-    return json_answer({"keys": [key.public_jwk() for key in found]})
+    found = [key.public_jwk() for key in await id_keys(edge.store)]
+    return json_answer({"keys": found + [key.public_jwk() for key in await job_token_keys(edge.store)]})
 
 
 ENDPOINTS = (

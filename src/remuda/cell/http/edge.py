@@ -19,6 +19,7 @@ from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
 from remuda.cell.releases import Releases
+from remuda.cell.registry import Registry
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
@@ -43,6 +44,8 @@ class Edge:
     clock: Clock
 
 
+    registry: Registry | None = None
+    """Who makes tokens for the Docker registry, where there is one."""
 Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 

@@ -1,9 +1,10 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
 
 Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
-organization whose code the person may read who started the pipeline; that is also a sign of life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected
-branch for maintainers; a push to a project that is not there makes it, where the user may. Everyone else learns
-nothing, not even whether the project exists. `git http-backend` does the rest.
+organization whose code the person may read who started the pipeline; that is also a sign of life of the job. A user's
+token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected branch
+for maintainers; a push to a project that is not there makes it, where the user may. Everyone else learns nothing, not
+even whether the project exists. `git http-backend` does the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """

@@ -53,8 +53,6 @@ def test_the_predefined_variables() -> None:
         "CI_JOB_URL": "https://ci.example:8443/root/acme/shop/-/jobs/1",
         "CI_JOB_STARTED_AT": "2025-06-15T15:06:44.500Z",
         "CI_JOB_TOKEN": TOKEN,
-        "CI_REGISTRY_USER": "gitlab-ci-token",
-        "CI_REGISTRY_PASSWORD": TOKEN,
         "CI_REPOSITORY_URL": f"https://gitlab-ci-token:{TOKEN}@ci.example:8443/root/acme/shop.git",
         "CI_PIPELINE_ID": "1",
         "CI_PIPELINE_IID": "1",
@@ -83,10 +81,32 @@ def test_the_predefined_variables() -> None:
     assert {key: values[key] for key in expected} == expected
     assert {"CI_SERVER_NAME", "CI_SERVER_VERSION", "GITLAB_USER_LOGIN", "GITLAB_USER_ID"} <= values.keys()
     assert "CI_COMMIT_TAG" not in values
+    assert not [name for name in values if name.startswith("CI_REGISTRY")]
+
+
+def test_the_registry() -> None:
+    message = payload(
+        pipeline=a_pipeline(predefined={"CI_REGISTRY": "r.example:5000"}), project=a_project(path="A/Shop")
+    )
+    values = {key: variable.value for key, variable in variables(message).items() if key.startswith("CI_REGISTRY")}
+    assert values == {
+        "CI_REGISTRY": "r.example:5000",
+        "CI_REGISTRY_IMAGE": "r.example:5000/a/shop",
+        "CI_REGISTRY_USER": "gitlab-ci-token",
+        "CI_REGISTRY_PASSWORD": TOKEN,
+    }
+    assert message.credentials == [
+        {"type": "registry", "url": "r.example:5000", "username": "gitlab-ci-token", "password": TOKEN}
+    ]
 
 
 def test_secrets_are_masked_and_not_public() -> None:
-    given = variables(payload(variables=[a_variable("KEY", "s3cret-s3cret", masked=True, file=True, raw=True)]))
+    given = variables(
+        payload(
+            variables=[a_variable("KEY", "s3cret-s3cret", masked=True, file=True, raw=True)],
+            pipeline=a_pipeline(predefined={"CI_REGISTRY": "r.example"}),
+        )
+    )
     for key in ("CI_JOB_TOKEN", "CI_REGISTRY_PASSWORD", "KEY"):
         assert (given[key].masked, given[key].public) == (True, False)
     assert (given["KEY"].file, given["KEY"].raw) == (True, True)
