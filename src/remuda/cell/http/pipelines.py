@@ -182,9 +182,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     if pipeline.upstream_job_id is not None:
         upstream = await edge.store.job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:
-            raise ApiError(
-                409, {"message": f"409 Conflict - job {upstream.id} waits for it; try again when it is over"}
-            )
+            raise ConflictError(f"job {upstream.id} waits for it; try again when that is over")
     page = Page(size=100, ascending=True, counted=False)
     while jobs := (await edge.store.jobs(page, pipeline_id=pipeline.id, with_retried=True))[0]:
         for job in jobs:
