@@ -6,6 +6,7 @@ between. A repository's refs are taken before its objects, for the same reason. 
 there, a restored folder once its version is. `remuda cell backup` and `restore` call this; the cell may run meanwhile.
 
 The rows are a SQLite file in any case (`remuda.cell.adapters.tables`). Blobs that a cell keeps in a bucket stay there.
+Secrets in the rows are encrypted; the keys are in the backup only if that is wished.
 """
 
 import asyncio
@@ -20,8 +21,12 @@ from pathlib import Path
 import msgspec
 
 from remuda.cell.adapters import migrations, tables
+from remuda.cell.adapters.resealing import keys_in_use
 from remuda.cell.datafolder import VERSION
 from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.key_files import NAME as KEYS
+from remuda.cell.key_files import VARIABLE, key_file, read_keys
+from remuda.cell.sealing import key_id, read_key
 from remuda.cell.settings import CellSettings
 from remuda.lib.files import write_whole
 
@@ -39,15 +44,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     blobs: str = ""
     """The bucket where the blobs stayed; empty: they are in the backup."""
+    keys: tuple[str, ...] = ()
+    """The ids of the encryption keys that are in the backup."""
+    keys_wanted: tuple[str, ...] = ()
+    """The ids of those that its rows are encrypted with."""
 
 
-async def back_up(settings: CellSettings, to: Path, *, now: float) -> Manifest:
-    """Write a backup to a new folder, or to a file whose name ends in .tar, .tar.gz or .tgz."""
+async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
+    """Write a backup to a new folder, or to a file whose name ends in .tar, .tar.gz or .tgz.
+
+    `with_keys`: with the file of encryption keys, where there is one; then whoever has the backup has all secrets.
+    """
     if _is_tar(to):
         if to.exists():
             raise DataFolderError(f"{to} exists already; give another name")
         with tempfile.TemporaryDirectory(dir=_folder_of(to), prefix=f".{to.name}.") as beside:
-            manifest = await back_up(settings, Path(beside) / "backup", now=now)
+            manifest = await back_up(settings, Path(beside) / "backup", now=now, with_keys=with_keys)
             await asyncio.to_thread(_pack, Path(beside) / "backup", to)
         return manifest
     _check_empty(to)
@@ -56,7 +68,17 @@ async def back_up(settings: CellSettings, to: Path, *, now: float) -> Manifest:
     cell_id = tables.up_to_date(to / _ROWS)
     bucket = settings.blobs if "://" in settings.blobs else ""
     await asyncio.to_thread(_copy_files, settings, to, with_blobs=not bucket)
-    manifest = Manifest(format=FORMAT, cell_id=cell_id, revision=migrations.HEAD, created_at=now, blobs=bucket)
+    # After the rows: a key is in the file before a row is encrypted with it.
+    keys = _copy_keys(settings, to) if with_keys else ()
+    manifest = Manifest(
+        format=FORMAT,
+        cell_id=cell_id,
+        revision=migrations.HEAD,
+        created_at=now,
+        blobs=bucket,
+        keys=keys,
+        keys_wanted=await _keys_of(to),
+    )
     os.sync()
     write_whole(to / _MANIFEST, msgspec.json.encode(manifest), durable=True)
     return manifest
@@ -81,10 +103,33 @@ async def restore(source: Path, settings: CellSettings) -> Manifest:
             rows.unlink()
         else:
             rows.rename(data / _ROWS)
+        if (backup / KEYS).exists() and not settings.encryption_keys:
+            write_whole(key_file(settings), (backup / KEYS).read_bytes(), durable=True)
         os.sync()
         write_whole(data / "cell", f"{cell_id}\n".encode(), durable=True)
         write_whole(data / "version", f"{VERSION}\n".encode(), durable=True)
     return manifest
+
+
+def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
+    if settings.encryption_keys or not key_file(settings).exists():
+        return ()
+    write_whole(to / KEYS, key_file(settings).read_bytes())
+    return tuple(read_keys(to / KEYS).by_id)
+
+
+async def _keys_of(backup: Path) -> tuple[str, ...]:
+    """The keys that the rows of a backup are encrypted with."""
+    found = await keys_in_use(CellSettings(data=backup))
+    return tuple(sorted(name for name in found if name))
+
+
+def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
+    """The keys that a restored cell lacks: neither were they in the backup, nor do the settings give them."""
+    given = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
+    if not given and key_file(settings).exists():
+        given = list(read_keys(key_file(settings)).by_id)
+    return tuple(key for key in manifest.keys_wanted if key not in given)
 
 
 def _copy_files(settings: CellSettings, to: Path, *, with_blobs: bool) -> None:

@@ -17,8 +17,9 @@ from remuda.lib.files import InUseError, shared_use, sole_use, write_whole
 
 VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
-_BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite")
-"""What may stand in a folder without a version: what a start left that died early, a new disk, a restored database."""
+_BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", "cell.toml", "encryption.keys")
+"""What may stand in a folder without a version: what a start left that died early, a new disk, a restored database,
+keys and settings that were put there."""
 
 
 class DataFolder:

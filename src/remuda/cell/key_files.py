@@ -24,7 +24,7 @@ _HEAD = "# The keys of this cell's secrets; the first one encrypts. Keep a copy 
 
 def key_file(settings: CellSettings) -> Path:
     """Where the file is, or would be."""
-    return Path(settings.encryption_key_file) if settings.encryption_key_file else settings.data / NAME
+    return settings.encryption_key_file or settings.data / NAME
 
 
 def seals_for(settings: CellSettings, checked: str | None) -> Seals:

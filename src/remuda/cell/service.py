@@ -22,7 +22,6 @@ import uvicorn
 
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
-from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.blob_owner import claim_blobs
@@ -30,12 +29,13 @@ from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
 from remuda.cell.errors import CellError
+from remuda.cell.events import Events
 from remuda.cell.http.app import CellApp
 from remuda.cell.http.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.managers import Managers
-from remuda.cell.keyring import KeyRing
 from remuda.cell.http.runner_tokens import ensure_registration_token
+from remuda.cell.keyring import KeyRing
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
@@ -57,6 +57,8 @@ from remuda.wire.routable import encode, token_hash
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than runners keep an idle connection (90 s), so that the server is not the one to cut it."""
+REREAD_SECONDS = 30.0
+"""How often a process looks whether there is a new encryption key."""
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 _USER_PREFIX = "glpat-"
@@ -78,6 +80,7 @@ class CellService:
         self.admin_token_generated: str | None = None
         """Set by the first start of a data folder for which no token was given; it is kept nowhere else."""
         self._clock = clock or SystemClock()
+        self._seals: Seals
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
@@ -86,7 +89,7 @@ class CellService:
             contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
         ):
             self.settings = self.settings.bound_to(listener.getsockname()[1])
-            store = await self._store(folder)
+            store, self._seals = await open_store(self.settings)
             try:
                 await self._serve(store, folder, listener, stop, ready)
             finally:
@@ -127,14 +130,25 @@ class CellService:
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
             group.create_task(self._upkeep(edge).watch(stop), name="cell upkeep")
+            group.create_task(self._reread_keys(stop), name="cell encryption keys")
+            group.create_task(edge.events.watch(stop), name="cell events")
             follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
             follower.cancel()
             edge.dispatch.stop_polls()
+            edge.events.stop()
             server.leave()
         await edge.blobs.close()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
+
+    async def _reread_keys(self, stop: asyncio.Event) -> None:
+        """Another process may have put a new key in front."""
+        while not await happens(stop, within_seconds=REREAD_SECONDS):
+            try:
+                self._seals.refresh()
+            except CellError as error:
+                _log.warning("the encryption keys cannot be read; the cell goes on with those it has", error=str(error))
 
     def _announce(self, ready: Callable[[str], None]) -> None:
         _log.info("the cell serves", cell=self.settings.cell_id, url=self.settings.url, data=str(self.settings.data))
@@ -167,23 +181,16 @@ class CellService:
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
             managers=Managers(store, clock),
             metrics=CellMetrics(),
+            events=Events(store, dispatch.changed_jobs, clock),
             clock=clock,
+            registry=await Registry.open(store, clock, settings) if settings.registry else None,
         )
-
-    async def _store(self, folder: DataFolder) -> Store:
-        if self.settings.is_shared:
-            # Only those who use it pay for its import.
-            from remuda.cell.adapters.postgres import PostgresStore
-
-            return await PostgresStore.open(self.settings.database, self.settings.cell_id)
-        return SqliteStore.open(folder.database, self.settings.cell_id)
 
     async def _blobs(self, store: Store, folder: DataFolder) -> Blobs:
         where = self.settings.blobs
         blobs = await self._opened_blobs(folder)
         if where:
             try:
-            registry=await Registry.open(store, clock, settings) if settings.registry else None,
                 await claim_blobs(store, blobs, where)
             except CellError:
                 await blobs.close()

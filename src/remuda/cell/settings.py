@@ -51,8 +51,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encryption_keys: tuple[str, ...] = ()
     """Keys for the secrets in the store, each 32 bytes in base64: the first one encrypts, all of them decrypt. None: they
     are in a file, which the first start makes."""
-    encryption_key_file: str = ""
-    """The whole path of that file; empty means `encryption.keys` in the data folder."""
+    encryption_key_file: Path | None = None
+    """That file; None means `encryption.keys` in the data folder."""
     poll_hold_seconds: float = 50
     """How long `jobs/request` waits for a job. Clients and proxies commonly give up after 60 s."""
     lease_seconds: float = 60

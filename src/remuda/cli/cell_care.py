@@ -7,13 +7,14 @@ done in `remuda.cell`. All but `restore` may be called while the cell runs.
 import asyncio
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
 from remuda.cli.exits import Exit
 from remuda.cli.options import Data, Output
 
@@ -69,22 +70,33 @@ def check(*, data: Data = None, database: Database = None, output: Output = "tex
 def backup(
     to: Annotated[Path, Parameter(help="A new folder, or a file: NAME.tar, NAME.tar.gz or NAME.tgz.")],
     *,
+    with_keys: Annotated[
+        bool, Parameter(help="With the encryption keys: whoever has the backup has all secrets.", negative="")
+    ] = False,
     data: Data = None,
     database: Database = None,
 ) -> None:
     """Write everything that a cell keeps to a folder or an archive, while it runs or not.
 
-    The backup holds all secrets of the cell, and only its owner can read it. What is kept in a bucket stays there.
+    Only its owner can read it. Secrets in it are encrypted, and the keys are not in it unless --with-keys is given:
+    keep a copy of the key file elsewhere, a restored cell does not start without it. What is kept in a bucket stays
+    there.
 
     Try:
 
         remuda cell backup /backups/monday --data /var/lib/remuda
+        remuda cell backup /backups/monday --with-keys --data /var/lib/remuda
         remuda cell backup /backups/monday.tar.gz --data /var/lib/remuda
     """
     from remuda.cell.backups import back_up
+    from remuda.cell.key_files import key_file
 
-    manifest = asyncio.run(back_up(_settings(data, database), to.absolute(), now=time.time()))
+    settings = _settings(data, database)
+    manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
+    if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
+        where = "REMUDA_ENCRYPTION_KEYS" if settings.encryption_keys else key_file(settings)
+        print(f"it is encrypted, and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere, too")
     if manifest.blobs:
         print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
 
@@ -104,12 +116,20 @@ def restore(
         remuda cell restore /backups/monday --data /var/lib/remuda
         remuda cell restore /backups/monday --data ./new --database postgresql://remuda@db.example/remuda
     """
+    from remuda.cell.backups import missing_keys
     from remuda.cell.backups import restore as restored
+    from remuda.cell.key_files import VARIABLE, key_file
 
     settings = _settings(data, database)
     manifest = asyncio.run(restored(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
+    if missing := missing_keys(manifest, settings):
+        print(
+            f"before that, bring back its encryption keys ({', '.join(missing)}), which were not in the backup: put "
+            f"the key file at {key_file(settings)}, or give the keys in {VARIABLE}",
+            file=sys.stderr,
+        )
 
 
 def _settings(data: Path | None, database: str | None, cell_id: int = 1) -> "CellSettings":

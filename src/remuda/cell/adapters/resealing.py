@@ -23,7 +23,7 @@ from remuda.pipeline import JobSpec
 _BATCH = 200
 _BUSY_SECONDS = 30.0
 
-_SECRETS: Sequence[tuple[str, tuple[str, ...], str, type[Any] | str]] = (
+TABLES: Sequence[tuple[str, tuple[str, ...], str, type[Any] | str]] = (
     ("settings", ("name",), "value", SETTING),
     ("signing_keys", ("number",), "pem", SIGNING_KEY),
     ("variables", ("project_id", "group_id", "key", "environment_scope"), "body", ProjectVariable),
@@ -46,7 +46,7 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
     """Seal everything with the key that seals now; how many rows were changed."""
     secrets, changed = Secrets(seals), 0
     async with _opened(settings) as db:
-        for table, key, column, kind in _SECRETS:
+        for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
                 changes = [(*row, new) for row in batch if (new := _resealed(secrets, kind, row[-1])) is not None]
                 names = " AND ".join(f"{name} = ${at}" for at, name in enumerate((*key, column), 1))
@@ -60,7 +60,7 @@ async def keys_in_use(settings: CellSettings) -> Counter[str]:
     """How many rows are sealed with each key; the empty name is for secrets that are not sealed."""
     found: Counter[str] = Counter()
     async with _opened(settings) as db:
-        for table, key, column, kind in _SECRETS:
+        for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
                 for row in batch:
                     found.update(_keys(kind, row[-1]))

@@ -1,0 +1,330 @@
+"""Secrets of a cell cannot be read from what it leaves on the disk, keys can be replaced, wrong ones stop a start."""
+
+import asyncio
+import io
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cell.adapters import resealing
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.backups import back_up, missing_keys, restore
+from remuda.cell.errors import CellError
+from remuda.cell.key_files import key_file, read_keys
+from remuda.cell.sealing import SealError, new_key, written_key
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Project, ProjectVariable
+from remuda.cli import cell_encryption
+from remuda.cli.exits import BadInputError
+from remuda.model.job import ProjectId
+from remuda.telemetry.logs import configure
+from remuda.testing.builders import NOW
+from remuda.testing.served_cell import ServedCell
+
+SECRET = "hunter2hunter2"
+PIPELINE = f"""
+variables:
+  YAML: {SECRET}-yaml
+build:
+  script: "true"
+  artifacts:
+    reports:
+      dotenv: out.env
+deploy:
+  stage: deploy
+  script: "true"
+  when: manual
+"""
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """All that the cell logs."""
+    stream = io.StringIO()
+    configure(level="debug", log_format="json", stream=stream)
+    yield stream
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+
+
+def set_secrets(cell: ServedCell) -> int:
+    """A secret in every place that takes one; the project."""
+    project = cell.new_project("app")
+    group = cell.api("POST", "/groups", {"name": "team", "path": "team"}).json()["id"]
+    places: list[tuple[str, dict[str, Any]]] = [
+        (f"/projects/{project}/variables", {"masked": True}),
+        (f"/projects/{project}/variables", {"environment_scope": "production"}),
+        (f"/groups/{group}/variables", {}),
+        ("/admin/ci/variables", {"key": "EVERYWHERE"}),
+    ]
+    for at, (path, more) in enumerate(places):
+        made = cell.api("POST", path, {"key": "PASSWORD", "value": f"{SECRET}-{at}", **more})
+        assert made.status == 201, made
+    files = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build:\n  script: make\n"}]
+    body = {"branch": "main", "commit_message": "First commit [skip ci]", "actions": files}
+    assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    schedule = {"description": "nightly", "ref": "main", "cron": "0 1 * * *"}
+    made = cell.api("POST", f"/projects/{project}/pipeline_schedules", schedule)
+    assert made.status == 201, made
+    path = f"/projects/{project}/pipeline_schedules/{made.json()['id']}/variables"
+    assert cell.api("POST", path, {"key": "NIGHTLY", "value": f"{SECRET}-schedule"}).status == 201
+    return project
+
+
+def values_in(job: dict[str, Any]) -> set[str]:
+    return {str(one["value"]) for one in job["variables"]}
+
+
+def found_in(folder: Path, text: str) -> list[str]:
+    """Files below a folder that hold a text; repositories hold what people pushed."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "repos" not in file.relative_to(folder).parts]
+    assert any(file.name == "encryption.keys" for file in files)
+    return [str(file) for file in files if text.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_no_secret_is_on_the_disk_or_in_the_log(
+    tmp_path: Path, request: pytest.FixtureRequest, log: io.StringIO, kind: str
+) -> None:
+    database = request.getfixturevalue("database") if kind == "postgres" else ""
+    data = tmp_path / "cell"
+    with ServedCell(data, database=database) as cell:
+        runner = cell.new_runner()
+        project = set_secrets(cell)
+        given = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
+        started = cell.api("POST", f"/projects/{project}/pipeline", given)
+        assert started.status == 201, started
+        job = runner.take()
+        assert {f"{SECRET}-0", f"{SECRET}-3", f"{SECRET}-given"} <= values_in(job)
+        assert runner.patch(job, 0, b"the log says nothing\n").status == 202
+        assert runner.put(job, "success").status == 200
+        shown = cell.api("GET", f"/projects/{project}/pipelines/{started.json()['id']}/variables").json()
+        assert shown[0]["value"] == f"{SECRET}-given"
+        assert (
+            cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=*")
+            .json()["value"]
+            .startswith(SECRET)
+        )
+        assert found_in(data, SECRET) == [], "while it runs, with the write-ahead log"
+    assert found_in(data, SECRET) == []
+    assert "jobs/request" in log.getvalue()
+    assert SECRET not in log.getvalue()
+    if kind == "postgres":
+        text = b"".join(rows_of(database))
+        assert b"PASSWORD" in text
+        assert SECRET.encode() not in text
+
+
+def rows_of(database: str) -> list[bytes]:
+    """All rows of all tables that hold secrets, as text."""
+
+    async def read() -> list[bytes]:
+        import asyncpg
+
+        db = await asyncpg.connect(database)
+        try:
+            found: list[bytes] = []
+            for table, *_ in resealing.TABLES:
+                for row in await db.fetch(f"SELECT * FROM {table}"):
+                    found += [value if isinstance(value, bytes) else str(value).encode() for value in row.values()]
+            return found
+        finally:
+            await db.close()
+
+    return asyncio.run(read())
+
+
+def test_values_given_to_a_manual_job_and_by_dotenv_are_sealed(tmp_path: Path) -> None:
+    data = tmp_path / "cell"
+    with ServedCell(data) as cell:
+        runner = cell.new_runner()
+        cell.new_project("app", PIPELINE)
+        job = runner.take()
+        assert f"{SECRET}-yaml" in values_in(job)
+        # A report that the cell cannot take the secret out of: the blob is what the job uploaded.
+        report = f"FROM_JOB={SECRET}-dotenv\n".encode()
+        query = "?artifact_type=dotenv&artifact_format=raw"
+        assert runner.upload(job, report, filename="out.env", query=query).status == 201
+        assert runner.put(job, "success").status == 200
+        cell.until(lambda: len(cell.api("GET", "/projects/root%2Fapp/jobs?scope=manual").json()) == 1, "manual job")
+        waiting = cell.api("GET", "/projects/root%2Fapp/jobs?scope=manual").json()[0]["id"]
+        body = {"job_variables_attributes": [{"key": "PLAYED", "value": f"{SECRET}-played"}]}
+        assert cell.api("POST", f"/projects/root%2Fapp/jobs/{waiting}/play", body).status == 200
+        assert {f"{SECRET}-played", f"{SECRET}-dotenv", f"{SECRET}-yaml"} <= values_in(runner.take())
+    found = found_in(data, SECRET)
+    assert all("blobs" in Path(file).parts for file in found), found
+
+
+def test_the_key_file_is_for_its_user_alone_and_stays(tmp_path: Path) -> None:
+    path = key_file(CellSettings(data=tmp_path / "cell"))
+    with ServedCell(tmp_path / "cell"):
+        first = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with ServedCell(tmp_path / "cell"):
+        assert path.read_bytes() == first
+
+
+def test_a_wrong_or_missing_key_stops_the_start(tmp_path: Path) -> None:
+    data = tmp_path / "cell"
+    path = key_file(CellSettings(data=data))
+    with ServedCell(data):
+        pass
+    right = path.read_bytes()
+    path.unlink()
+    with pytest.raises(CellError, match=r"encryption\.keys, is not there; bring it back"), ServedCell(data):
+        pass
+    assert not path.exists(), "no new key is made for secrets that have one"
+    path.write_text(f"{written_key(new_key())}\n")
+    with pytest.raises(SealError, match=r"encrypted with key \w{12}, which is not in .*encryption\.keys"):
+        ServedCell(data).__enter__()
+    path.write_text("garbage\n")
+    with pytest.raises(CellError, match="line 1: this is no encryption key"), ServedCell(data):
+        pass
+    path.write_text("# nothing\n")
+    with pytest.raises(CellError, match="has no key"), ServedCell(data):
+        pass
+    path.unlink()
+    given = written_key(next(iter(read_keys_of(right, tmp_path).values())))
+    with ServedCell(data, encryption_keys=(given,)) as cell:
+        assert cell.api("GET", "/projects").status == 200
+    with pytest.raises(CellError, match="REMUDA_ENCRYPTION_KEYS: this is no"), ServedCell(data, encryption_keys=("x",)):
+        pass
+
+
+def read_keys_of(content: bytes, folder: Path) -> dict[str, bytes]:
+    (folder / "copy").write_bytes(content)
+    return read_keys(folder / "copy").by_id
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_keys_are_rotated_while_the_cell_runs(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(resealing, "_BATCH", 3)
+    database = request.getfixturevalue("database") if kind == "postgres" else ""
+    data = tmp_path / "cell"
+    settings = CellSettings(data=data, database=database)
+    with ServedCell(data, database=database) as cell:
+        runner = cell.new_runner()
+        project = set_secrets(cell)
+        for _ in range(4):
+            given = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
+            assert cell.api("POST", f"/projects/{project}/pipeline", given).status == 201
+        old = asyncio.run(cell_encryption._list(settings))
+        assert len(old) == 1
+        new, changed = asyncio.run(cell_encryption._rotate(settings))
+        assert changed >= 15
+        listed = {key["id"]: key for key in asyncio.run(cell_encryption._list(settings))}
+        assert listed[new]["encrypts"]
+        assert listed[old[0]["id"]]["rows"] == 0
+        for _ in range(4):
+            job = runner.take()
+            assert {f"{SECRET}-0", f"{SECRET}-given"} <= values_in(job)
+            assert runner.put(job, "success").status == 200
+        assert cell.api("POST", f"/projects/{project}/variables", {"key": "LATER", "value": SECRET}).status == 201
+        assert asyncio.run(resealing.keys_in_use(settings)).keys() == {new}, "the running cell seals with the new key"
+        with pytest.raises(BadInputError, match="changed a moment ago"):
+            asyncio.run(cell_encryption._forget(settings, str(old[0]["id"])))
+    monkeypatch.setattr(cell_encryption, "_SETTLED_SECONDS", 0)
+    with pytest.raises(BadInputError, match="is the one that encrypts"):
+        asyncio.run(cell_encryption._forget(settings, new))
+    with pytest.raises(BadInputError, match="there is no key"):
+        asyncio.run(cell_encryption._forget(settings, "nothing"))
+    asyncio.run(cell_encryption._forget(settings, str(old[0]["id"])))
+    with ServedCell(data, database=database) as cell:
+        assert cell.api("GET", f"/projects/{project}/variables/LATER").json()["value"] == SECRET
+
+
+def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "cell"
+    settings = CellSettings(data=data)
+    with ServedCell(data) as cell:
+        project = set_secrets(cell)
+    monkeypatch.setattr(resealing, "_BATCH", 1)
+    seal, left = resealing._resealed, [3]
+
+    def dies(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return seal(*given)
+
+    monkeypatch.setattr(resealing, "_resealed", dies)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cell_encryption._rotate(settings))
+    monkeypatch.setattr(resealing, "_resealed", seal)
+    assert len(asyncio.run(resealing.keys_in_use(settings))) == 2
+    with ServedCell(data) as cell:
+        value = cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=production")
+        assert value.json()["value"] == f"{SECRET}-1"
+    asyncio.run(cell_encryption._rotate(settings))
+    assert len(asyncio.run(resealing.keys_in_use(settings))) == 1
+
+
+async def _old_store(path: Path) -> None:
+    store = SqliteStore.open(path, 1)
+    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    for at in range(20):
+        variable = ProjectVariable(project_id=project.id, key=f"OLD{at}", value=f"{SECRET}-{at}" + "x" * 3000)
+        await store.put_variable(variable, replace=False)
+    await store.remove_variable(project.id, "OLD3")
+    await store.put_setting("registration_token", SECRET)
+    await store.close()
+
+
+def test_what_an_older_release_left_readable_is_encrypted_by_the_first_start(tmp_path: Path) -> None:
+    data = tmp_path / "cell"
+    data.mkdir(mode=0o700)
+    asyncio.run(_old_store(data / "cell.sqlite"))
+    assert SECRET.encode() in (data / "cell.sqlite").read_bytes()
+    with ServedCell(data) as cell:
+        value = cell.api("GET", "/projects/root%2Fapp/variables/OLD7").json()["value"]
+        assert value == f"{SECRET}-7" + "x" * 3000
+        assert found_in(data, SECRET) == []
+    assert found_in(data, SECRET) == []
+
+
+def test_a_backup_without_keys_says_which_are_missing(tmp_path: Path) -> None:
+    settings = CellSettings(data=tmp_path / "cell")
+    with ServedCell(settings.data) as cell:
+        project = set_secrets(cell)
+    bare = asyncio.run(back_up(settings, tmp_path / "bare", now=NOW, with_keys=False))
+    assert bare.keys == ()
+    assert len(bare.keys_wanted) == 1
+    new = CellSettings(data=tmp_path / "new")
+    asyncio.run(restore(tmp_path / "bare", new))
+    assert missing_keys(bare, new) == bare.keys_wanted
+    with pytest.raises(CellError, match="is not there; bring it back"), ServedCell(new.data):
+        pass
+    key_file(new).write_bytes(key_file(settings).read_bytes())
+    assert missing_keys(bare, new) == ()
+    with ServedCell(new.data) as cell:
+        assert cell.api("GET", f"/projects/{project}").status == 200
+
+    whole = asyncio.run(back_up(settings, tmp_path / "whole.tar", now=NOW, with_keys=True))
+    other = CellSettings(data=tmp_path / "other")
+    asyncio.run(restore(tmp_path / "whole.tar", other))
+    assert missing_keys(whole, other) == ()
+    with ServedCell(other.data) as cell:
+        path = f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=production"
+        assert cell.api("GET", path).json()["value"] == f"{SECRET}-1"
+
+
+def test_a_changed_row_is_refused_and_not_misread(tmp_path: Path) -> None:
+    data = tmp_path / "cell"
+    with ServedCell(data) as cell:
+        project = set_secrets(cell)
+    db = sqlite3.connect(data / "cell.sqlite")
+    (body,) = db.execute("SELECT body FROM variables WHERE project_id != 0").fetchone()
+    changed = body.replace(b"A", b"B").replace(b"a", b"b")
+    db.execute("UPDATE variables SET body = ? WHERE body = ?", (changed.replace(b"vblue", b"value"), body))
+    db.commit()
+    db.close()
+    with ServedCell(data) as cell:
+        answer = cell.api("GET", f"/projects/{project}/variables")
+        assert answer.status >= 500
+        assert SECRET not in answer.body.decode()
