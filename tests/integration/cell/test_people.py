@@ -296,3 +296,16 @@ def test_an_administrator_is_one_in_all_organizations(cell: ServedCell) -> None:
     assert chief.api("GET", f"/projects/{project}").status == 200
     taken = cell.api("POST", "/users", {"username": "CHIEF", "name": "x", "email": "x@x.org"})
     assert taken.status == 409
+
+
+def test_a_member_whose_time_is_over_can_be_added_again(cell: ServedCell) -> None:
+    group, ada = a_group(cell, "acme"), a_person(cell, "ada")
+    root = f"/groups/{group}/members"
+    over = {"user_id": ada.id, "access_level": 50, "expires_at": "2020-01-01"}
+    assert cell.api("POST", root, over).status == 201
+    assert [one["id"] for one in cell.api("GET", root).json()] == [1]
+    assert cell.api("GET", f"{root}/{ada.id}").status == 404
+    # An owner of former times is none: the last one stays.
+    assert cell.api("DELETE", f"{root}/1").status == 403
+    assert cell.api("POST", root, {"user_id": ada.id, "access_level": 30}).status == 201
+    assert cell.api("GET", f"{root}/{ada.id}").json()["access_level"] == 30

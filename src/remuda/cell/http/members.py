@@ -103,10 +103,15 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
     return [_view(edge, user, member) for user, member in users if user is not None]
 
 
+async def _members(edge: Edge, owner: Pool) -> list[Member]:
+    """Those of a group or project itself; whose time is over is none any more."""
+    return valid(await edge.store.members(owner), edge.clock.now())
+
+
 async def list_direct(edge: Edge, request: Request) -> Response:
     """GET .../members."""
     place = await _place(edge, request)
-    return slice_answer(request, await _views(edge, valid(await edge.store.members(place.owner), edge.clock.now())))
+    return slice_answer(request, await _views(edge, await _members(edge, place.owner)))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
@@ -117,7 +122,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
 async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
     found: dict[int, Member] = {}
     for owner in (place.owner, *place.above):
-        for member in valid(await edge.store.members(owner), edge.clock.now()):
+        for member in await _members(edge, owner):
             if member.user_id not in found or found[member.user_id].level < member.level:
                 found[member.user_id] = member
     return found
@@ -139,7 +144,7 @@ async def show_any(edge: Edge, request: Request) -> Response:
 
 async def _direct(edge: Edge, request: Request, place: _Place) -> Member:
     number = number_in_path(request, "user_id")
-    for member in await edge.store.members(place.owner):
+    for member in await _members(edge, place.owner):
         if member.user_id == number:
             return member
     raise not_found("Member")
@@ -164,7 +169,7 @@ async def add(edge: Edge, request: Request) -> Response:
     )
     if user is None or user.organization_id != place.organization_id:
         raise not_found("User")
-    if any(member.user_id == user.id for member in await edge.store.members(place.owner)):
+    if any(member.user_id == user.id for member in await _members(edge, place.owner)):
         raise ApiError(409, {"message": "Member already exists"})
     member = Member(
         owner=place.owner,
@@ -209,7 +214,7 @@ async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
     """A group without groups above keeps an owner."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return
-    owners = [one for one in await edge.store.members(place.owner) if one.level >= Level.OWNER]
+    owners = [one for one in await _members(edge, place.owner) if one.level >= Level.OWNER]
     if len(owners) == 1:
         raise forbidden("the last owner of a group stays; make somebody else an owner first")
 
