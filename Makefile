@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/.installed
 WORKERS ?= 2
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
@@ -22,6 +24,12 @@ $(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+# Programs of others that tests work with; what they need would not go together with what we need.
+$(PEERS_STAMP): requirements/peers.txt $(STAMP)
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/peers.txt
+	@touch $(PEERS_STAMP)
+
 demo: setup ## run the example pipelines end to end on the embedded defaults
 	@for example in hello build-test-package calculator; do \
 		echo; echo "== remuda run examples/$$example"; $(BIN)/remuda run examples/$$example || exit 1; \
@@ -30,7 +38,7 @@ demo: setup ## run the example pipelines end to end on the embedded defaults
 	@$(BIN)/remuda run examples/failing; test $$? -eq 1
 	@echo; echo "All examples did what they should. Next: $(BIN)/remuda run in a repository of yours, or $(BIN)/remuda up."
 
-test: lint packages ## lint, then the unit, contract and integration tests
+test: lint packages $(PEERS_STAMP) ## lint, then the unit, contract and integration tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -q
 
 system: setup packages ## long runs of whole systems with faults
@@ -64,6 +72,7 @@ requirements: setup ## compile requirements/*.txt (with hashes) from pyproject.t
 	$(UV_COMPILE) pyproject.toml -o requirements/run.txt
 	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(UV_COMPILE) requirements/peers.in -o requirements/peers.txt
 
 clean: ## remove what make setup and the tools left here
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
