@@ -224,6 +224,8 @@ async def test_others_hear_of_jobs(database: str) -> None:
         family = await one.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
         waiting = family.jobs[0].id
         assert await heard.get() == [waiting]
+        await one.change_job(waiting, lambda row: replace(row, priority=7))
+        assert await heard.get() == [waiting]
         await one.change_job(waiting, lambda row: replace(row, state=JobState.LEASED))
         assert await heard.get() == [waiting]
         # Connections that are cut are made again, and whoever listens learns that something may have been missed.

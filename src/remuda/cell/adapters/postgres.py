@@ -201,7 +201,7 @@ class PostgresStore(PostgresKeeping):
         return self._told(*await self._change(change))
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
-        if after is not None and _is_news(before.state, after.state):
+        if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):
             self._hints.tell([after.id])
         return after
 
