@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from remuda.cell.core import leases
 from remuda.cell.errors import (
@@ -24,8 +25,12 @@ from remuda.cell.handout import gather_payload
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Runner
 from remuda.lib import killpoints
-from remuda.model.job import FailureReason, JobId
-from remuda.wire.runner_api import JobPayload, RequestJob
+from remuda.model.job import FailureReason, JobId, ProjectId
+from remuda.model.runner import RunnerType
+from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
+
+MANY = 5
+"""More jobs of a project than this are not counted for the runner: it is a label of a metric there."""
 
 
 class Handout(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +105,7 @@ class Claims(Motion):
             raise
         if leased is not None:
             self._note(leased)
+            self.changed_jobs.note(leased.id)
         return leased
 
     async def _deliver(
@@ -145,4 +151,11 @@ class Claims(Motion):
             public_url=self._settings.public_url,
             now=self._clock.now(),
         )
-        return Handout(job=job, payload=payload)
+        return Handout(job=job, payload=replace(payload, job_info=self._with_count(payload.job_info, runner)))
+
+    def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
+        """With how much else of the project is with runners; GitLab tells it only to runners that all share."""
+        others = max(self._busy[ProjectId(info.project_id)] - 1, 0)
+        count = str(others) if others < MANY else f"{MANY}+"
+        is_shared = runner.type is RunnerType.INSTANCE
+        return replace(info, project_jobs_running_on_instance_runners_count=count if is_shared else "+Inf")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from remuda.cell.core import lifecycle
 from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import NotFoundError, StoreError
+from remuda.cell.events import ChangedJobs
 from remuda.cell.inbox import Inbox
 from remuda.cell.keyring import KeyRing
 from remuda.cell.polls import HeldPolls
@@ -36,6 +37,7 @@ class Motion:
 
     def __init__(self, store: Store, traces: Traces, clock: Clock, settings: CellSettings, keys: KeyRing) -> None:
         self.trigger_jobs = Inbox()
+        self.changed_jobs = ChangedJobs()
         self._store = store
         self._traces = traces
         self._clock = clock
@@ -91,7 +93,9 @@ class Motion:
                 arrived += 1
             else:
                 self._waiting.prioritize(job.id, job.priority)
+                continue
             self._note(job)
+            self.changed_jobs.note(job.id)
             if job.state is JobState.SCHEDULED:
                 self._scheduled.set()
         self._enqueued += arrived
@@ -125,6 +129,7 @@ class Motion:
         """Take note of what other processes of the cell stored. Sweeps make up for what is not heard of."""
         async with aclosing(self._store.changes()) as changes:
             async for told in changes:
+                self.changed_jobs.note(*told)
                 try:
                     jobs = await (self._store.some_jobs(told) if told else self._store.jobs_in([JobState.PENDING]))
                 except StoreError as error:

@@ -112,3 +112,64 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     source: str = ""
     name: str = ""
     jobs: tuple[JobProgress, ...] = ()
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job, as GET /api/remuda/v1/events tells it. Times are seconds since the epoch."""
+
+    id: int
+    name: str
+    stage: str
+    status: str
+    project_id: int
+    pipeline_id: int
+    ref: str = ""
+    tags: tuple[str, ...] = ()
+    allow_failure: bool = False
+    retried: bool = False
+    """A newer job of the same name has taken its place."""
+    runner_id: int | None = None
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    failure_reason: str | None = None
+    exit_code: int | None = None
+    downstream_id: int | None = None
+    """The pipeline that a trigger job started."""
+
+
+class PipelineEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pipeline, as GET /api/remuda/v1/events tells it."""
+
+    id: int
+    iid: int
+    project_id: int
+    status: str
+    ref: str = ""
+    sha: str = ""
+    source: str = ""
+    name: str = ""
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A runner, as GET /api/remuda/v1/events tells it."""
+
+    id: int
+    description: str = ""
+    runner_type: str = ""
+    status: str
+    """online, offline, stale, never_contacted; removed: there is no such runner any more."""
+    paused: bool = False
+    locked: bool = False
+    protected: bool = False
+    run_untagged: bool = False
+    tags: tuple[str, ...] = ()
+
+
+class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something may have been missed: read again whatever matters. Events go on from here."""
+
+    reason: str = ""

@@ -12,14 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.dispatch import Dispatch
+from remuda.cell.events import Events
 from remuda.cell.http.access import Access
 from remuda.cell.http.managers import Managers
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
-from remuda.cell.releases import Releases
 from remuda.cell.registry import Registry
+from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
@@ -41,11 +42,12 @@ class Edge:
     schedules: Schedules
     managers: Managers
     metrics: CellMetrics
+    events: Events
     clock: Clock
-
-
     registry: Registry | None = None
     """Who makes tokens for the Docker registry, where there is one."""
+
+
 Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 

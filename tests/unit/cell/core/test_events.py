@@ -1,0 +1,66 @@
+"""The buffer of events: what can be read on from where."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.cell.core.events import Buffer, Event, EventKind, Wanted
+from remuda.model.job import JobId, PipelineId, ProjectId
+
+
+def an_event(number: int = 1, kind: EventKind = EventKind.JOB) -> Event:
+    return Event(
+        kind=kind,
+        body=b"%d" % number,
+        project_id=ProjectId(7),
+        pipeline_id=PipelineId(8),
+        job_id=JobId(9) if kind is EventKind.JOB else None,
+    )
+
+
+@given(st.integers(1, 20), st.integers(0, 60), st.integers(-3, 70), st.integers(1, 30))
+def test_all_behind_a_place_or_none(kept: int, added: int, place: int, at_most: int) -> None:
+    buffer = Buffer("b", kept)
+    for number in range(1, added + 1):
+        buffer.add(an_event(number))
+    found = buffer.after(place, at_most=at_most)
+    if not max(added - kept, 0) <= place <= added:
+        assert found is None
+    else:
+        assert found is not None
+        assert [int(event.body) for event in found] == list(range(place + 1, added + 1))[:at_most]
+
+
+def test_what_was_forgotten_cannot_be_read_on() -> None:
+    buffer = Buffer("b")
+    buffer.add(an_event())
+    before = buffer.last
+    buffer.forget()
+    assert buffer.after(before, at_most=1) is None
+    assert buffer.after(buffer.last, at_most=1) == []
+
+
+def test_a_place_is_of_one_buffer() -> None:
+    buffer = Buffer("abc")
+    assert buffer.place(buffer.mark(17)) == 17
+    for mark in ("", "17", "abc", "abc-", "abc-x", "abd-17", f"abc-{'9' * 30}", "abc-\N{SUPERSCRIPT TWO}"):
+        assert buffer.place(mark) is None
+
+
+def test_the_wire() -> None:
+    buffer = Buffer("b")
+    assert buffer.text(3, an_event()) == b"id: b-3\nevent: job\ndata: 1\n\n"
+    assert buffer.heartbeat(4) == b": alive\nid: b-4\n\n"
+    assert buffer.reset("why") == b'id: b-0\nevent: reset\ndata: {"reason":"why"}\n\n'
+
+
+def test_what_is_wanted() -> None:
+    job, pipeline = an_event(), an_event(kind=EventKind.PIPELINE)
+    runner = Event(kind=EventKind.RUNNER, body=b"{}")
+    assert all(Wanted().covers(event) for event in (job, pipeline, runner))
+    assert [Wanted(job_id=JobId(9)).covers(event) for event in (job, pipeline, runner)] == [True, False, False]
+    assert [Wanted(pipeline_id=PipelineId(8)).covers(event) for event in (job, pipeline, runner)] == [True, True, False]
+    assert not Wanted(project_id=ProjectId(1)).covers(job)
+    assert not Wanted(kinds=frozenset({EventKind.RUNNER})).covers(job)
+    assert Wanted().runners
+    assert not Wanted(project_id=ProjectId(7)).runners
+    assert not Wanted(kinds=frozenset({EventKind.JOB})).runners

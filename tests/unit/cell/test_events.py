@@ -1,0 +1,163 @@
+"""What is told of changes, in virtual time: the state as it is stored, once, and nothing while nobody watches."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.cell.core.events import EventKind
+from remuda.cell.errors import StoreError
+from remuda.cell.events import GATHER_SECONDS, LINGER_SECONDS, LOOK_SECONDS, MOST_CHANGED, RUNNERS_SECONDS, Events
+from remuda.lib.clock import settle
+from remuda.model.job import JobId, JobState
+from remuda.testing.builders import a_runner, a_spec
+from remuda.testing.memory_cell import MemoryCell
+
+
+@pytest.fixture
+async def cell() -> MemoryCell:
+    return await MemoryCell.open()
+
+
+@asynccontextmanager
+async def telling(cell: MemoryCell) -> AsyncIterator[Events]:
+    """Events while the block runs."""
+    events, stop = Events(cell.store, cell.dispatch.changed_jobs, cell.clock), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(events.watch(stop), name="events")
+        await settle()
+        yield events
+        stop.set()
+
+
+def told(events: Events, after: int) -> list[dict[str, Any]]:
+    found = events.buffer.after(after, at_most=1000)
+    assert found is not None
+    return [{"kind": event.kind.value, **json.loads(event.body)} for event in found]
+
+
+async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False) as watcher:
+            family = await cell.push(a_spec("build", tags=("linux",)))
+            await cell.clock.advance(GATHER_SECONDS)
+            assert watcher.wake.is_set()
+            assert [(one["kind"], one["status"]) for one in told(events, 0)] == [
+                ("pipeline", "pending"),
+                ("job", "pending"),
+            ]
+            at = events.buffer.last
+            _, token = await cell.take()
+            await cell.clock.advance(GATHER_SECONDS)
+            assert [(one["kind"], one["id"], one["status"]) for one in told(events, at)] == [
+                ("job", family.jobs[0].id, "running")
+            ]
+            at = events.buffer.last
+            await cell.put(token, "success")
+            await cell.clock.advance(GATHER_SECONDS)
+            assert [(one["kind"], one["status"]) for one in told(events, at)] == [
+                ("job", "success"),
+                ("pipeline", "success"),
+            ]
+
+
+async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        await cell.push(a_spec("build"))
+        assert not cell.dispatch.changed_jobs.wanted
+        assert cell.dispatch.changed_jobs.take() == ([], False)
+        with events.watched(runners=False):
+            await settle()
+        await cell.push(a_spec("build"))
+        await cell.clock.advance(1)
+        at = events.buffer.last
+        assert at
+        await cell.clock.advance(LINGER_SECONDS + LOOK_SECONDS)
+        assert not cell.dispatch.changed_jobs.wanted
+        assert events.buffer.after(at, at_most=1) is None
+
+
+async def test_the_same_state_is_told_once(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False):
+            family = await cell.push(a_spec("build"))
+            await cell.clock.advance(1)
+            at = events.buffer.last
+            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            await cell.clock.advance(1)
+            assert told(events, at) == []
+
+
+async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False):
+            family = await cell.push(a_spec("build"))
+            await cell.clock.advance(1)
+            at = events.buffer.last
+            # As another process would do it, of which nothing is heard.
+            await cell.store.change_job(family.jobs[0].id, lambda job: replace(job, state=JobState.SKIPPED))
+            await cell.clock.advance(2 * LOOK_SECONDS)
+            assert [one["status"] for one in told(events, at)] == ["skipped"]
+
+
+@pytest.mark.parametrize("how_many", [0, MOST_CHANGED + 1])
+async def test_what_may_have_been_missed_is_a_reset(cell: MemoryCell, how_many: int) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False) as watcher:
+            await settle()
+            at = events.buffer.last
+            cell.dispatch.changed_jobs.note(*map(JobId, range(how_many)))
+            await cell.clock.advance(GATHER_SECONDS)
+            assert watcher.wake.is_set()
+            assert events.buffer.after(at, at_most=1) is None
+
+
+async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False):
+            await settle()
+            at = events.buffer.last
+
+            async def fails(job_ids: object) -> Any:
+                raise StoreError("the disk is full")
+
+            monkeypatch.setattr(cell.store, "some_jobs", fails)
+            family = await cell.push(a_spec("build"))
+            await cell.clock.advance(1)
+            assert events.buffer.after(at, at_most=1) is None
+            monkeypatch.undo()
+            await cell.clock.advance(60)
+            at = events.buffer.last
+            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            await cell.clock.advance(1)
+            assert told(events, at)
+
+
+async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=True):
+            await events.ready()
+            at = events.buffer.last
+            new = await cell.store.add_runner(a_runner(tags=("arm",), token_hash="new"))
+            await cell.clock.advance(RUNNERS_SECONDS)
+            await cell.store.put_runner(replace(new, paused=True))
+            await cell.clock.advance(RUNNERS_SECONDS)
+            await cell.store.remove_runner(new.id)
+            await cell.clock.advance(RUNNERS_SECONDS)
+            seen = told(events, at)
+            assert [one.get("paused", False) for one in seen] == [False, True, True]
+            assert [one["status"] for one in seen][-1] == "removed"
+            assert {one["kind"] for one in seen} == {EventKind.RUNNER.value}
+
+
+async def test_runners_are_not_read_for_those_who_do_not_want_them(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False):
+            await cell.clock.advance(RUNNERS_SECONDS)
+            await cell.store.add_runner(a_runner(token_hash="new"))
+            await cell.clock.advance(10 * RUNNERS_SECONDS)
+            assert told(events, 0) == []
