@@ -112,7 +112,14 @@ def test_filters(cell: ServedCell, runner: ScriptedRunner) -> None:
 
 @pytest.mark.parametrize(
     ("query", "status"),
-    [("kind=word", 400), ("job=x", 400), ("pipeline=99", 404), ("job=99", 404), ("project=99", 404), ("project=a/b", 404)],
+    [
+        ("kind=word", 400),
+        ("job=x", 400),
+        ("pipeline=99", 404),
+        ("job=99", 404),
+        ("project=99", 404),
+        ("project=a/b", 404),
+    ],
 )
 def test_filters_that_name_nothing(cell: ServedCell, query: str, status: int) -> None:
     assert cell.send("GET", f"{EVENTS}?{query}", PRIVATE_TOKEN=cell.token).status == status
@@ -264,7 +271,9 @@ def test_another_process_tells_it_too(tmp_path: Path, database: str) -> None:
         cells = [stack.enter_context(ServedCell(tmp_path / "cell", database=database)) for _ in range(3)]
         runner = cells[1].new_runner()
         streams = [stack.enter_context(watching(cell, "?kind=job,pipeline")) for cell in cells]
-        cells[0].new_project("app", "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage: b\n  script: x\n")
+        cells[0].new_project(
+            "app", "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage: b\n  script: x\n"
+        )
         for stream in streams:
             assert {told.data.get("name") for told in stream.until("job", "pending")} >= {"first"}
         job = runner.take(hold=True)
