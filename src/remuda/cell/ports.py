@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from remuda.cell.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.people import (
     ALL_PROJECTS,
     ALL_RUNNERS,
@@ -187,7 +188,6 @@ class Store(Protocol):
         """Take it away with all tries of its jobs, their results and the rows of their artifacts; False: none there."""
         ...
 
-
     # --- jobs
     async def job(self, job_id: JobId) -> Job | None: ...
     async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
@@ -205,8 +205,10 @@ class Store(Protocol):
         with_retried: bool = False,
         is_trigger: bool | None = None,
         runner_id: RunnerId | None = None,
+        project_ids: Collection[ProjectId] | None = None,
     ) -> tuple[Sequence[Job], int]:
-        """A page, newest first, and the total. `is_trigger` asks for trigger jobs alone, or for all others."""
+        """A page, newest first, and the total. `is_trigger` asks for trigger jobs alone, or for all others;
+        `project_ids` for those of these projects."""
         ...
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
@@ -338,6 +340,20 @@ class Store(Protocol):
 
     async def shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
         """The variables of all of the cell and those of these groups, by group, key and environment scope."""
+        ...
+
+    # --- the audit log
+    async def add_audit_event(self, event: AuditEvent) -> AuditEvent:
+        """Store with a new id."""
+        ...
+
+    async def audit_event(self, event_id: int) -> AuditEvent | None: ...
+    async def audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
+        """A page, newest first, and the total."""
+        ...
+
+    async def remove_audit_events(self, before: float, *, limit: int) -> int:
+        """Remove those that are older, so many at most; how many that were."""
         ...
 
     # --- results and artifacts

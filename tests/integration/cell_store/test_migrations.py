@@ -117,7 +117,7 @@ def test_the_tables_of_a_new_file_are_what_the_revisions_come_to() -> None:
 
 def test_a_new_file_needs_no_alembic(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from remuda.cell.service import SqliteStore;"
+        "import sys, pathlib; from remuda.cell.stores import SqliteStore;"
         "SqliteStore.open(pathlib.Path(sys.argv[1]), 1);"
         "print([name for name in sys.modules if name.split('.')[0] in ('alembic', 'sqlalchemy', 'asyncpg')])"
     )

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from remuda.cell.adapters.memory_people import MemoryPeople, cut, page_of, removed
+from remuda.cell.adapters.memory_audit import MemoryAudit
+from remuda.cell.adapters.memory_people import cut, page_of, removed
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
@@ -37,7 +38,7 @@ from remuda.pipeline import JobSpec
 T = TypeVar("T")
 
 
-class MemoryStore(MemoryPeople):
+class MemoryStore(MemoryAudit):
     """A store that is gone with its process."""
 
     def __init__(self, cell_id: int = 1) -> None:
@@ -207,6 +208,7 @@ class MemoryStore(MemoryPeople):
         with_retried: bool = False,
         is_trigger: bool | None = None,
         runner_id: RunnerId | None = None,
+        project_ids: Collection[ProjectId] | None = None,
     ) -> tuple[Sequence[Job], int]:
         return page_of(
             (
@@ -218,6 +220,7 @@ class MemoryStore(MemoryPeople):
                 and (with_retried or not job.retried)
                 and is_trigger in (None, job.is_trigger)
                 and runner_id in (None, job.runner_id)
+                and (project_ids is None or job.project_id in project_ids)
             ),
             page,
         )

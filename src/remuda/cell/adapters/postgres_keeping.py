@@ -7,6 +7,7 @@ from msgspec.structs import replace as replaced
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.postgres_access import Connection, draw
+from remuda.cell.adapters.postgres_audit import PostgresAudit
 from remuda.cell.adapters.postgres_people import PostgresPeople
 from remuda.cell.adapters.postgres_starts import PostgresStarts
 from remuda.cell.errors import ConflictError, NotFoundError
@@ -25,7 +26,7 @@ _SETTINGS_LOCK = 7_236_389
 """The first half of an advisory lock; the second is the setting."""
 
 
-class PostgresKeeping(PostgresStarts, PostgresPeople):
+class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
     """Keys, settings, runners, results, artifacts."""
 
     async def signing_keys(self) -> Mapping[str, bytes]:

@@ -16,6 +16,7 @@ from msgspec.structs import replace as replaced
 from remuda.cell.adapters import sqlite_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.sqlite_access import store_error
+from remuda.cell.adapters.sqlite_audit import SqliteAudit
 from remuda.cell.adapters.sqlite_people import SqlitePeople
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
@@ -43,7 +44,7 @@ from remuda.pipeline import JobSpec
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 
 
-class SqliteStore(SqliteStarts, SqlitePeople):
+class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     """A store in one file."""
 
     async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
@@ -190,6 +191,7 @@ class SqliteStore(SqliteStarts, SqlitePeople):
         with_retried: bool = False,
         is_trigger: bool | None = None,
         runner_id: RunnerId | None = None,
+        project_ids: Collection[ProjectId] | None = None,
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
@@ -204,6 +206,8 @@ class SqliteStore(SqliteStarts, SqlitePeople):
             where["is_trigger = ?"] = is_trigger
         if runner_id is not None:
             where["runner_id = ?"] = runner_id
+        if project_ids is not None:
+            where["project_id IN (SELECT value FROM json_each(?))"] = encode(list(project_ids)).decode()
         return self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0005');
+INSERT INTO "alembic_version" VALUES('0006');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -11,6 +11,16 @@ CREATE TABLE artifacts (
     FOREIGN KEY(job_id) REFERENCES jobs (id)
 )
  WITHOUT ROWID;
+CREATE TABLE audit_events (
+    id INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    action TEXT NOT NULL,
+    author_id INTEGER NOT NULL,
+    entity_type TEXT NOT NULL,
+    entity_id INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
 CREATE TABLE cell (
     id INTEGER NOT NULL,
     PRIMARY KEY (id)
@@ -208,3 +218,6 @@ CREATE INDEX triggers_of_project ON triggers (project_id, id);
 CREATE INDEX artifacts_by_time ON artifacts (look_at, job_id, type) WHERE look_at IS NOT NULL;
 CREATE INDEX namespaces_inside ON namespaces (parent_id);
 CREATE INDEX members_by_user ON members (user_id);
+CREATE INDEX audit_events_by_time ON audit_events (created_at);
+CREATE INDEX audit_events_by_author ON audit_events (author_id, id);
+CREATE INDEX audit_events_by_entity ON audit_events (entity_type, entity_id, id);

@@ -1,0 +1,79 @@
+"""Every store keeps the audit log: newest first, by filter, until it is old."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remuda.cell.audit import AuditEvent, AuditFilter
+from remuda.cell.ports import Store
+from remuda.cell.values import Page
+from remuda.lib.ids import range_of_cell
+from remuda.testing.builders import NOW
+
+EVENTS = (
+    AuditEvent(created_at=NOW, action="project_deleted", author_id=1, entity_type="Project", entity_id=7),
+    AuditEvent(created_at=NOW + 1, action="variable_created", author_id=2, entity_type="Project", entity_id=7),
+    AuditEvent(created_at=NOW + 2, action="runner_deleted", author_id=1, entity_type="Runner", entity_id=7),
+    AuditEvent(
+        created_at=NOW + 3,
+        action="access_denied",
+        ip_address="192.0.2.1",
+        target="GET /x",
+        details={"status": 401, "names": ["a", "ß\0"], "flag": True, "none": None},
+        request_id="r",
+    ),
+)
+
+
+async def kept(store: Store) -> list[AuditEvent]:
+    return [await store.add_audit_event(event) for event in EVENTS]
+
+
+async def test_events_get_ids_and_come_back_whole(store: Store) -> None:
+    added = await kept(store)
+    assert [event.id for event in added] == sorted(event.id for event in added)
+    assert added[0].id in range(range_of_cell(1).first, range_of_cell(1).last + 1)
+    for event in added:
+        assert await store.audit_event(event.id) == event
+    assert await store.audit_event(added[-1].id + 1) is None
+
+
+async def test_pages_are_newest_first(store: Store) -> None:
+    added = await kept(store)
+    assert await store.audit_events(Page(size=3)) == (added[:0:-1], 4)
+    assert await store.audit_events(Page(number=2, size=3)) == (added[:1], 4)
+    found, _ = await store.audit_events(Page(ascending=True, after=added[1].id, counted=False))
+    assert found == added[2:]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "places"),
+    [
+        (AuditFilter(action="runner_deleted"), [2]),
+        (AuditFilter(author_id=1), [2, 0]),
+        (AuditFilter(entity_type="Project", entity_id=7), [1, 0]),
+        (AuditFilter(created_after=NOW + 1, created_before=NOW + 3), [2, 1]),
+        (AuditFilter(author_id=0), [3]),
+        (AuditFilter(action="nothing"), []),
+    ],
+)
+async def test_filters(store: Store, wanted: AuditFilter, places: list[int]) -> None:
+    added = await kept(store)
+    assert await store.audit_events(Page(), wanted) == ([added[place] for place in places], len(places))
+
+
+async def test_old_ones_go_a_piece_at_a_time(store: Store) -> None:
+    added = await kept(store)
+    assert await store.remove_audit_events(NOW + 2, limit=1) == 1
+    assert await store.remove_audit_events(NOW + 2, limit=5) == 1
+    assert await store.remove_audit_events(NOW + 2, limit=5) == 0
+    assert (await store.audit_events(Page()))[0] == [added[3], added[2]]
+    later = await store.add_audit_event(EVENTS[0])
+    assert later.id > added[-1].id
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(name=st.text(), target=st.text(st.characters(codec="utf-8")))
+async def test_any_text_is_kept(store: Store, name: str, target: str) -> None:
+    added = await store.add_audit_event(AuditEvent(created_at=NOW, action="x", author_name=name, target=target))
+    assert await store.audit_event(added.id) == added
