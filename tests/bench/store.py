@@ -72,6 +72,7 @@ async def figures(store: Store) -> tuple[float, float]:
 async def raw_claims(url: str) -> float:
     """What the database does by itself."""
     pool = await asyncpg.create_pool(url, min_size=AT_A_TIME, max_size=AT_A_TIME)
+    await pool.execute("DROP TABLE IF EXISTS raw")
     await pool.execute("CREATE TABLE raw (id bigint PRIMARY KEY, state text NOT NULL, body bytea NOT NULL)")
     await pool.execute("CREATE INDEX ON raw (state, id)")
     many = PIPELINES * JOBS_OF_ONE * 2

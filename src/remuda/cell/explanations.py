@@ -6,7 +6,7 @@ runners are this process's own view, which every sweep brings in line with the s
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -15,17 +15,19 @@ from remuda.cell.core.shortage import Seen, Shortage
 from remuda.cell.core.why import Situation, explain
 from remuda.cell.errors import NotFoundError
 from remuda.cell.motion import Motion
-from remuda.cell.values import LEGACY, Job, Page
+from remuda.cell.values import LEGACY, Job, Page, Project
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import fits
 from remuda.wire.demand import KeyDemand
 from remuda.wire.explanations import JobWhy
 
 _ALL = Page(size=100_000)
-
-
 DEMAND_SECONDS = 2.0
 """So long a count is good enough: there may be many jobs, and many who ask."""
+
+
+def _everything(_project: Project) -> bool:
+    return True
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +79,8 @@ class Explanations(Motion):
         """How many jobs the managers of a runner have, by their system ids."""
         return Counter(job.system_id or LEGACY for job in self._with_runners.values() if job.runner_id == runner_id)
 
-    async def why(self, job_id: int) -> JobWhy:
-        """Why a job waits, or ended as it did."""
+    async def why(self, job_id: int, *, sees: Callable[[Project], bool] = _everything) -> JobWhy:
+        """Why a job waits, or ended as it did; of a project that the caller does not see neither path nor jobs."""
         job = await self._job(job_id)
         family, project = await self._store.family(job.pipeline_id), await self._store.project(job.project_id)
         if family is None or project is None:
@@ -86,6 +88,8 @@ class Explanations(Motion):
         downstream = await self._store.downstream(job.id) if job.is_trigger else None
         there = await self._store.project(downstream.project_id) if downstream else None
         upstream_id = family.pipeline.upstream_job_id
+        upstream = await self._store.job(upstream_id) if upstream_id is not None else None
+        above = await self._store.project(upstream.project_id) if upstream else None
         is_held_up = job.state is JobState.WAITING_FOR_RESOURCE
         return explain(
             Situation(
@@ -96,8 +100,8 @@ class Explanations(Motion):
                 runner=await self._store.runner(job.runner_id) if job.runner_id is not None else None,
                 holder=await self._store.resource_holder(job.project_id, job.resource_group) if is_held_up else None,
                 downstream=downstream,
-                downstream_project=there.path if there else "",
-                upstream=await self._store.job(upstream_id) if upstream_id is not None else None,
+                downstream_project=there.path if there and sees(there) else "",
+                upstream=upstream if above and sees(above) else None,
                 shortage=await self._shortage(job) if job.state is JobState.PENDING and not job.is_trigger else None,
             )
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.people import a_group, a_member, a_person, a_project_in
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
 FILE = """
@@ -56,6 +57,30 @@ class TestWhy:
         assert own(cell, "GET", "/jobs/999/why").status == 404
         assert cell.send("GET", f"/api/remuda/v1/jobs/{jobs['build']}/why").status == 401
 
+    def test_projects_that_one_may_not_know_are_not_named(self, cell: ServedCell) -> None:
+        """On both sides of a trigger job."""
+        group = a_group(cell, "acme")
+        below = a_project_in(cell, group, "below", "inner: {script: [echo]}\n")
+        above = a_project_in(cell, group, "above", "hush: {trigger: {project: acme/below, strategy: depend}}\n")
+
+        def newest(project: int, kind: str) -> dict[str, Any]:
+            pipeline = cell.api("GET", f"/projects/{project}/pipelines").json()[0]["id"]
+            found: list[dict[str, Any]] = cell.api("GET", f"/projects/{project}/pipelines/{pipeline}/{kind}").json()
+            return found[0]
+
+        cell.until(lambda: newest(above, "bridges")["downstream_pipeline"], "the trigger job starts a pipeline")
+        hush, inner = newest(above, "bridges")["id"], newest(below, "jobs")["id"]
+        up, down = a_person(cell, "up"), a_person(cell, "down")
+        a_member(cell, f"projects/{above}", up, 20)
+        a_member(cell, f"projects/{below}", down, 20)
+        for path in (f"/jobs/{hush}/why", f"/jobs/{hush}"):
+            assert b"acme/below" in own(cell, "GET", path).body
+            shown = own(cell, "GET", path, PRIVATE_TOKEN=up.token)
+            assert (shown.status, b"below" in shown.body) == (200, False), path
+        assert b"hush" in own(cell, "GET", f"/jobs/{inner}/why").body
+        shown = own(cell, "GET", f"/jobs/{inner}/why", PRIVATE_TOKEN=down.token)
+        assert (shown.status, b"hush" in shown.body) == (200, False)
+
 
 class TestPriority:
     def test_the_next_runner_gets_the_urgent_job(
@@ -72,6 +97,25 @@ class TestPriority:
     @pytest.mark.parametrize("body", [{"priority": 101}, {"priority": "x"}, {}, {"priority": None}])
     def test_what_is_no_priority(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
         assert own(cell, "PUT", f"/jobs/{jobs['build']}", body).status == 400
+
+    def test_only_an_administrator_puts_a_job_before_those_of_other_projects(
+        self, cell: ServedCell, jobs: dict[str, int]
+    ) -> None:
+        project = cell.api("GET", "/projects").json()[0]["id"]
+        ada = a_person(cell, "ada")
+        a_member(cell, f"projects/{project}", ada, 40)
+
+        def put(priority: int) -> int:
+            return own(cell, "PUT", f"/jobs/{jobs['build']}", {"priority": priority}, PRIVATE_TOKEN=ada.token).status
+
+        assert [put(1), put(0), put(-1), put(0)] == [403, 200, 200, 200]
+        assert cell.api("PUT", f"/projects/{project}", {"priority": 5}).status == 200
+        assert [put(5), put(6)] == [200, 403]
+
+    def test_of_a_project(self, cell: ServedCell) -> None:
+        project = cell.new_project("app")
+        assert cell.api("PUT", f"/projects/{project}", {"priority": 101}).status == 400
+        assert cell.api("PUT", f"/projects/{project}", {"priority": -100}).status == 200
 
     def test_of_a_runner(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         assert cell.api("PUT", "/runners/1", {"priority": -7}).json()["priority"] == -7

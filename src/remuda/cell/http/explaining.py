@@ -1,6 +1,7 @@
 """What only Remuda tells of a job, and lets people say of it: why it stands where it stands, its payload, its priority.
 
-Decided here is the form only; the reasons are given by `remuda.cell.explanations`.
+Decided here: that nobody but an administrator puts a job before those of other projects. The reasons are given by
+`remuda.cell.explanations`.
 """
 
 from typing import Any
@@ -11,9 +12,10 @@ from starlette.responses import Response
 
 from remuda.cell.disclosure import disclosed_payload
 from remuda.cell.http.access import ADMINISTRATOR, of_job
+from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import json_answer
+from remuda.cell.http.errors import forbidden, json_answer
 from remuda.cell.http.jobs import with_times
 from remuda.cell.http.lookup import any_job_in_path
 from remuda.cell.http.shapes import TimedJobShape
@@ -29,8 +31,9 @@ class JobChange(msgspec.Struct, kw_only=True):
 
 async def why(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/why."""
-    job = await any_job_in_path(edge, request)
-    return json_answer(await edge.dispatch.why(job.id))
+    job, caller = await any_job_in_path(edge, request), caller_of(request)
+    told = await edge.dispatch.why(job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER)
+    return json_answer(told)
 
 
 async def payload(edge: Edge, request: Request) -> Response:
@@ -43,9 +46,12 @@ async def payload(edge: Edge, request: Request) -> Response:
 
 async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
-    job = await any_job_in_path(edge, request)
+    job, caller = await any_job_in_path(edge, request), caller_of(request)
     asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
-    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority)))
+    project = await edge.store.project(job.project_id)
+    if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
+        raise forbidden("only an administrator gives a job a higher priority than its project has")
+    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority), caller))
 
 
 ENDPOINTS = (

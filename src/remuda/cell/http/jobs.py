@@ -46,7 +46,10 @@ class Play(msgspec.Struct, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """Jobs with what belongs to them and the caller may read; what several share is looked up once."""
+    """Jobs with what belongs to them and the caller may read: without a caller, nothing of other projects.
+
+    What several share is looked up once.
+    """
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -121,8 +124,9 @@ async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSu
     """What a trigger job started."""
     pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.project(pipeline.project_id) if pipeline else None
-    if project is not None and caller is not None and (caller.level_in(project) or 0) < Level.REPORTER:
-        project = None
+    if project is not None and project.id != job.project_id:
+        level = caller.level_in(project) if caller else None
+        project = project if (level or 0) >= Level.REPORTER else None
     return pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
 
 
@@ -161,13 +165,13 @@ async def show_own(edge: Edge, request: Request) -> Response:
 
 async def show_with_times(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
-    return json_answer(await with_times(edge, await any_job_in_path(edge, request)))
+    return json_answer(await with_times(edge, await any_job_in_path(edge, request), caller_of(request)))
 
 
-async def with_times(edge: Edge, job: Job) -> TimedJobShape:
+async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
     """A job with what only Remuda tells of it."""
     now = edge.clock.now()
-    view = (await describe(edge, [job]))[0]
+    view = (await describe(edge, [job], caller))[0]
     stored = await edge.store.results(job.id, limit=RESULTS)
     bodies = [msgspec.json.decode(result.body) for result in stored]
     spent = {

@@ -24,13 +24,12 @@ from remuda.cell.http.shapes import MessageShape, ProjectShape
 from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
 from remuda.cell.people import Level, ProjectFilter, RunnerFilter
-from remuda.cell.values import Page, Project, Runner
+from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId
 
 VISIBILITIES = ("private", "internal", "public")
 MAX_TIMEOUT_SECONDS = 30 * 24 * 3600
 MIN_TIMEOUT_SECONDS = 600
-MAX_PRIORITY = 1000
 _MAX_NAME = 255
 _MAX_DESCRIPTION = 2000
 _UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)

@@ -1,0 +1,163 @@
+"""A cheap HTTP/1.1 client, and cells as processes of their own, for the benches of the cell's edge.
+
+Nothing is measured here. The client writes a request as bytes it was given and looks only for the status, two headers
+and the length of the answer: what a bench measures is the cell, not its caller.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from remuda.testing.lab import free_port
+
+TOKEN = "glpat-bench-administrator"
+_START_SECONDS = 30
+_PIECE = 64 * 1024
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+    def header(self, name: bytes) -> str:
+        """A header, by its name as the cell writes it."""
+        _, _, rest = self.head.partition(b"\r\n" + name + b": ")
+        return rest.partition(b"\r\n")[0].decode()
+
+
+class Caller(asyncio.Protocol):
+    """One connection that is kept; one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._coming = bytearray()
+        self._head = b""
+        self._wanted = -1
+        self._answer: asyncio.Future[Answer] | None = None
+
+    @classmethod
+    async def connected(cls, port: int) -> "Caller":
+        _, caller = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return caller
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._coming += data
+        if self._wanted < 0:
+            end = self._coming.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._head = bytes(self._coming[: end + 2])
+            del self._coming[: end + 4]
+            _, found, rest = self._head.lower().partition(b"\r\ncontent-length: ")
+            self._wanted = int(rest.partition(b"\r\n")[0]) if found else 0
+        if len(self._coming) >= self._wanted and self._answer is not None:
+            answer = Answer(int(self._head[9:12]), self._head, bytes(self._coming[: self._wanted]))
+            self._coming.clear()
+            self._wanted = -1
+            waiting, self._answer = self._answer, None
+            if not waiting.done():
+                waiting.set_result(answer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError("the cell hung up"))
+
+    async def call(self, start: bytes, headers: bytes, body: bytes = b"") -> Answer:
+        """`start` is method and path; `headers` are whole lines."""
+        assert self._transport is not None
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(
+            b"%b HTTP/1.1\r\nHost: cell\r\nContent-Length: %d\r\n%b\r\n%b" % (start, len(body), headers, body)
+        )
+        return await answer
+
+    async def api(self, method: str, path: str, body: object = None) -> Any:
+        """A request of the administrator's that must succeed."""
+        raw = b"" if body is None else json.dumps(body).encode()
+        headers = f"PRIVATE-TOKEN: {TOKEN}\r\nContent-Type: application/json\r\n".encode()
+        answer = await self.call(f"{method} {path}".encode(), headers, raw)
+        assert answer.status < 300, answer
+        return json.loads(answer.body) if answer.body else None
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class ServedProcess(NamedTuple):
+    """A cell that serves."""
+
+    port: int
+    pid: int
+
+
+@contextmanager
+def served(
+    folder: Path, *, database: str = "", processes: int = 1, settings: Mapping[str, str] | None = None
+) -> Iterator[list[ServedProcess]]:
+    """Processes of one cell, started with the command that an operator types, while the block runs."""
+    ports = [free_port() for _ in range(processes)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "CI_", "GIT_"))}
+    environment |= {
+        "REMUDA_ADMIN_TOKEN": TOKEN,
+        "REMUDA_PUBLIC_URL": f"http://127.0.0.1:{ports[0]}",
+        **(settings or {}),
+    }
+    started = []
+    with ExitStack() as stack:
+        for port in ports:
+            command = [sys.executable, "-m", "remuda.cli.main", "cell", "serve", "--data", str(folder)]
+            command += ["--listen", f"127.0.0.1:{port}", *(["--database", database] if database else [])]
+            log = stack.enter_context((folder.parent / f"{folder.name}-{port}.log").open("wb"))
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            _await_served(port, process)
+            started.append(ServedProcess(port, process.pid))
+        yield started
+
+
+def _await_served(port: int, process: subprocess.Popen[bytes]) -> None:
+    from http.client import HTTPConnection
+
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/-/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.05)
+        finally:
+            connection.close()
+    raise AssertionError("the cell does not serve")
+
+
+async def new_project(caller: Caller, name: str, pipeline_file: str) -> int:
+    """A project with one commit, which starts its first pipeline."""
+    project = await caller.api("POST", "/api/v4/projects", {"name": name})
+    action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file}
+    commit = {"branch": "main", "commit_message": "First", "actions": [action]}
+    await caller.api("POST", f"/api/v4/projects/{project['id']}/repository/commits", commit)
+    return int(project["id"])
+
+
+async def new_runner(caller: Caller, **settings: object) -> str:
+    """The token of a runner for all projects."""
+    made = await caller.api("POST", "/api/v4/user/runners", {"runner_type": "instance_type", **settings})
+    return str(made["token"])

@@ -1,0 +1,108 @@
+"""Full lives of jobs through real HTTP (request, running, two traces, success) against what the database does by itself.
+
+The reference is the rate at which PostgreSQL claims rows, each claim committed with fsync, over as many connections at
+a time. Both databases take turns, several rounds, because a machine's disk and its neighbours change from minute to
+minute: the ratio of one round is worth comparing, a rate alone is not. `python -m tests.bench.lifecycles`.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+
+from remuda.testing.postgres_server import PostgresServer
+from tests.bench.http_calls import Caller, ServedProcess, new_project, new_runner, served
+from tests.bench.store import raw_claims
+
+AT_A_TIME = 16
+JOBS_OF_ONE = 20
+INFO = {"name": "bench", "version": "17.9.0", "executor": "shell", "features": {"cancelable": True, "masking": True}}
+PIECE = b"the build goes on and on, line after line after line\n" * 20
+
+_numbers = count(1)
+
+
+async def one_life(caller: Caller, token: str) -> bool:
+    """One job from request to end; False when there was none."""
+    body = json.dumps({"token": token, "system_id": "s_bench", "info": INFO}).encode()
+    headers = b"Content-Type: application/json\r\nX-Request-Id: bench-%d\r\n" % next(_numbers)
+    asked = await caller.call(b"POST /api/v4/jobs/request", headers, body)
+    if asked.status != 201:
+        return False
+    job = json.loads(asked.body)
+    key = f"JOB-TOKEN: {job['token']}\r\n".encode()
+    as_json = key + b"Content-Type: application/json\r\n"
+    update, trace = f"PUT /api/v4/jobs/{job['id']}".encode(), f"PATCH /api/v4/jobs/{job['id']}/trace".encode()
+
+    def state(name: str, **more: object) -> bytes:
+        return json.dumps({"token": job["token"], "state": name, **more}).encode()
+
+    answers = [await caller.call(update, as_json, state("running"))]
+    for at in (0, len(PIECE)):
+        lines = key + b"Content-Type: text/plain\r\nContent-Range: %d-%d\r\n" % (at, at + len(PIECE) - 1)
+        answers.append(await caller.call(trace, lines, PIECE))
+    answers.append(await caller.call(update, as_json, state("success", output={"bytesize": 2 * len(PIECE)})))
+    assert [answer.status for answer in answers] == [200, 202, 202, 200], answers
+    return True
+
+
+async def lives(cell: list[ServedProcess], jobs: int) -> float:
+    """Lives a second."""
+    first = await Caller.connected(cell[0].port)
+    project = await new_project(
+        first, f"lives{time.monotonic_ns()}", f"job:\n  parallel: {JOBS_OF_ONE}\n  script: make\n"
+    )
+    for _ in range(jobs // JOBS_OF_ONE - 1):
+        await first.api("POST", f"/api/v4/projects/{project}/pipeline", {"ref": "main"})
+    token = await new_runner(first)
+    callers = [await Caller.connected(cell[number % len(cell)].port) for number in range(AT_A_TIME)]
+    done = 0
+
+    async def work(caller: Caller) -> None:
+        nonlocal done
+        # Another process of the cell may still have the last jobs that this one has not heard of.
+        while done < jobs:
+            if await one_life(caller, token):
+                done += 1
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for caller in callers:
+            group.create_task(work(caller))
+    rate = done / (time.perf_counter() - began)
+    for caller in (first, *callers):
+        caller.close()
+    return rate
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--jobs", type=int, default=1000)
+    options.add_argument("--processes", type=int, default=2, help="of the cell on PostgreSQL")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name, PostgresServer() as server:
+        folder = Path(name)
+        with (
+            server.database() as url,
+            server.database() as other,
+            served(folder / "pg", database=url, processes=chosen.processes) as postgres,
+            served(folder / "lite") as sqlite,
+        ):
+            print(f"{'round':<8}{'raw claims':>12}{'PostgreSQL':>12}{'of raw':>8}{'SQLite':>10}{'of PostgreSQL':>15}")
+            for number in range(1, chosen.rounds + 1):
+                raw = asyncio.run(raw_claims(other))
+                with_postgres = asyncio.run(lives(postgres, chosen.jobs))
+                with_sqlite = asyncio.run(lives(sqlite, chosen.jobs))
+                print(
+                    f"{number:<8}{raw:>10.0f}/s{with_postgres:>10.0f}/s{with_postgres / raw:>8.3f}{with_sqlite:>8.0f}/s"
+                    f"{with_sqlite / with_postgres:>15.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
