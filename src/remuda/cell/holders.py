@@ -18,7 +18,8 @@ from remuda.cell.motion import Motion
 from remuda.cell.ports import Appended
 from remuda.cell.values import Job, StepResult
 from remuda.lib import killpoints
-from remuda.model.job import FINAL, HELD, FailureReason, JobState, PipelineId
+from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.wire.job_token import ExpiredError, JobClaims
 from remuda.wire.routable import TokenError
 from remuda.wire.runner_api import UpdateJob
 
@@ -49,6 +50,10 @@ class Holders(Motion):
         """
         try:
             job = await self._keys.opens(token, scope)
+        except ExpiredError as error:
+            if ended and error.claims.job_id == job_id:
+                raise await self._outlived(error.claims) from None
+            raise ForbiddenError(f"the job token is not accepted: {error}") from None
         except TokenError as error:
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
         if job_id is not None and job.id != job_id:
@@ -56,6 +61,18 @@ class Holders(Motion):
         if job.state not in HELD and not (ended and job.state in FINAL):
             raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
         return job
+
+    async def _outlived(self, claims: JobClaims) -> ForbiddenError:
+        """A job outlived its token, so nobody can say any more how it ended: it has failed. A token that was over before
+        the job was handed out was never its own."""
+        job = await self._store.job(JobId(claims.job_id))
+        if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
+            return ForbiddenError("the job token is not accepted: it has expired")
+        if job.state in HELD:
+            message = "it ran on after its timeout, until its token had expired"
+            await self._end_unasked(job, FailureReason.JOB_TOKEN_EXPIRED, message)
+        row = await self._store.job(job.id) or job
+        return ForbiddenError("the job token has expired", job_status=row.status())
 
     async def touch(self, job: Job) -> Job:
         """The runner spoke: a leased job has started now, a started one is alive."""
@@ -73,6 +90,7 @@ class Holders(Motion):
             raise self._lost(await self._store.job(job.id))
         if job.state is JobState.LEASED:
             killpoints.reach("cell.acknowledged")
+            self.changed_jobs.note(job.id)
         return touched
 
     async def _is_known_to_run(self, pipeline_id: PipelineId) -> bool:

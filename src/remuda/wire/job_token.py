@@ -81,6 +81,14 @@ class SigningKey:
         }
 
 
+class ExpiredError(TokenError):
+    """The token is right but for its age; `claims` is what it says."""
+
+    def __init__(self, claims: JobClaims) -> None:
+        super().__init__("the job token has expired")
+        self.claims = claims
+
+
 def new_key(kid: str) -> SigningKey:
     """A fresh key."""
     return SigningKey(kid=kid, private=Ed25519PrivateKey.generate())
@@ -136,7 +144,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         raise TokenError("not a valid job token: it is for somebody else")
     claims = _claims(claimed)
     if claims.expires_at <= now:
-        raise TokenError("the job token has expired")
+        raise ExpiredError(claims)
     return claims
 
 

@@ -214,6 +214,7 @@ class PayloadFeatures(Part):
     trace_sections: bool = False
     failure_reasons: list[str] | None = None
     token_mask_prefixes: list[str] | None = None
+    tracing: dict[str, Any] | None = None
 
 
 class JobPayload(msgspec.Struct, kw_only=True):
@@ -225,6 +226,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     job_info: JobInfo = msgspec.field(default_factory=JobInfo)
     git_info: GitInfo = msgspec.field(default_factory=GitInfo)
     runner_info: RunnerTimeout = msgspec.field(default_factory=RunnerTimeout)
+    inputs: list[dict[str, Any]] | None = []
+    """`{key, value: {type, content, sensitive}}` each. A file has no job inputs yet, so there are none."""
     variables: list[Variable] = []
     steps: list[ScriptStep] = []
     hooks: list[dict[str, Any]] | None = []
@@ -237,6 +240,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     features: PayloadFeatures | None = None
     secrets: dict[str, dict[str, Any]] | None = {}
     """By the variable that each goes into: a provider with its server, and `file`."""
+    policy_options: dict[str, Any] | None = None
+    suspend_options: dict[str, Any] | None = None
     run: str | msgspec.UnsetType | None = msgspec.UNSET
     """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
     remuda: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET

@@ -40,11 +40,18 @@ class TestTokens:
 
     async def test_a_token_ends_with_its_time(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        _, token = await cell.start()
+        job, token = await cell.start()
         await cell.clock.advance(3600 + 299)
         await cell.dispatch.holder(token)
         await cell.clock.advance(2)
         assert await cell.refusal(token) is None
+        assert (await cell.job(job.id)).state is JobState.RUNNING, "only its runner, with state or log, speaks for it"
+        for _ in range(2):
+            with pytest.raises(ForbiddenError) as refused:
+                await cell.dispatch.holder(token, job.id, ended=True)
+            assert refused.value.job_status == "failed"
+        ended = await cell.job(job.id)
+        assert (ended.state, ended.failure_reason) == (JobState.FAILED, "job_token_expired")
 
 
 class TestUpdates:

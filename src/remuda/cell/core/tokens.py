@@ -110,5 +110,5 @@ class JobTokens:
                 del self._verified[next(iter(self._verified))]
             self._verified[token] = claims
         if claims.expires_at <= now:
-            raise TokenError("the job token has expired")
+            raise job_token.ExpiredError(claims)
         return claims
