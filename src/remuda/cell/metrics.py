@@ -49,8 +49,11 @@ class CellMetrics:
         self._pipelines = Gauge("remuda_cell_pipelines", "Pipelines by status.", ("status",), registry=self.registry)
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
+        self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
 
-    def text(self, *, jobs: Mapping[str, int], pipelines: Mapping[str, int], waiting: int, polls: int) -> bytes:
+    def text(
+        self, *, jobs: Mapping[str, int], pipelines: Mapping[str, int], waiting: int, polls: int, watchers: int = 0
+    ) -> bytes:
         """All of it as Prometheus reads it."""
         for state in JobState:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
@@ -58,4 +61,5 @@ class CellMetrics:
                 self._pipelines.labels(state.value).set(pipelines.get(state.value, 0))
         self._waiting.set(waiting)
         self._polls.set(polls)
+        self._watchers.set(watchers)
         return render(self.registry)

@@ -69,6 +69,7 @@ COMMANDS = (
     Command("job log", "remuda.cli.job:log", "Print a job's log."),
     Command("job payload", "remuda.cli.job:payload", "Print what a runner gets with a job, without secrets."),
     Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
+    Command("events", "remuda.cli.events:events", "Print what changes in a cell, as it changes."),
     Command("agent serve", "remuda.cli.agent:serve", "Serve jobs on a unix socket."),
     Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
     Command("version", "remuda.cli.version:version", "Print the version."),

@@ -7,7 +7,7 @@ real cell. One client serves one cell; calls may overlap.
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -120,6 +120,16 @@ class TracePart(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes
     state: str
+
+
+class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that has changed, as it is now; `reset`: something may have been missed."""
+
+    id: str
+    """Where it stands among the others: whoever shows it goes on behind it."""
+    kind: str
+    data: dict[str, Any]
+    """As `remuda.wire.user_api` has it: JobEvent, PipelineEvent, RunnerEvent, ResetEvent."""
 
 
 class UserClient:
@@ -268,6 +278,24 @@ class UserClient:
         async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
+    async def events(self, *, after: str = "", **wanted: str | int) -> AsyncGenerator[EventInfo, None]:
+        """Jobs, pipelines and runners as they change, until the cell ends it; `after`: the id of the last one seen.
+
+        `wanted` are `kind`, `project`, `pipeline`, `job`. After a `reset` the cell ends it at once.
+        """
+        headers = {"Last-Event-ID": after} if after else {}
+        async with self._request("GET", "/api/remuda/v1/events", None, wanted, headers) as answer:
+            fields: dict[str, str] = {}
+            async for raw in answer.content:
+                name, _, value = raw.decode().rstrip("\n").partition(":")
+                if raw != b"\n":
+                    fields[name] = value.removeprefix(" ")
+                    continue
+                if "event" in fields:
+                    data = _convert(_decoded(self.url, fields.get("data", "").encode()), dict[str, Any])
+                    yield EventInfo(id=fields.get("id", ""), kind=fields["event"], data=data)
+                fields = {}
+
     async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
         """The archive of a job, or a file of another type, in pieces."""
         query: dict[str, str | int] = {"file_type": file_type} if file_type else {}
@@ -283,6 +311,7 @@ class UserClient:
         path: str,
         body: object | None,
         query: dict[str, str | int],
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer when it is a good one; an error that a person understands otherwise."""
         if self._session is None:
@@ -290,7 +319,7 @@ class UserClient:
         try:
             # Encoded by hand where it matters (a project's path): the library would decode %2F again.
             address = URL(self.url + path, encoded=True).extend_query(query)
-            async with self._session.request(method, address, json=body) as answer:
+            async with self._session.request(method, address, json=body, headers=headers) as answer:
                 if answer.status >= 400:
                     raise _refusal(self.url, method, path, answer.status, await answer.read())
                 yield answer

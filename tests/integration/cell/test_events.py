@@ -1,9 +1,13 @@
 """Server-sent events over real connections: what is told, to whom, and how somebody goes on who was away."""
 
+import asyncio
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +16,7 @@ import pytest
 from remuda.lib.clock import SystemClock
 from remuda.testing.people import Person, a_member, a_person
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.wire.user_client import RefusedError, UserClient
 
 ONE_JOB = "build:\n  script: make\n"
 EVENTS = "/api/remuda/v1/events"
@@ -282,3 +287,38 @@ def test_another_process_tells_it_too(tmp_path: Path, database: str) -> None:
             seen = stream.until("pipeline", "failed")
             last = {told.data["name"]: told.data["status"] for told in seen if told.kind == "job"}
             assert last == {"first": "failed", "then": "skipped"}
+
+
+async def test_the_client_reads_them(cell: ServedCell, runner: ScriptedRunner) -> None:
+    async with UserClient(cell.url, cell.token) as client:
+        project = await asyncio.to_thread(cell.new_project, "app", ONE_JOB)
+        seen = [event async for event in client.events(after="elsewhere-1", project=project)]
+        assert [event.kind for event in seen] == ["reset"]
+        job = await asyncio.to_thread(runner.take)
+        async with aclosing(client.events(after=seen[0].id, project="root/app", kind="job")) as events:
+            async for event in events:
+                assert (event.kind, event.data["id"]) == ("job", job["id"])
+                if event.data["status"] == "success":
+                    break
+                await asyncio.to_thread(runner.put, job, "success")
+        with pytest.raises(RefusedError):
+            async for _ in client.events(job=999):
+                pass
+
+
+def test_the_command_prints_them(cell: ServedCell) -> None:
+    environment = {**os.environ, "REMUDA_URL": cell.url, "REMUDA_TOKEN": cell.token}
+    command = [sys.executable, "-m", "remuda.cli.main", "events", "--kind", "pipeline,job"]
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as text,
+        subprocess.Popen([*command, "--output", "json"], env=environment, stdout=subprocess.PIPE, text=True) as lines,
+    ):
+        assert text.stdout is not None
+        assert lines.stdout is not None
+        cell.until_metric("remuda_cell_watchers 2.0")
+        cell.new_project("app", ONE_JOB)
+        assert "pending" in text.stdout.readline()
+        told = json.loads(lines.stdout.readline())
+        assert (told["kind"], told["data"]["status"]) == ("pipeline", "pending")
+        for process in (text, lines):
+            process.terminate()

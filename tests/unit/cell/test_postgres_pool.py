@@ -28,7 +28,7 @@ class Fake:
 class Bench:
     def __init__(self, *, most: int = 2, wait_seconds: float = 20) -> None:
         self.clock = VirtualClock()
-        self.made: list[Fake] = []
+        self.made: list[Any] = []
         self.refuses = False
         self.pool = Pool(self._connect, most=most, wait_seconds=wait_seconds, clock=self.clock)
 

@@ -53,6 +53,7 @@ async def metrics(edge: Edge, request: Request) -> Response:
         pipelines=await edge.store.count_pipelines(),
         waiting=edge.dispatch.waiting(),
         polls=edge.dispatch.held_polls(),
+        watchers=len(edge.events),
     )
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 

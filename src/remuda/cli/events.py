@@ -1,0 +1,93 @@
+"""`remuda events`: what changes in a cell, line by line as it happens.
+
+Decided here: how a change reads, and that watching goes on behind the last change seen when the connection breaks or
+the cell restarts. What is told, and to whom, is the cell's matter.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from remuda.cli.listing import with_client
+from remuda.cli.options import Data, Output, Url
+
+if TYPE_CHECKING:
+    from remuda.wire.user_client import EventInfo, UserClient
+
+RETRY_SECONDS = 2.0
+
+
+def events(
+    *,
+    project: Annotated[str | None, Parameter(help="Only of this project, by path or number.")] = None,
+    pipeline: Annotated[int | None, Parameter(help="Only this pipeline and its jobs.")] = None,
+    job: Annotated[int | None, Parameter(help="Only this job.")] = None,
+    kind: Annotated[str | None, Parameter(help="Only these, with commas between: job, pipeline, runner.")] = None,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
+    """Print what changes in a cell, as it changes.
+
+    A line for every job, pipeline and runner that changed and that you may see, until Ctrl-C. It goes on at the same
+    place when the connection breaks; a `reset` says that something may have been missed.
+
+    Try:
+
+        remuda events
+        remuda events --project root/shop --kind pipeline
+        remuda events --job 7 --output json
+    """
+    given = {"project": project, "pipeline": pipeline, "job": job, "kind": kind}
+    wanted = {name: value for name, value in given.items() if value is not None}
+
+    async def ask(client: "UserClient") -> None:
+        await _follow(client, wanted, as_json=output == "json")
+
+    asyncio.run(with_client(url, data, ask))
+
+
+async def _follow(client: "UserClient", wanted: Mapping[str, str | int], *, as_json: bool) -> None:
+    from remuda.wire.user_client import RefusedError, UserApiError
+
+    last, connected = "", False
+    while True:
+        try:
+            async for event in client.events(after=last, **wanted):
+                last, connected = event.id or last, True
+                print(_as_json(event) if as_json else line(event, time.time()), flush=True)
+        except RefusedError:
+            raise
+        except UserApiError as error:
+            if not connected:
+                raise
+            print(f"remuda: {error}; trying again", file=sys.stderr)
+        await asyncio.sleep(RETRY_SECONDS if not last else 0.1)
+
+
+def line(event: "EventInfo", now: float) -> str:
+    """A change for people."""
+    at = time.strftime("%H:%M:%S", time.localtime(now))
+    return f"{at}  {event.kind:<8} {_words(event.kind, event.data)}"
+
+
+def _words(kind: str, data: Mapping[str, Any]) -> str:
+    if kind == "reset":
+        return str(data.get("reason", ""))
+    names = {
+        "job": f"{data.get('name')} in pipeline {data.get('pipeline_id')}",
+        "pipeline": f"{data.get('ref')} of project {data.get('project_id')}",
+        "runner": f"{data.get('description') or ''}{' (paused)' if data.get('paused') else ''}",
+    }
+    why = f" ({data['failure_reason']})" if data.get("failure_reason") else ""
+    return f"{data.get('id')}  {data.get('status')}{why}  {names.get(kind, '')}".rstrip()
+
+
+def _as_json(event: "EventInfo") -> str:
+    import msgspec
+
+    return msgspec.json.encode(event).decode()
