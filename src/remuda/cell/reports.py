@@ -3,21 +3,19 @@
 Decided here, as in GitLab: the newest try of each job counts; a suite is a job, and the parts of a parallel job are one
 suite; a report that cannot be read is said in its suite and spoils nothing else. Reports are read anew whenever
 somebody asks, piece by piece and in a thread; of a very large one not all cases are told, but all are counted.
-`core.junit` reads them, `remuda.cell.http.test_reports` is the caller.
+`remuda.wire.junit` reads them, `remuda.cell.http.test_reports` is the caller.
 """
 
 import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from msgspec.structs import replace
-
-from remuda.cell.core.junit import JunitReader, TestCase
-from remuda.cell.errors import InvalidError, NotFoundError
+from remuda.cell.errors import NotFoundError
 from remuda.cell.ports import Blobs, Store
 from remuda.cell.values import Artifact, Job
 from remuda.model.job import PipelineId
+from remuda.wire.junit import JunitReader, TestCase, UnreadableError
 
 TOLD_CASES = 20_000
 TOLD_CHARACTERS = 16 * 1024 * 1024
@@ -91,7 +89,7 @@ async def _read(blobs: Blobs, report: Artifact, suite: Suite, room: _Room | None
         async for piece in blobs.read(report.blob):
             await asyncio.to_thread(reader.feed, piece)
         await asyncio.to_thread(reader.close)
-    except InvalidError as error:
+    except UnreadableError as error:
         suite.error = f"JUnit XML parsing failed: {error}"
     except NotFoundError:
         suite.error = "the report is gone"

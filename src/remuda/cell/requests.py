@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from remuda.cell.values import USER_ID, Job, Pipeline, Project, Schedule
+from remuda.cell.values import Job, Pipeline, Project, Schedule
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The time for which the schedule runs, unless a person runs it."""
     sees: tuple[str, str] | None = None
     """Stored with the pipeline: the ref and commit that count as acted on."""
-    user_id: int = USER_ID
+    user_id: int
     """Who wants it; its jobs may reach what this person may."""
 
 

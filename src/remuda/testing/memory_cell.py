@@ -20,7 +20,7 @@ from remuda.cell.errors import ForbiddenError, InvalidError
 from remuda.cell.keyring import KeyRing
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.settings import CellSettings
-from remuda.cell.values import Family, Job, Pipeline, Project, Runner
+from remuda.cell.values import USER_ID, Family, Job, Pipeline, Project, Runner
 from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId
 from remuda.pipeline import Facts, JobSpec, MemorySources, PipelineError, compile_pipeline
@@ -141,7 +141,7 @@ class MemoryCell:
     ) -> Family:
         """A pipeline from a pipeline file."""
         request = PipelineRequest(
-            project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}
+            project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
         family = await self.store.family((await self.starter.start(request)).id)
         assert family is not None

@@ -2,16 +2,14 @@
 
 Decided here: what counts as a case, its status in GitLab's words, and how much of a message is kept. A report comes as
 a runner uploads it: gzip, one member a file. It is written by whatever a job runs, so nothing in it is trusted: entity
-declarations are refused, and what is unpacked is bounded. `remuda.cell.reports` feeds it.
+declarations are refused, and what is unpacked is bounded. The cell feeds it for the test report of a pipeline,
+`remuda run` for what it says at the end.
 """
 
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from xml.parsers import expat
-
-import msgspec
-
-from remuda.cell.errors import InvalidError
 
 KEPT_CHARACTERS = 16 * 1024
 """Of a message; of a name a sixteenth of it."""
@@ -22,7 +20,12 @@ _GZIP = zlib.MAX_WBITS | 16
 _STATUSES = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
-class TestCase(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadableError(Exception):
+    """What is wrong with a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCase:
     """One case of a report."""
 
     __test__ = False  # pytest: this is no test class
@@ -31,14 +34,17 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     """success, failed, error or skipped"""
     name: str
     classname: str
+    suite: str = ""
+    """The innermost one around it that has a name."""
     file: str | None = None
+    line: int | None = None
     seconds: float = 0.0
     output: str | None = None
-    """What the report says about a case that did not pass."""
+    """What the report says about a case that did not pass; at least of which type that was, if it says it."""
 
 
 class JunitReader:
-    """Reads the files of one report; every case goes to `take`. InvalidError where it cannot be read."""
+    """Reads the files of one report; every case goes to `take`. UnreadableError where it cannot be read."""
 
     def __init__(self, take: Callable[[TestCase], None], *, limit_bytes: int, is_packed: bool = True) -> None:
         self._take = take
@@ -64,7 +70,7 @@ class JunitReader:
             try:
                 text = self._unpacking.decompress(data, _PIECE_BYTES)
             except zlib.error as error:
-                raise InvalidError(f"it is damaged: {error}") from None
+                raise UnreadableError(f"it is damaged: {error}") from None
             self._parse(text)
             data = self._unpacking.unconsumed_tail
             if self._unpacking.eof:
@@ -75,13 +81,13 @@ class JunitReader:
     def close(self) -> None:
         """That was all."""
         if self._is_within_member:
-            raise InvalidError("it is cut off")
+            raise UnreadableError("it is cut off")
         self._end_file()
 
     def _parse(self, text: bytes) -> None:
         self._left -= len(text)
         if self._left < 0:
-            raise InvalidError(f"it is larger than {self._limit} bytes")
+            raise UnreadableError(f"it is larger than {_size(self._limit)}")
         if self._file is None:
             text = text.lstrip()
             if not text:
@@ -100,6 +106,7 @@ class _File:
 
     def __init__(self, take: Callable[[TestCase], None]) -> None:
         self._take = take
+        self._suites: list[str] = []
         self._case: dict[str, str] | None = None
         self._status = "success"
         self._said = ""
@@ -118,16 +125,18 @@ class _File:
         try:
             self._parser.Parse(text, is_last)
         except expat.ExpatError as error:
-            raise InvalidError(f"it is no XML: {error}") from None
+            raise UnreadableError(f"it is no XML: {error}") from None
         except (ValueError, LookupError) as error:
-            raise InvalidError(f"its encoding is not known: {error}") from None
+            raise UnreadableError(f"its encoding is not known: {error}") from None
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "testcase":
+        if tag == "testsuite":
+            self._suites.append(attributes.get("name", "")[:_NAME_CHARACTERS])
+        elif tag == "testcase":
             self._case, self._status, self._said = attributes, "success", ""
         elif self._case is not None and self._status == "success" and tag in _STATUSES:
             self._status = _STATUSES[tag]
-            self._said = attributes.get("message", "")
+            self._said = attributes.get("message") or attributes.get("type") or ""
             self._text, self._length = [], 0
 
     def _characters(self, text: str) -> None:
@@ -136,12 +145,14 @@ class _File:
             self._length += len(text)
 
     def _end(self, tag: str) -> None:
-        if tag == "testcase":
+        if tag == "testsuite":
+            del self._suites[-1:]
+        elif tag == "testcase":
             self._finish()
         elif self._text is not None and tag in _STATUSES:
             text = "".join(self._text).strip()
             # A message that the text holds would be said twice.
-            self._said = text if self._said in text else f"{self._said}\n{text}".strip()
+            self._said = text if self._said.strip() in text else f"{self._said}\n{text}".strip()
             self._text = None
 
     def _finish(self) -> None:
@@ -151,7 +162,9 @@ class _File:
                 status=self._status,
                 name=case.get("name", "")[:_NAME_CHARACTERS],
                 classname=case.get("classname", "")[:_NAME_CHARACTERS],
+                suite=next((name for name in reversed(self._suites) if name), ""),
                 file=case["file"][:_NAME_CHARACTERS] if case.get("file") else None,
+                line=_line(case.get("line", "")),
                 seconds=_seconds(case.get("time", "")),
                 output=self._said[:KEPT_CHARACTERS] or None,
             )
@@ -159,7 +172,7 @@ class _File:
 
 
 def _refuse(*_details: object) -> int:
-    raise InvalidError("it declares entities, which a report has no use for")
+    raise UnreadableError("it declares entities, which a report has no use for")
 
 
 def _seconds(text: str) -> float:
@@ -169,3 +182,11 @@ def _seconds(text: str) -> float:
     except ValueError:
         return 0.0
     return seconds if 0 <= seconds < 1e9 else 0.0
+
+
+def _line(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count % (1 << 20) else f"{count >> 20} MiB"

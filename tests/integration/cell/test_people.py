@@ -8,7 +8,7 @@ import pytest
 from remuda.cell.http.access import Kind
 from remuda.cell.http.app import ENDPOINTS
 from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ServedCell
+from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
 
 PIPELINE = "job: {script: [echo]}\n"
 LEVELS = {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}
@@ -309,3 +309,19 @@ def test_a_member_whose_time_is_over_can_be_added_again(cell: ServedCell) -> Non
     assert cell.api("DELETE", f"{root}/1").status == 403
     assert cell.api("POST", root, {"user_id": ada.id, "access_level": 30}).status == 201
     assert cell.api("GET", f"{root}/{ada.id}").json()["access_level"] == 30
+
+
+def test_everybody_lists_the_jobs_of_their_own_projects(cell: ServedCell, team: dict[str, Person]) -> None:
+    other = a_group(cell, "other")
+    a_project_in(cell, other, "shop", PIPELINE)
+
+    def listed(token: str) -> set[str]:
+        answer = cell.send("GET", "/api/remuda/v1/jobs", PRIVATE_TOKEN=token)
+        assert answer.status == 200
+        assert answer.headers["x-total"] == str(len(answer.json()))
+        return {job["web_url"].split("/-/")[0].removeprefix(f"{cell.url}/") for job in answer.json()}
+
+    assert listed(team["stranger"].token) == set()
+    assert listed(team["guest"].token) == set()
+    assert listed(team["reporter"].token) == {"acme/shop"}
+    assert listed(ADMIN_TOKEN) == {"acme/shop", "other/shop"}

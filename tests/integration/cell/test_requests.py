@@ -11,7 +11,7 @@ from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.requests import Choice, PipelineRequest, Upstream
 from remuda.cell.settings import CellSettings
-from remuda.cell.values import Job, Pipeline, Project, ProjectVariable, Schedule
+from remuda.cell.values import USER_ID, Job, Pipeline, Project, ProjectVariable, Schedule
 from remuda.model.job import PipelineId
 from remuda.testing.builders import a_job, a_pipeline, a_project
 from remuda.testing.clone import Clone
@@ -57,6 +57,7 @@ class Desk:
 
     def request(self, **given: Any) -> PipelineRequest:
         values: dict[str, Any] = {"project": self.project, "source": "api", "ref": "refs/heads/main", "sha": self.sha}
+        values["user_id"] = USER_ID
         return PipelineRequest(**(values | given))
 
     async def start(self, **given: Any) -> Pipeline:

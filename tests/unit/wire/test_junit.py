@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.junit import KEPT_CHARACTERS, JunitReader, TestCase
-from remuda.cell.errors import InvalidError
+from remuda.wire.junit import KEPT_CHARACTERS, JunitReader, TestCase, UnreadableError
 
 packed = partial(gzip.compress, mtime=0)
 """The same bytes each time, because they name tests."""
@@ -35,8 +34,8 @@ def cases(*pieces: bytes, limit: int = 1_000_000, is_packed: bool = True) -> lis
 
 def test_every_case_is_told() -> None:
     good, bad, skipped, error = cases(packed(PYTEST))
-    assert good == TestCase(status="success", name="test_good", classname="tests.test_a", seconds=0.5)
-    assert (bad.status, bad.file, bad.seconds) == ("failed", "tests/test_a.py", 1000.25)
+    assert good == TestCase(status="success", name="test_good", classname="tests.test_a", suite="pytest", seconds=0.5)
+    assert (bad.status, bad.file, bad.line, bad.seconds) == ("failed", "tests/test_a.py", 3, 1000.25)
     assert bad.output == "def test_bad():\n>       assert 1 == 2"
     assert (skipped.status, skipped.output, skipped.seconds) == ("skipped", "no\nwhy", 0.0)
     assert (error.status, error.output) == ("error", "collection failure\nImportError")
@@ -71,7 +70,7 @@ def test_the_cuts_between_pieces_do_not_matter(cuts: list[int], more: int, padde
     ],
 )
 def test_what_cannot_be_read_is_said(data: bytes, why: str) -> None:
-    with pytest.raises(InvalidError, match=why):
+    with pytest.raises(UnreadableError, match=why):
         cases(data)
 
 

@@ -34,7 +34,7 @@ from remuda.cell.values import (
     PipelineFilter,
     Schedule,
 )
-from remuda.model.job import HELD, OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -139,7 +139,7 @@ class PostgresStore(PostgresKeeping):
         lock = f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR NO KEY UPDATE"
         applied, read = await self._change(change, lock)
         before = {job.id: job.state for job in read.family.jobs}
-        self._hints.tell(job.id for job in applied.jobs if _is_news(before.get(job.id), job.state))
+        self._hints.tell(job.id for job in applied.jobs if applied.pipeline or _is_news(before.get(job.id), job.state))
         return applied
 
     # jobs
@@ -164,6 +164,7 @@ class PostgresStore(PostgresKeeping):
         with_retried: bool = False,
         is_trigger: bool | None = None,
         runner_id: RunnerId | None = None,
+        project_ids: Collection[ProjectId] | None = None,
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
@@ -178,6 +179,8 @@ class PostgresStore(PostgresKeeping):
             where["is_trigger = ?"] = int(is_trigger)
         if runner_id is not None:
             where["runner_id = ?"] = runner_id
+        if project_ids is not None:
+            where["project_id = ANY(?::bigint[])"] = list(project_ids)
         return await self._page(Job, "jobs", where, page)
 
     async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
@@ -235,12 +238,8 @@ class PostgresStore(PostgresKeeping):
 
 
 def _is_news(before: JobState | None, after: JobState) -> bool:
-    """Whether others must know: the job waits for a runner or is with one now, or is not any more."""
-    return _place(before) != _place(after)
-
-
-def _place(state: JobState | None) -> int:
-    return 1 if state is JobState.PENDING else 2 if state in HELD else 0
+    """Whether others must know. That a runner has acknowledged its job is nothing to them: they knew that it has it."""
+    return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)
 
 
 def _begun(family: Family, now: float) -> Family:

@@ -15,7 +15,7 @@ from remuda.cell.adapters.git import Commit
 from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
-from remuda.cell.http.access import ADMINISTRATOR, JOB, in_project, of_job
+from remuda.cell.http.access import JOB, USER, in_project, of_job
 from remuda.cell.http.admission import Caller, caller_of
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
@@ -26,7 +26,8 @@ from remuda.cell.http.results import step_times
 from remuda.cell.http.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import job_view, pipeline_summary, running_seconds, waiting_seconds
-from remuda.cell.people import Level
+from remuda.cell.namespaces import all_projects
+from remuda.cell.people import Level, ProjectFilter
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
 from remuda.wire.explanations import TimeSplit
@@ -106,6 +107,7 @@ async def _page(
     project: Project | None = None,
     pipeline: Pipeline | None = None,
     is_trigger: bool | None = None,
+    project_ids: list[ProjectId] | None = None,
 ) -> Response:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
     found, total = await edge.store.jobs(
@@ -116,6 +118,7 @@ async def _page(
         # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
         with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
         is_trigger=is_trigger,
+        project_ids=project_ids,
     )
     return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
 
@@ -148,8 +151,16 @@ async def list_bridges(edge: Edge, request: Request) -> Response:
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs."""
-    return await _page(edge, request)
+    """GET /api/remuda/v1/jobs: those of the caller's projects, for administrators all."""
+    return await _page(edge, request, project_ids=await _own_projects(edge, caller_of(request)))
+
+
+async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
+    """The projects whose jobs a person may read as a member of them; None for all there are."""
+    if caller.user.is_admin:
+        return None
+    found = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    return [project.id for project in found if (caller.level_in(project) or 0) >= Level.REPORTER]
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -303,6 +314,6 @@ ENDPOINTS = (
         status=200,
     ),
     Endpoint("GET", "/api/v4/job", show_own, JOB, query={"token": str}, gives=JobShape),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all, ADMINISTRATOR, query=SCOPE, gives=list[JobShape]),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, USER, query=SCOPE, gives=list[JobShape]),
     Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER), gives=TimedJobShape),
 )

@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.junit import TestCase
 from remuda.cell.http.access import in_project
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import json_answer
@@ -13,6 +12,7 @@ from remuda.cell.http.lookup import pipeline_in_path
 from remuda.cell.http.views import View
 from remuda.cell.people import Level
 from remuda.cell.reports import Suite, suites_of
+from remuda.wire.junit import TestCase
 
 
 async def show(edge: Edge, request: Request) -> Response:

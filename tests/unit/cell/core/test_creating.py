@@ -5,7 +5,7 @@ import pytest
 from remuda.cell.core.creating import check_depth, given_variables, merge_request_iid, new_jobs, new_pipeline
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.requests import PipelineRequest, Upstream
-from remuda.cell.values import Pipeline, ProjectVariable
+from remuda.cell.values import USER_ID, Pipeline, ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.pipeline import Environment, Need
 from remuda.testing.builders import NO_SHA, NOW, SHA, a_job, a_pipeline, a_project, a_spec
@@ -16,7 +16,7 @@ BEFORE = "b" * 40
 
 def asked(**given: Any) -> PipelineRequest:
     values: dict[str, Any] = {"project": a_project(), "source": "push", "ref": "refs/heads/main", "sha": SHA}
-    return PipelineRequest(**(values | given))
+    return PipelineRequest(**(values | {"user_id": USER_ID} | given))
 
 
 def made(**given: Any) -> Pipeline:
