@@ -4,6 +4,7 @@ Decided here: who of a pipeline counts as the cause. The rules by which a job ge
 `remuda.model.progress`; this only looks back at them. Pure, called by `core.why`.
 """
 
+import math
 from collections import deque
 
 import msgspec
@@ -58,11 +59,13 @@ def of_skipped(job: Job, family: Family) -> Blame:
     return Blame(text=f"because of {shown}{more}", jobs=tuple(causes))
 
 
-def of_canceled(family: Family) -> list[Job]:
-    """The failures that stop a pipeline, where it is one that stops then."""
+def of_canceled(job: Job, family: Family) -> list[Job]:
+    """The failures that stopped a job, where its pipeline is one that stops then; not those that came later."""
     if family.pipeline.cancel_on_job_failure != "all":
         return []
-    return [other for other in family.jobs if other.state is JobState.FAILED and not other.allow_failure]
+    ended = math.inf if job.finished_at is None else job.finished_at
+    failed = (other for other in family.jobs if other.state is JobState.FAILED and not other.allow_failure)
+    return [other for other in failed if (other.finished_at or 0.0) <= ended]
 
 
 def _is_bad(job: Job) -> bool:

@@ -97,8 +97,16 @@ def _text(counts: RunnerCounts, place: Place | None) -> str:
     fit = "1 fits" if counts.matching == 1 else f"{counts.matching} fit"
     if not there:
         return f"{fit}, but {'it' if counts.matching == 1 else 'none'} is {_missing(counts)}"
-    ahead = f"; {place.ahead} go before it" if place and place.ahead else "; it is next"
-    return f"{fit}, {counts.free} without a job and {counts.busy} busy{ahead}"
+    return f"{fit}, {counts.free} without a job and {counts.busy} busy{_turn(place)}"
+
+
+def _turn(place: Place | None) -> str:
+    """Who goes first, where that is known."""
+    if place is None:
+        return ""
+    if not place.ahead:
+        return "; it is next"
+    return f"; {place.ahead} {'goes' if place.ahead == 1 else 'go'} before it"
 
 
 def _missing(counts: RunnerCounts) -> str:
@@ -173,8 +181,8 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
             return "all runners take only jobs with tags: set run_untagged on one, or give the job tags"
         return f"no runner has all of the tags {', '.join(sorted(key.tags))}: add them to one, or change the job's"
     return (
-        f'the runners that would fit take only jobs of protected refs: protect "{job.ref}", or set the access_level of '
-        "one to not_protected"
+        f'the runners that would fit take only jobs of protected refs, and "{job.ref}" is none: set the access_level '
+        "of one to not_protected, or add one"
     )
 
 

@@ -39,7 +39,7 @@ _ADVICE = {
     FailureReason.SERVER_TIMEOUT_RUNNING: "see whether its runner manager still works; it should have ended the job",
     FailureReason.STALE_SCHEDULE: "retry it, if it should still run",
     FailureReason.SCHEDULER_FAILURE: "see the cell's log, which says what failed; then retry it",
-    FailureReason.USER_BLOCKED: "let somebody retry it who may",
+    FailureReason.USER_BLOCKED: "start a new pipeline as somebody who may; a retry would be of the same person",
     FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; see whether its runner manager is still there",
     FailureReason.IMAGE_PULL_FAILURE: "check the name of its image and whether its runner may pull it",
     FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND: "check the path in `trigger`",
@@ -308,7 +308,7 @@ def _failed(of: Situation) -> _Told:
 def _canceled(of: Situation) -> _Told:
     job = of.job
     when = "before it had started" if job.started_at is None else "while it ran"
-    causes = blame.of_canceled(of.family)
+    causes = blame.of_canceled(job, of.family)
     why = f", because {_listed(causes)} failed and its pipeline stops then" if causes else ""
     return _Told(
         summary=f"was canceled {when}{why}", since=job.finished_at, because=tuple(ref(other) for other in causes)

@@ -86,7 +86,7 @@ def test_others_are_counted_by_reason() -> None:
             (seen(type=RunnerType.PROJECT, project_ids=(ProjectId(9),)),),
             "no runner serves this project: assign one to it, or create one",
         ),
-        (pending(ref="topic"), (seen(protected_only=True),), 'take only jobs of protected refs: protect "topic"'),
+        (pending(ref="topic"), (seen(protected_only=True),), 'take only jobs of protected refs, and "topic" is none'),
         (pending(), (seen(3, paused=True),), "resume runner 3: PUT /api/v4/runners/3 with paused=false"),
         (pending(), (seen(3, ago=None, description="big"),), 'start a manager for runner 3 "big"'),
         (pending(), (seen(ago=10_000),), "last heard of at 2025-06-15T12:20:00.000Z"),
@@ -114,6 +114,14 @@ def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
 )
 def test_in_one_line(runners: tuple[Seen, ...], text: str) -> None:
     assert shortage(pending(), Shortage(runners=runners, place=PLACE), NOW).text == text
+
+
+@pytest.mark.parametrize(("ahead", "text"), [(0, "; it is next"), (1, "; 1 goes before it"), (None, "")])
+def test_who_goes_first(ahead: int | None, text: str) -> None:
+    """Another process may just have stored the job: this one does not know its place yet."""
+    place = None if ahead is None else Place(ahead=ahead, competing=5, level=1, running=3)
+    told = shortage(pending(), Shortage(runners=(seen(),), place=place), NOW)
+    assert told.text == f"1 fits, 1 without a job and 0 busy{text}"
 
 
 def test_queue_and_estimate() -> None:

@@ -168,3 +168,15 @@ class TestEnds:
             told.summary == 'was canceled while it ran, because "build-10" (failed) failed and its pipeline stops then'
         )
         assert [cause.id for cause in told.because] == [10]
+
+    def test_a_failure_that_came_later_is_not_why_it_was_canceled(self) -> None:
+        told = why(
+            a_job(state=JobState.CANCELED, finished_at=NOW - 9),
+            build(10, state=JobState.FAILED, finished_at=NOW),
+            pipeline={"cancel_on_job_failure": "all"},
+        )
+        assert (told.summary, told.because) == ("was canceled before it had started", ())
+
+    def test_who_is_blocked_stays_the_one_who_started_it(self) -> None:
+        told = why(a_job(state=JobState.FAILED, failure_reason=FailureReason.USER_BLOCKED.value))
+        assert told.advice == ("start a new pipeline as somebody who may; a retry would be of the same person",)
