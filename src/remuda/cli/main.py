@@ -55,6 +55,7 @@ COMMANDS = (
     Command("cell check", "remuda.cli.cell_care:check", "Look whether what a cell keeps hangs together."),
     Command("cell backup", "remuda.cli.cell_care:backup", "Write everything that a cell keeps to a folder."),
     Command("cell restore", "remuda.cli.cell_care:restore", "Make a cell of a backup."),
+    Command("cell openapi", "remuda.cli.cell_openapi:openapi", "Print the OpenAPI document of a cell."),
     Command("cell keys list", "remuda.cli.cell_keys:list_keys", "List the keys that sign tokens."),
     Command("cell keys rotate", "remuda.cli.cell_keys:rotate", "Make a new key in place of the one in use."),
     Command("cell encryption list", "remuda.cli.cell_encryption:list_keys", "List the encryption keys of a cell."),

@@ -14,7 +14,7 @@ NAMED = {
     Kind.PIPELINE_NUMBER: "/pipelines/{pipeline_id}",
     Kind.RUNNER_NUMBER: "/runners/{runner_id}",
 }
-OPEN = {"/-/health", "/-/liveness", "/-/readiness", "/-/metrics"}
+OPEN = {"/-/health", "/-/liveness", "/-/readiness", "/-/metrics", "/api/remuda/v1/openapi.json", "/jwt/certificate"}
 
 
 def name_of(endpoint: Endpoint) -> str:

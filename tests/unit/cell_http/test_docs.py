@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from remuda.cell.http import job_request, trace
-from remuda.cell.http.app import ENDPOINTS
+from remuda.cell.http.app import DIRECT, ENDPOINTS
 from remuda.cell.metrics import CellMetrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"
@@ -13,13 +12,7 @@ _LISTED = re.compile(r"^\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`", re.MULTILINE
 
 
 def test_every_endpoint_is_listed() -> None:
-    served = {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in ENDPOINTS}
-    served |= {("POST", job_request.ROUTE), ("PATCH", trace.ROUTE)}
-    served |= {
-        ("GET", "/{path}.git/info/refs"),
-        ("POST", "/{path}.git/git-upload-pack"),
-        ("POST", "/{path}.git/git-receive-pack"),
-    }
+    served = {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in (*ENDPOINTS, *DIRECT)}
     assert set(_LISTED.findall(PAGE.read_text())) == served
 
 

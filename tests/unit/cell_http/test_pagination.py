@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from remuda.cell.http.errors import ApiError
-from remuda.cell.http.pagination import page_answer, page_of, slice_answer
+from remuda.cell.http.pagination import page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.values import Page
 
 
@@ -51,3 +51,38 @@ def test_sizes_are_bounded() -> None:
     for wrong in ("page=0", "page=-1", "page=²", "per_page=1.5"):
         with pytest.raises(ApiError):
             page_of(a_request(wrong))
+
+
+def test_a_walk_by_ids_leads_on_from_the_last_entry() -> None:
+    request = a_request("pagination=keyset&order_by=id&sort=asc&per_page=2&scope[]=failed&id_after=3")
+    page = page_by_id(request)
+    assert page == Page(size=2, ascending=True, after=3, counted=False)
+    answer = page_answer(request, [{"id": 5}, {"id": 8}], 0, page)
+    root = "https://ci.example/api/v4/projects/acme%2Fshop/jobs"
+    query = "pagination=keyset&order_by=id&sort=asc&per_page=2&scope%5B%5D=failed&id_after=8"
+    assert answer.headers["link"] == f'<{root}?{query}>; rel="next"'
+    assert "x-total" not in answer.headers
+    assert "link" not in page_answer(request, [{"id": 9}], 0, page).headers
+
+
+def test_a_walk_goes_down_unless_told_otherwise() -> None:
+    page = page_by_id(a_request("pagination=keyset"))
+    assert page == Page(ascending=False, counted=False)
+    link = page_answer(a_request("pagination=keyset"), [{"id": 7}] * 20, 0, page).headers["link"]
+    assert "id_before=7" in link
+    # An id of a later cell has 13 digits.
+    assert page_by_id(a_request("id_before=1000000000007")).before == 1_000_000_000_007
+
+
+def test_not_everything_can_be_walked_by_ids() -> None:
+    for read, query in (
+        (page_of, "pagination=keyset"),
+        (page_by_id, "pagination=keyset&order_by=name"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            read(a_request(query))
+        assert refused.value.status == 405
+    for wrong in ("pagination=keyset&sort=up", "pagination=keyset&id_after=x", "id_before=-1"):
+        with pytest.raises(ApiError) as refused:
+            page_by_id(a_request(wrong))
+        assert refused.value.status == 400

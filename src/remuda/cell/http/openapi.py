@@ -75,7 +75,10 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": dict(sorted(paths.items())),
         "components": {
             "schemas": dict(sorted(components.items())),
-            "responses": {"Refusal": {"description": _REFUSED, "content": {JSON: {"schema": known.of(Refusal)}}}},
+            "responses": {
+                "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": known.of(Refusal)}}},
+                "RefusalOfGit": {"description": _REFUSED, "content": {"text/plain": {}}},
+            },
             "securitySchemes": _SCHEMES,
         },
     }
@@ -184,7 +187,9 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
 
 
 def _responses(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
-    answers: dict[int, Any] = {code: {"$ref": "#/components/responses/Refusal"} for code in _refusals(endpoint)}
+    # git shows its user what it is told, so that is plain text.
+    refusal = "RefusalOfGit" if endpoint.access.kind is Kind.GIT else "Refusal"
+    answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
     for code in (endpoint.good_status, *(code for code in endpoint.also if code < HTTPStatus.BAD_REQUEST)):
         is_empty = code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
         answers[code] = {"description": HTTPStatus(code).phrase, **({} if is_empty else _answer(endpoint, known))}
@@ -210,7 +215,7 @@ def _refusals(endpoint: Endpoint) -> set[int]:
     if names or endpoint.query:
         found |= {400}
     if asks:
-        found |= {400, 401, 403, 429}
+        found |= {400, 401, 403, 404, 429}
     if names:
         found |= {404}
     if endpoint.takes is not None:

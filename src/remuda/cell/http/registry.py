@@ -91,5 +91,5 @@ ENDPOINTS = (
         query={"service": str, "scope": list[str], "account": str},
         gives=dict[str, Any],
     ),
-    Endpoint("GET", "/jwt/certificate", show_certificate, OPEN, gives=bytes),
+    Endpoint("GET", "/jwt/certificate", show_certificate, OPEN, gives=bytes, also=(404,)),
 )

@@ -1,0 +1,228 @@
+"""The OpenAPI document holds: schemathesis makes requests of it, and the cell answers each as it says, never with 5xx.
+
+Every identity makes requests of every operation: an administrator, a developer, a runner, a job, nobody. What stands in
+paths and in some parameters is mostly what there is, so that the requests get beyond 404. The examples are the same in
+every run; `REMUDA_FUZZ_EXAMPLES` asks for more of them, from another beginning each time.
+"""
+
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from remuda.testing.served_cell import ServedCell
+
+EXAMPLES = int(os.environ.get("REMUDA_FUZZ_EXAMPLES", "0"))
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+SETTINGS = hypothesis.settings(
+    max_examples=EXAMPLES or 5,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+PIPELINE = """
+make:
+  script: [make]
+  artifacts:
+    paths: [out]
+wait:
+  script: [wait]
+hand:
+  script: [hand]
+  when: manual
+"""
+LAST = ("PUT /api/v4/jobs/{job_id}", "POST /api/v4/runners/reset_authentication_token", "DELETE /api/v4/runners")
+"""What ends the identity that makes the request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A cell with one of everything."""
+
+    cell: ServedCell
+    paths: Mapping[str, Any]
+    """What stands in a path, by the words before it."""
+    spare: Mapping[str, Any]
+    """The same for requests that remove something."""
+    identities: Mapping[str, Mapping[str, str]]
+    runner_token: str
+
+
+def an_archive() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("out/made.txt", "made")
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    with ServedCell(folder / "cell", poll_hold_seconds=0.05, body_silent_seconds=5) as cell:
+        yield a_world(cell)
+
+
+def a_world(cell: ServedCell) -> World:
+    def made(path: str, body: object, **headers: str) -> Any:
+        answer = cell.api("POST", path, body, **headers)
+        assert answer.status == 201, (path, answer)
+        return answer.json()
+
+    group, spare_group = (made("/groups", {"name": name, "path": name}) for name in ("group", "spare-group"))
+    user = made("/users", {"username": "dev", "name": "Dev", "email": "dev@example.com"})
+    tokens = [
+        made(f"/users/{user['id']}/personal_access_tokens", {"name": name, "scopes": ["api"]}) for name in ("a", "b")
+    ]
+    runner = made("/user/runners", {"runner_type": "instance_type"})
+    places = []
+    for name in ("app", "spare"):
+        project = cell.new_project(name, PIPELINE)
+        root = f"/projects/{project}"
+        made(f"{root}/members", {"user_id": user["id"], "access_level": 40})
+        made(f"{root}/variables", {"key": "KEY", "value": "value"})
+        schedule = made(f"{root}/pipeline_schedules", {"description": "x", "ref": "main", "cron": "@daily"})
+        made(f"{root}/pipeline_schedules/{schedule['id']}/variables", {"key": "KEY", "value": "value"})
+        trigger = made(f"{root}/triggers", {"description": "x"})
+        made(f"{root}/releases", {"tag_name": "v1", "ref": "main"})
+        own = made("/user/runners", {"runner_type": "project_type", "project_id": project})
+        [pipeline] = [one for one in cell.until_pipelines(2, f"root/{name}") if one["ref"] == "main"]
+        places.append((project, schedule["id"], trigger["id"], own["id"], pipeline["id"]))
+    from remuda.testing.served_cell import ScriptedRunner
+
+    scripted = ScriptedRunner(cell, runner["token"])
+    done, running = scripted.take(), scripted.take()
+    scripted.patch(done, 0, b"section_start:1:script\r\x1b[0Kmaking\n")
+    scripted.upload(done, an_archive())
+    scripted.put(done, "success")
+    scripted.put(running, "running")
+    made(f"/projects/{places[0][0]}/pipeline", {"ref": "main"})
+
+    def named(place: tuple[int, ...], of_group: Any, token: Any) -> dict[str, Any]:
+        project, schedule, trigger, own, pipeline = place
+        return {
+            "projects": project,
+            "groups": of_group["id"],
+            "namespaces": of_group["id"],
+            "users": user["id"],
+            "organizations": 1,
+            "project": project,
+            "jobs": done["id"],
+            "pipelines": pipeline,
+            "runners": own,
+            "members": user["id"],
+            "all": user["id"],
+            "pipeline_schedules": schedule,
+            "triggers": trigger,
+            "personal_access_tokens": token["id"],
+            "variables": "KEY",
+            "releases": "v1",
+            "tags": "v1",
+            "branches": "main",
+            "commits": "main",
+            "files": ".gitlab-ci.yml",
+            "ref": "main",
+            "artifacts": "main",
+            "raw": "out/made.txt",
+            "merge_requests": 1,
+        }
+
+    return World(
+        cell=cell,
+        paths=named(places[0], group, tokens[0]),
+        spare=named(places[1], spare_group, tokens[0]),
+        identities={
+            "nobody": {},
+            "runner": {"RUNNER-TOKEN": runner["token"]},
+            "job": {"JOB-TOKEN": running["token"]},
+            "developer": {"PRIVATE-TOKEN": tokens[1]["token"]},
+            "administrator": {"PRIVATE-TOKEN": cell.token},
+        },
+        runner_token=runner["token"],
+    )
+
+
+def often(value: object) -> bool:
+    """Three times in four, and the same in every run."""
+    return zlib.crc32(repr(value).encode(errors="replace")) % 4 != 0
+
+
+def with_what_there_is(world: World, case: Case) -> None:
+    """Let the request be about something that is there, mostly."""
+    words = case.operation.path.split("/")
+    table = world.spare if case.operation.method.upper() == "DELETE" else world.paths
+    for name, value in (case.path_parameters or {}).items():
+        before = words[next(at for at, word in enumerate(words) if f"{{{name}}}" in word) - 1]
+        before = str((case.path_parameters or {}).get("scope", before)) if before == "{scope}" else before
+        if before in table and often(value):
+            case.path_parameters[name] = table[before]
+    for given in (case.query, case.body):
+        if isinstance(given, dict):
+            for name, known in (
+                ("ref", "main"),
+                ("branch", "main"),
+                ("job", "make"),
+                ("token", world.runner_token),
+                ("path", ""),
+                ("user_id", world.paths["users"]),
+                ("project_id", world.paths["projects"]),
+                ("runner_id", world.paths["runners"]),
+                ("parent_id", world.paths["groups"]),
+                ("namespace_id", world.paths["groups"]),
+                ("cron", "@daily"),
+            ):
+                if name in given and often(given[name]):
+                    given[name] = known
+
+
+def explore(world: World, good: set[str]) -> list[str]:
+    """What was not answered as the document says; `good` gets what was answered with success to anybody."""
+    schema = schemathesis.openapi.from_url(f"{world.cell.url}/api/remuda/v1/openapi.json")
+    schema = schema.exclude(path_regex="/events$")  # such a stream does not end
+    operations = [found.ok() for found in schema.get_all_operations()]
+    wrong: list[str] = []
+    with requests.Session() as session:
+        for operation in sorted(operations, key=lambda one: one.label in LAST):
+
+            @SETTINGS
+            @hypothesis.given(case=operation.as_strategy())
+            def attempt(case: Case) -> None:
+                with_what_there_is(world, case)
+                for identity, headers in world.identities.items():
+                    answer = case.call(session=session, headers=dict(headers), timeout=30)
+                    if answer.status_code < 400:
+                        good.add(case.operation.label)
+                    try:
+                        case.validate_response(answer, checks=CHECKS)
+                    except FailureGroup as found:
+                        wrong.append(f"{case.operation.label}, {identity}: {found}")
+
+            attempt()
+    return wrong
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(3600 if EXAMPLES else 240)
+def test_every_answer_is_as_the_document_says(world: World) -> None:
+    good: set[str] = set()
+    wrong = explore(world, good)
+    assert not wrong, f"{len(wrong)} answers:\n" + "\n\n".join(wrong)
+    assert len(good) > 100
