@@ -103,7 +103,10 @@ async def _found(edge: Edge, request: Request) -> UserToken:
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /personal_access_tokens/:token_id."""
-    return json_answer(token_view(await _found(edge, request), edge.clock.now()))
+    token, mine = await _found(edge, request), caller_of(request).token
+    if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
+        raise forbidden("a token without the scope api or read_api sees only itself")
+    return json_answer(token_view(token, edge.clock.now()))
 
 
 async def create_for_user(edge: Edge, request: Request) -> Response:

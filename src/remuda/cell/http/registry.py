@@ -27,10 +27,6 @@ from remuda.wire.registry_token import LIFE_SECONDS
 
 async def give_token(edge: Edge, request: Request) -> Response:
     """GET /jwt/auth: a token for the registry."""
-    registry = _of(edge)
-    query = request.query_params
-    if query.get("service") != edge.settings.registry_service:
-        raise _refused(404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}")
     basic = auth.basic_in(request.headers)
     if basic is None:
         raise _unknown()
@@ -39,6 +35,9 @@ async def give_token(edge: Edge, request: Request) -> Response:
         allows = await (_by_job(edge, password) if name == JOB_USER else _by_person(edge, password))
     except (ApiError, ForbiddenError):
         raise _unknown() from None
+    registry, query = _of(edge), request.query_params
+    if query.get("service") != edge.settings.registry_service:
+        raise _refused(404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}")
     token = await registry.token(query.getlist("scope"), allows, subject=name)
     now = rfc3339(edge.clock.now())
     return json_answer({"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now})
