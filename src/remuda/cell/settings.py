@@ -49,8 +49,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A PEM file with the private key (RSA, or P-256 and larger) that signs tokens for the registry, and its
     certificate; without it the cell makes a key, and `GET /jwt/certificate` shows its certificate."""
     encryption_keys: tuple[str, ...] = ()
-    """Keys for the secrets in the store, each 32 bytes in base64: the first one encrypts, all of them decrypt. None: they
-    are in a file, which the first start makes."""
+    """Keys for the secrets in the store, each 32 bytes in base64: the first one encrypts, all of them decrypt. None:
+    they are in a file, which the first start makes."""
     encryption_key_file: Path | None = None
     """That file; None means `encryption.keys` in the data folder."""
     poll_hold_seconds: float = 50
@@ -100,6 +100,15 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One call with step results."""
     request_limit_bytes: int = 32 * 1024
     """One `jobs/request`."""
+    requests_per_minute: int = 12_000
+    """How many requests a personal token may make, evenly or all at once; 0: as many as it likes. Each process counts
+    for itself."""
+    anonymous_requests_per_minute: int = 3_000
+    """The same for an address of which no accepted token comes."""
+    job_requests_per_minute: int = 60_000
+    """The same for each token of a runner or a job, and for git."""
+    audit_expire_in: str = "1 year"
+    """How long the audit log is kept; `never` keeps it for ever."""
     body_silent_seconds: float = 60
     """A request whose body has begun and of which nothing comes for so long is given up."""
     remote_includes: tuple[str, ...] = ()
@@ -145,6 +154,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(f"registry {self.registry!r}: it is an address without a path, as https://registry.example")
         if self.artifacts_expire_in != "never" and parse_duration(self.artifacts_expire_in) is None:
             raise CellError(f'artifacts expire in {self.artifacts_expire_in!r}: it looks like "30 days" or "never"')
+        if self.audit_expire_in != "never" and parse_duration(self.audit_expire_in) is None:
+            raise CellError(f'audit expire in {self.audit_expire_in!r}: it looks like "1 year" or "never"')
         if self.pipelines_per_push < 0:
             raise CellError(f"pipelines per push {self.pipelines_per_push}: it is a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
@@ -193,7 +204,10 @@ def _check_blobs(blobs: str, endpoint: str) -> None:
         raise CellError("blobs endpoint: it is for buckets; give blobs, too, for example s3://bucket/prefix")
 
 
-_MAY_BE_NOTHING = frozenset({"poll_hold_seconds", "stop_seconds"})
+_MAY_BE_NOTHING = frozenset(
+    {"poll_hold_seconds", "stop_seconds"}
+    | {"requests_per_minute", "anonymous_requests_per_minute", "job_requests_per_minute"}
+)
 
 
 def is_fit(name: str, value: float) -> bool:
@@ -203,7 +217,7 @@ def is_fit(name: str, value: float) -> bool:
 
 def wanted_number(name: str) -> str | None:
     """What a duration or a limit may be, in words; None for any other setting."""
-    if not name.endswith(("_seconds", "_bytes", "_variables")):
+    if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute")):
         return None
     field = _fields()[name]
     kind = "a whole number" if field.type is int else "a number"

@@ -30,8 +30,7 @@ def calls(limit: RateLimits, request: Any, *, status: int = 200, most: int = 50)
     for count in range(most):
         try:
             limit.answered(limit.admit(request), status)
-        except ApiError as error:
-            assert error.status == 429
+        except ApiError:
             return count
     return most
 

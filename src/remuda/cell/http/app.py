@@ -64,6 +64,7 @@ from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
 from remuda.cell.http.openapi import document
+from remuda.cell.http.rate_limits import RateLimits
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobPayload, RequestJob
 
@@ -165,6 +166,7 @@ class CellApp:
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._limits = RateLimits(edge.settings, edge.clock)
         self._router = Router([_route(edge, endpoint) for endpoint in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,11 +178,16 @@ class CellApp:
         receive = heard_within(receive, self._edge.settings.body_silent_seconds)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
+        admitted = None
         try:
+            admitted = self._limits.admit(scope)
+            exchange.headers.update(admitted.headers)
             await self._serve(scope, receive, exchange, shown_id)
         except Exception as error:  # noqa: BLE001 - the last place where an error can be turned into an answer
             await self._refuse(unwrapped(error), scope, receive, exchange)
         finally:
+            if admitted is not None:
+                self._limits.answered(admitted, exchange.status)
             route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
             seconds = self._edge.clock.monotonic() - began
             self._edge.metrics.requests.labels(scope["method"], route, str(exchange.status)).inc()
