@@ -73,6 +73,8 @@ class RegisterRunner(Message):
     token: str = ""
     description: str | None = None
     maintenance_note: str | None = None
+    maintainer_note: str | None = None
+    """The old name of the same."""
     tag_list: str | list[str] | None = None
     run_untagged: bool | None = None
     locked: bool | None = None

@@ -13,7 +13,7 @@ from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, RUNNER
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.trace import job_headers
 from remuda.cell.values import MAX_PRIORITY, Runner
@@ -95,6 +95,12 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
     return no_content()
 
 
+async def discover_router(edge: Edge, request: Request) -> Response:
+    """GET /runners/router/discovery: this cell has no job router, so runners ask it directly."""
+    await auth.runner_of(edge, request.headers.get("runner-token", ""))
+    raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
+
+
 def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
     """Count an end whose runner logged other bytes than are stored. The job's end is what it is."""
     said = asked.output.checksum if asked.output else None
@@ -122,6 +128,7 @@ async def update_job(edge: Edge, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER, takes=VerifyRunner, gives=RunnerCredentials, status=200),
+    Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str]),
     Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
     Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
     Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),

@@ -263,7 +263,7 @@ async def _make(
             token_hash=token_hash(token),
             created_at=edge.clock.now(),
             description=asked.description or "",
-            maintenance_note=asked.maintenance_note,
+            maintenance_note=asked.maintenance_note or getattr(asked, "maintainer_note", None),
             paused=bool(asked.paused) or paused,
             locked=bool(asked.locked),
             protected_only=is_protected(asked.access_level),
