@@ -1,0 +1,140 @@
+"""Files, folders, branches and tags over the API: what is refused, and how, beside what the tour shows to work."""
+
+from typing import Any
+
+import gitlab
+import pytest
+
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+PIPELINE = "job:\n  script: [echo]\n"
+
+
+@pytest.fixture
+def client(cell: ServedCell) -> gitlab.Gitlab:
+    return gitlab.Gitlab(cell.url, private_token=cell.token)
+
+
+def test_a_file_by_itself(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("files", **{"dir/a b.txt": "one"}))
+    file = project.files.get(file_path="dir/a b.txt", ref="main")
+    assert (file.file_name, file.size, file.decode()) == ("a b.txt", 3, b"one")
+    assert file.last_commit_id == file.commit_id == project.commits.get("main").id
+    project.files.update(
+        "dir/a b.txt",
+        {"branch": "main", "content": "AAE=", "encoding": "base64", "commit_message": "x", "execute_filemode": True},
+    )
+    file = project.files.get(file_path="dir/a b.txt", ref="HEAD")
+    assert (file.decode(), file.execute_filemode) == (b"\x00\x01", True)
+    assert len(project.commits.list(query_parameters={"path": "dir"}, get_all=True)) == 2
+    assert project.commits.list(query_parameters={"path": "elsewhere"}, get_all=True) == []
+    root = f"/projects/{project.id}/repository/files"
+    new = {"branch": "main", "commit_message": "x", "content": "y"}
+    for method, path, body, status in (
+        ("GET", "dir", None, 404),
+        ("GET", "missing", None, 404),
+        ("GET", "dir%2Fa%20b.txt?ref=nowhere", None, 404),
+        ("GET", "%2E%2E%2Fetc", None, 404),
+        ("POST", "dir%2Fa%20b.txt", new, 400),
+        ("PUT", "missing", new, 400),
+        ("POST", ".git%2Fconfig", new, 400),
+        ("POST", "new", {"branch": "main"}, 400),
+        ("POST", "new", new | {"commit_message": " "}, 400),
+        ("DELETE", "missing?branch=main&commit_message=x", None, 400),
+    ):
+        answer = cell.api(method, f"{root}/{path}", body)
+        assert answer.status == status, (method, path, answer)
+
+
+def test_folders(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("tree", **{"a": "1", "dir/b": "2", "dir/in/c": "3", "*": "4"}))
+
+    def names(**query: Any) -> list[str]:
+        return [entry["path"] for entry in project.repository_tree(get_all=True, **query)]
+
+    assert names() == ["dir", "*", "a"]
+    assert names(path="dir") == ["dir/in", "dir/b"]
+    assert names(path="dir/", recursive=True) == ["dir/in", "dir/b", "dir/in/c"]
+    assert len(list(project.repository_tree(recursive=True, per_page=2, iterator=True))) == 6
+    with pytest.raises(gitlab.GitlabGetError, match="404 Tree Not Found"):
+        names(path="*r")
+    empty = client.projects.get(cell.new_project("empty"))
+    assert empty.repository_tree(get_all=True) == []
+    assert empty.tags.list(get_all=True) == []
+
+
+def test_branches_and_tags(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("refs", PIPELINE))
+    for wrong in ({"branch": "main", "ref": "main"}, {"branch": "a..b", "ref": "main"}, {"branch": "x", "ref": "none"}):
+        with pytest.raises(gitlab.GitlabCreateError) as refused:
+            project.branches.create(wrong)
+        assert refused.value.response_code == 400
+    project.branches.create({"branch": "side", "ref": "main"})
+    assert [one["ref"] for one in cell.until_pipelines(2, "root/refs")] == ["side", "main"]
+    with pytest.raises(gitlab.GitlabDeleteError) as kept:
+        project.branches.delete("main")
+    assert kept.value.response_code == 403
+    project.branches.delete("side")
+    with pytest.raises(gitlab.GitlabDeleteError) as gone:
+        project.branches.delete("side")
+    assert gone.value.response_code == 404
+
+    plain = project.tags.create({"tag_name": "v1", "ref": "main"})
+    told = project.tags.create({"tag_name": "v2", "ref": "v1", "message": "Two\n\nlines"})
+    assert (plain.message, plain.target) == (None, plain.commit["id"])
+    assert (told.message, told.commit["id"]) == ("Two\n\nlines", plain.commit["id"])
+    assert told.target != told.commit["id"]
+    assert [one.name for one in project.tags.list(get_all=True)] == ["v2", "v1"]
+    assert [one.name for one in project.tags.list(search="1", get_all=True)] == ["v1"]
+    with pytest.raises(gitlab.GitlabCreateError, match="already exists"):
+        project.tags.create({"tag_name": "v1", "ref": "main"})
+    project.releases.create({"tag_name": "v2", "description": "out"})
+    project.tags.delete("v2")
+    assert project.releases.list(get_all=True) == []
+
+
+def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
+    project = client.projects.get(cell.new_project("gone", PIPELINE))
+    job = runner.take()
+    runner.patch(job, 0, b"a line\n")
+    runner.upload(job, b"PK\x05\x06" + bytes(18))
+    [pipeline] = project.pipelines.list(get_all=True)
+    person = client.users.create({"username": "dev", "name": "Dev", "email": "dev@example.com"})
+    token = person.personal_access_tokens.create({"name": "x", "scopes": ["api"]}).token
+    project.members.create({"user_id": person.id, "access_level": 40})
+    address = f"/api/v4/projects/{project.id}/pipelines/{pipeline.id}"
+    assert cell.send("DELETE", address, PRIVATE_TOKEN=token).status == 403
+
+    pipeline.delete()
+    assert project.pipelines.list(get_all=True) == []
+    assert project.jobs.list(get_all=True) == []
+    assert cell.api("GET", f"/projects/{project.id}/jobs/{job['id']}").status == 404
+    # The runner that still has it is told that there is no such job any more.
+    assert runner.put(job, "success").status == 403
+    assert runner.patch(job, 7, b"more\n").status == 403
+    assert runner.ask().status == 204
+    assert cell.send("DELETE", address, PRIVATE_TOKEN=cell.token).status == 404
+    assert project.pipelines.create({"ref": "main"}).status == "pending"
+    assert runner.take()["id"] > job["id"]
+
+
+def test_long_lists_are_walked_by_ids(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    for number in range(7):
+        cell.new_project(f"p{number}")
+
+    def walk(**query: object) -> list[int]:
+        found = client.projects.list(iterator=True, pagination="keyset", order_by="id", per_page=3, **query)
+        return [project.id for project in found]
+
+    ids = [project.id for project in client.projects.list(get_all=True)]
+    assert walk() == ids
+    assert walk(sort="asc") == ids[::-1]
+    assert walk(search="p1") == [project.id for project in client.projects.list(search="p1", get_all=True)]
+    assert [project.id for project in client.projects.list(order_by="id", sort="asc", get_all=True)] == ids[::-1]
+    assert [user.id for user in client.users.list(iterator=True, pagination="keyset", order_by="id")] == [1]
+    first = cell.api("GET", "/projects?pagination=keyset&order_by=id&per_page=3")
+    assert "X-Total" not in first.headers
+    assert f"id_before={ids[2]}" in first.headers["Link"]
+    refused = cell.api("GET", "/groups?pagination=keyset")
+    assert refused.status == 405
+    assert refused.json() == {"error": "Keyset pagination is not yet available for this type of request"}
