@@ -48,6 +48,8 @@ class Motion:
         self._pick_ups = PickUps()
         self._with_runners: dict[JobId, Job] = {}
         """As each was when it was handed out."""
+        self._noted: dict[JobId, Job] | None = None
+        """What became of jobs while the store is asked which ones are with runners; None while it is not."""
         self._busy: Counter[ProjectId] = Counter()
         self._since = clock.now()
         self._enqueued = 0
@@ -59,7 +61,7 @@ class Motion:
     async def start(self) -> None:
         """Put into the queue what waits in the store."""
         self._since = self._clock.now()
-        self._count_with_runners(await self._store.jobs_in(HELD))
+        await self._count_with_runners()
         await self.announce(await self._store.jobs_in([JobState.PENDING]))
 
     def waiting(self) -> int:
@@ -88,6 +90,8 @@ class Motion:
                     self.trigger_jobs.put(job.id)
             elif job.state is not JobState.PENDING:
                 self._waiting.discard(job.id)
+            elif self._was_handed_out_since(job):
+                continue
             elif job.id not in self._waiting:
                 self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
                 arrived += 1
@@ -102,9 +106,16 @@ class Motion:
         for _ in range(min(arrived, len(self._polls))):
             self._polls.wake()
 
+    def _was_handed_out_since(self, job: Job) -> bool:
+        """Whether this process has handed a job out since it was read as pending."""
+        held = self._with_runners.get(job.id)
+        return held is not None and held.epoch > job.epoch
+
     def _note(self, job: Job) -> None:
         """Keep count of what each project has with runners: the one that has less comes first."""
-        is_there = job.state in HELD and not job.is_trigger
+        if self._noted is not None:
+            self._noted[job.id] = job
+        is_there = _is_with_runner(job)
         if is_there is (job.id in self._with_runners):
             return
         if is_there:
@@ -117,13 +128,23 @@ class Motion:
         if not self._busy[job.project_id]:
             del self._busy[job.project_id]
 
-    def _count_with_runners(self, held: Sequence[Job]) -> None:
-        """Count anew, from the store: another process may have handed jobs out or taken their ends in."""
+    async def _count_with_runners(self) -> Sequence[Job]:
+        """The jobs that runners have and the cell's own, counted anew: other processes hand jobs out and end them, too.
+
+        What this one did while the store was asked is newer than the store's answer.
+        """
+        self._noted = {}
+        try:
+            held = await self._store.jobs_in(HELD)
+            known = {job.id: job for job in held} | self._noted
+        finally:
+            self._noted = None
         before = set(self._busy)
-        self._with_runners = {job.id: job for job in held if not job.is_trigger}
+        self._with_runners = {job_id: job for job_id, job in known.items() if _is_with_runner(job)}
         self._busy = Counter(job.project_id for job in self._with_runners.values())
         for project_id in before | set(self._busy):
             self._waiting.occupy(project_id, self._busy[project_id])
+        return held
 
     async def follow(self) -> None:
         """Take note of what other processes of the cell stored. Sweeps make up for what is not heard of."""
@@ -245,3 +266,7 @@ class Motion:
         if pipeline is None:
             raise NotFoundError(f"there is no pipeline {pipeline_id}")
         return pipeline
+
+
+def _is_with_runner(job: Job) -> bool:
+    return job.state in HELD and not job.is_trigger

@@ -16,7 +16,7 @@ from remuda.cell.errors import StoreError
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Page, Project, Runner
 from remuda.lib.aio import happens_by
-from remuda.model.job import HELD, STARTED, FailureReason, JobState, ProjectId, RunnerId
+from remuda.model.job import STARTED, FailureReason, JobState, ProjectId, RunnerId
 
 _ALL = Page(size=100_000)
 
@@ -68,8 +68,7 @@ class Sweeps(Motion):
         """
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
-        held = await self._store.jobs_in(HELD)
-        self._count_with_runners(held)
+        held = await self._count_with_runners()
         for job in held:
             gone_at = leases.deadline(
                 job,

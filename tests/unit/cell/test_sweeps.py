@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import pytest
 
@@ -7,9 +7,9 @@ from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core import lifecycle
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Applied, Changes
-from remuda.cell.values import Family
+from remuda.cell.values import Family, Job
 from remuda.lib.clock import settle
-from remuda.model.job import JobState, PipelineId
+from remuda.model.job import HELD, JobState, PipelineId
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -242,3 +242,42 @@ async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell)
     async with cell.watching():
         await settle()
     assert (await cell.statuses(second))["b"] == "pending"
+
+
+class TestMeanwhile:
+    """What happens between the store's answer to a sweep and what the sweep makes of it."""
+
+    @pytest.mark.parametrize("reads", [HELD, frozenset({JobState.PENDING})])
+    async def test_a_job_is_handed_out(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, reads: frozenset[JobState]
+    ) -> None:
+        family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"))
+        await cell.take()
+        await self.sweep(cell, monkeypatch, reads, cell.take())
+        told = await cell.dispatch.why((await cell.newest(family, "three")).id)
+        assert told.queue is not None
+        assert (told.queue.project_running, told.queue.competing) == (2, 1)
+
+    async def test_a_job_ends(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+        family = await cell.push(a_spec("one"), a_spec("two"))
+        _, token = await cell.take()
+        await self.sweep(cell, monkeypatch, HELD, cell.put(token, "success"))
+        told = await cell.dispatch.why((await cell.newest(family, "two")).id)
+        assert told.queue is not None
+        assert told.queue.project_running == 0
+
+    async def sweep(
+        self, cell: MemoryCell, patch: pytest.MonkeyPatch, reads: frozenset[JobState], then: Awaitable[object]
+    ) -> None:
+        read, left = cell.store.jobs_in, [then]
+
+        async def reading(states: Collection[JobState]) -> Sequence[Job]:
+            found = await read(states)
+            if frozenset(states) == reads and left:
+                await left.pop()
+            return found
+
+        patch.setattr(cell.store, "jobs_in", reading)
+        async with cell.watching():
+            await settle()
+        assert not left
