@@ -1,0 +1,213 @@
+"""Job tokens: keys that are rotated while jobs run, opaque tokens that do all that signed ones do, and submodules."""
+
+import io
+import json
+import zipfile
+from base64 import b64encode
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from remuda.cell.errors import CellError
+from remuda.cell.keyring import REFRESH_SECONDS
+from remuda.cli.main import call
+from remuda.lib.clock import SystemClock
+from remuda.testing.clone import Clone
+from remuda.testing.people import a_group, a_member, a_person, a_project_in, an_organization
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+JOBS = "a: {script: [echo]}\nb: {script: [echo]}\nc: {script: [echo]}\nd: {script: [echo]}\n"
+TWO_STAGES = """
+make: {stage: build, script: [make], artifacts: {paths: [out]}}
+use: {stage: test, script: [use]}
+"""
+
+
+class LaterClock(SystemClock):
+    """For which some seconds more have passed."""
+
+    later = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.later
+
+
+def kid_of(job: dict[str, Any]) -> str:
+    return str(jwt.get_unverified_header(job["token"].removeprefix("glcbt-"))["kid"])
+
+
+def published(cell: ServedCell) -> list[str]:
+    keys = cell.send("GET", "/oauth/discovery/keys").json()["keys"]
+    return [key["kid"] for key in keys if key["alg"] == "EdDSA"]
+
+
+def verified(cell: ServedCell, job: dict[str, Any]) -> dict[str, Any]:
+    """As a service that stands before the cell checks a token, with what the cell publishes."""
+    token = job["token"].removeprefix("glcbt-")
+    key = jwt.PyJWKClient(f"{cell.url}/oauth/discovery/keys").get_signing_key_from_jwt(token)
+    claims: dict[str, Any] = jwt.decode(token, key.key, algorithms=["EdDSA"], audience="gitlab-authz-token")
+    return claims
+
+
+class TestRotation:
+    def test_a_new_key_signs_and_the_old_one_is_still_good(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        clock = LaterClock()
+        with ServedCell(tmp_path / "cell", clock) as cell:
+            cell.new_project("app", JOBS)
+            runner = cell.new_runner()
+            before = runner.take()
+            options = ["--data", str(tmp_path / "cell")]
+            assert call(["cell", "keys", "rotate", "--job-tokens", *options]) == 0
+            assert len(published(cell)) == 2
+            clock.later = REFRESH_SECONDS
+            after = runner.take()
+            assert kid_of(after) != kid_of(before)
+            assert published(cell) == [kid_of(before), kid_of(after)]
+            for job in (before, after):
+                assert verified(cell, job)["sub"].endswith(f"/{job['id']}")
+                assert "job" in verified(cell, job)["scopes"]
+                assert runner.put(job, "running").status == 200
+            capsys.readouterr()
+            assert call(["cell", "keys", "list", "--output", "json", *options]) == 0
+            listed = json.loads(capsys.readouterr().out)
+            signing = {one["name"]: one["signs"] for one in listed if one["for"] == "job tokens"}
+            assert signing == {kid_of(before): False, kid_of(after): True}
+            assert call(["cell", "keys", "rotate", "--job-tokens", "--at-once", *options]) == 0
+            clock.later = 2 * REFRESH_SECONDS
+            assert len(published(cell)) == 1
+            for job in (before, after):
+                assert runner.put(job, "running").status == 403
+            assert runner.put(runner.take(), "success").status == 200
+
+    def test_all_processes_of_a_cell_follow(self, tmp_path: Path, database: str) -> None:
+        clock = LaterClock()
+        with ExitStack() as stack:
+            cells = [
+                stack.enter_context(
+                    ServedCell(
+                        tmp_path / "cell",
+                        clock if number == 0 else None,
+                        database=database,
+                        public_url="http://cell.example",
+                    )
+                )
+                for number in range(3)
+            ]
+            for cell in cells:
+                cell.url = f"http://127.0.0.1:{cell.service.settings.port}"
+            cells[0].new_project("app", JOBS)
+            token = cells[0].new_runner().token
+            runners = [ScriptedRunner(cell, token) for cell in cells]
+            before = runners[1].take(hold=True)
+            command = ["cell", "keys", "rotate", "--job-tokens", "--data", str(tmp_path / "cell")]
+            assert call([*command, "--database", database]) == 0
+            clock.later = REFRESH_SECONDS  # only the first one looks again by itself
+            after = runners[0].take(hold=True)
+            assert kid_of(after) != kid_of(before)
+            for runner in runners:
+                for job in (before, after):
+                    assert runner.put(job, "running").status == 200
+
+    def test_there_must_be_a_cell(self, tmp_path: Path) -> None:
+        with pytest.raises(CellError, match="cannot read"):
+            call(["cell", "keys", "rotate", "--job-tokens", "--data", str(tmp_path / "none")])
+        assert not (tmp_path / "none").exists()
+
+
+class TestOpaque:
+    def test_they_do_what_signed_ones_do(self, tmp_path: Path) -> None:
+        with ServedCell(tmp_path / "cell", job_tokens="opaque") as cell:
+            project = cell.new_project("app", TWO_STAGES)
+            runner = cell.new_runner()
+            make = runner.take()
+            assert make["token"].startswith("glcbt-")
+            assert "." not in make["token"]
+            assert runner.put(make, "running").status == 200
+            assert runner.patch(make, 0, b"hello\n").status == 202
+            archive = io.BytesIO()
+            with zipfile.ZipFile(archive, "w") as file:
+                file.writestr("out", "made")
+            assert runner.upload(make, archive.getvalue()).status == 201
+            build = Clone(tmp_path / "build")
+            build.run("clone", "--quiet", make["git_info"]["repo_url"], "here")
+            assert runner.put(make, "success").status == 200
+            use = runner.take()
+            [dependency] = use["dependencies"]
+            assert runner.download({"token": dependency["token"]}, dependency["id"]).body == archive.getvalue()
+            assert cell.send("GET", "/api/v4/job", JOB_TOKEN=use["token"]).json()["id"] == use["id"]
+            triggered = {"token": use["token"], "ref": "main"}
+            assert cell.send("POST", f"/api/v4/projects/{project}/trigger/pipeline", triggered).status == 201
+            assert runner.put({"id": use["id"], "token": make["token"]}, "success").status == 403
+            assert runner.put(use, "success").status == 200
+            build.run("fetch", use["git_info"]["repo_url"], ok=False)
+            stored = b"".join(path.read_bytes() for path in (tmp_path / "cell").glob("cell.sqlite*"))
+            assert make["token"].encode() not in stored
+            assert use["token"].encode() not in stored
+
+    def test_jobs_outlive_a_change_of_the_setting(self, tmp_path: Path) -> None:
+        jobs: list[dict[str, Any]] = []
+        for kind in ("signed", "opaque", "signed"):
+            with ServedCell(tmp_path / "cell", job_tokens=kind) as cell:
+                if not jobs:
+                    cell.new_project("app", JOBS)
+                runner = cell.new_runner()
+                jobs.append(runner.take())
+                assert ("." in jobs[-1]["token"]) is (kind == "signed")
+                for job in jobs:
+                    assert runner.put(job, "running").status == 200
+
+    def test_the_same_request_again_gets_a_token_that_works(self, tmp_path: Path) -> None:
+        with ServedCell(tmp_path / "cell", job_tokens="opaque") as cell:
+            cell.new_project("app", JOBS)
+            runner = cell.new_runner()
+            first, again = runner.take(request_id="r1"), runner.take(request_id="r1")
+            assert (again["id"], again["token"] != first["token"]) == (first["id"], True)
+            assert runner.put(first, "running").status == 403
+            assert runner.put(again, "running").status == 200
+
+
+def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, tmp_path: Path) -> None:
+    acme, hidden = a_group(cell, "acme"), a_group(cell, "hidden")
+    far = a_group(cell, "faraway", organization_id=an_organization(cell, "far"))
+    a_project_in(cell, acme, "library", "x: {script: [echo], rules: [{when: never}]}\n")
+    a_project_in(cell, hidden, "secret", "x: {script: [echo], rules: [{when: never}]}\n")
+    a_project_in(cell, far, "alien", "x: {script: [echo], rules: [{when: never}]}\n")
+    ada = a_person(cell, "ada")
+    a_member(cell, f"groups/{acme}", ada, 30)
+    a_project_in(cell, acme, "app")
+    work = Clone(tmp_path / "work")
+    work.run("init", "--quiet", "-b", "feature")
+    library = work.run("ls-remote", ada.address("acme/library"), "HEAD").stdout.split()[0]
+    work.run("update-index", "--add", "--cacheinfo", f"160000,{library},vendor")
+    modules = '[submodule "vendor"]\n\tpath = vendor\n\turl = ../library.git\n'
+    (work.folder / ".gitmodules").write_text(modules)
+    (work.folder / ".gitlab-ci.yml").write_text("job: {script: [echo]}\n")
+    work.run("add", ".gitmodules", ".gitlab-ci.yml")
+    work.run("commit", "--quiet", "-m", "With a submodule")
+    work.run("push", "--quiet", ada.address("acme/app"), "feature")
+    cell.until_pipelines(1, "acme/app")
+    job = runner.take()
+    build = Clone(tmp_path / "build")
+    build.run("clone", "--quiet", "--branch", "feature", "--recurse-submodules", job["git_info"]["repo_url"], "app")
+    assert (build.folder / "app" / "vendor" / ".gitlab-ci.yml").exists()
+
+    def status(token: str, path: str, service: str = "git-upload-pack") -> int:
+        shown = b64encode(f"gitlab-ci-token:{token}".encode()).decode()
+        path = f"/{path}.git/info/refs?service={service}"
+        return cell.send("GET", path, Authorization=f"Basic {shown}").status
+
+    assert status(job["token"], "acme/library") == 200
+    assert status(job["token"], "acme/library", "git-receive-pack") == 403
+    # Her token opens no more than she may, and nobody's opens another organization.
+    assert status(job["token"], "hidden/secret") == status(job["token"], "faraway/alien") == 404
+    cell.new_project("own", "job: {script: [echo]}\n")
+    of_root = runner.take()
+    assert status(of_root["token"], "hidden/secret") == 200
+    assert status(of_root["token"], "faraway/alien") == 404
+    assert runner.put(job, "success").status == 200
+    assert status(job["token"], "acme/library") == 401
