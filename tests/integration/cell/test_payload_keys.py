@@ -1,0 +1,151 @@
+"""The 201 of jobs/request as a current runner decodes it: every key, of its type."""
+
+from types import NoneType
+from typing import Any
+
+import pytest
+
+from remuda.testing.current_runner import CurrentRunner
+from remuda.testing.served_cell import ServedCell
+
+STEP = {"name": str, "script": list, "timeout": int, "when": str, "allow_failure": bool}
+PAYLOAD: dict[str, Any] = {
+    "id": int,
+    "token": str,
+    "allow_git_fetch": bool,
+    "job_info": {
+        "id": int,
+        "name": str,
+        "stage": str,
+        "pipeline_id": int,
+        "project_id": int,
+        "project_name": str,
+        "project_full_path": str,
+        "namespace_id": int,
+        "root_namespace_id": int,
+        "organization_id": int,
+        "instance_id": str,
+        "instance_uuid": str,
+        "user_id": int,
+        "scoped_user_id": NoneType,
+        "time_in_queue_seconds": float,
+        "project_jobs_running_on_instance_runners_count": str,
+        "queue_size": int,
+        "queue_depth": int,
+    },
+    "git_info": {
+        "repo_url": str,
+        "repo_object_format": str,
+        "ref": str,
+        "sha": str,
+        "before_sha": str,
+        "ref_type": str,
+        "refspecs": list,
+        "depth": int,
+        "protected": bool,
+    },
+    "runner_info": {"timeout": int, "runner_session_url": NoneType},
+    "inputs": list,
+    "variables": [{"key": str, "value": str, "public": bool, "file": bool, "masked": bool, "raw": bool}],
+    "steps": [STEP],
+    "hooks": [{"name": str, "script": list}],
+    "image": {"name": str, "entrypoint": list, "pull_policy": list, "executor_opts": {"docker": dict}},
+    "services": [{"name": str, "alias": str, "command": list, "variables": list}],
+    "artifacts": [
+        {
+            "name": str | None,
+            "untracked": bool | None,
+            "paths": list,
+            "exclude": list | None,
+            "when": str,
+            "expire_in": str | None,
+            "artifact_type": str,
+            "artifact_format": str,
+        }
+    ],
+    "cache": [{"key": str, "untracked": bool, "policy": str, "paths": list, "when": str, "fallback_keys": list}],
+    "credentials": list,
+    "dependencies": [{"id": int, "name": str, "token": str, "artifacts_file": {"filename": str, "size": int}}],
+    "features": {"trace_sections": bool, "failure_reasons": list, "token_mask_prefixes": list, "tracing": NoneType},
+    "secrets": dict,
+    "policy_options": NoneType,
+    "suspend_options": NoneType,
+}
+"""What a runner decodes, to the letter: one wrong type and it drops the job without a word."""
+
+FULL = """
+stages: [build, test]
+first: {stage: build, script: [x], artifacts: {paths: [out]}}
+full:
+  stage: test
+  image: {name: 'ruby:3', entrypoint: [''], pull_policy: [always], docker: {user: me}}
+  services: [{name: 'postgres:16', alias: db, command: [run], variables: {A: b}}]
+  before_script: [echo before]
+  script: [echo script]
+  after_script: [echo after]
+  hooks: {pre_get_sources_script: [date]}
+  cache: [{key: gems, paths: [vendor], fallback_keys: [main], policy: pull, untracked: true}]
+  artifacts: {paths: [out], exclude: [out/x], expire_in: 1 week, reports: {junit: out.xml}}
+"""
+
+
+def wrong(value: Any, kind: Any, at: str) -> list[str]:
+    """Where a value is not what it should be."""
+    if isinstance(kind, dict):
+        if not isinstance(value, dict) or set(value) != set(kind):
+            return [f"{at}: {sorted(value) if isinstance(value, dict) else value!r} instead of {sorted(kind)}"]
+        return [text for key, inner in kind.items() for text in wrong(value[key], inner, f"{at}.{key}")]
+    if isinstance(kind, list):
+        if not isinstance(value, list) or not value:
+            return [f"{at}: {value!r} instead of a list"]
+        return [text for number, one in enumerate(value) for text in wrong(one, kind[0], f"{at}[{number}]")]
+    is_right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    return [] if is_right else [f"{at}: {value!r} is no {kind}"]
+
+
+def new_runner(cell: ServedCell, **settings: Any) -> CurrentRunner:
+    made = cell.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
+    return CurrentRunner(cell, made.json()["token"])
+
+
+def test_every_key_of_the_payload(cell: ServedCell) -> None:
+    runner = new_runner(cell)
+    cell.new_project("hello", FULL)
+    first = runner.take()
+    first.upload(b"PK\x05\x06" + b"\0" * 18)
+    first.put("success")
+    job = runner.take()
+    assert wrong(job.payload, PAYLOAD, "payload") == []
+    assert "run" not in job.payload, "a list or null in its place cannot be decoded"
+    assert (job.payload["inputs"], job.payload["credentials"], job.payload["secrets"]) == ([], [], {})
+    assert job.payload["job_info"]["project_jobs_running_on_instance_runners_count"] == "0"
+    assert job.payload["dependencies"][0]["artifacts_file"]["filename"] == "artifacts.zip"
+    assert [step["name"] for step in job.payload["steps"]] == ["script", "after_script"]
+    assert (job.payload["steps"][1]["when"], job.payload["steps"][1]["allow_failure"]) == ("always", True)
+    assert {one["artifact_type"]: one["artifact_format"] for one in job.payload["artifacts"]} == {
+        "archive": "zip",
+        "junit": "gzip",
+    }
+    pipeline = job.payload["job_info"]["pipeline_id"]
+    assert job.payload["git_info"]["refspecs"] == [
+        f"+refs/pipelines/{pipeline}:refs/pipelines/{pipeline}",
+        "+refs/heads/main:refs/remotes/origin/main",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "project", "maximum", "expected"),
+    [("", None, None, 3600), ("2h", None, None, 7200), ("", 1200, None, 1200), ("2h", 1200, 900, 900)],
+)
+def test_the_least_timeout_goes_out(
+    cell: ServedCell, own: str, project: int | None, maximum: int | None, expected: int
+) -> None:
+    timeout = f", timeout: {own}" if own else ""
+    number = cell.new_project("hello")
+    if project is not None:
+        assert cell.api("PUT", f"/projects/{number}", {"build_timeout": project}).status == 200
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": f"a: {{script: [x]{timeout}}}\n"}]
+    body = {"branch": "main", "commit_message": "Add a pipeline", "actions": actions}
+    assert cell.api("POST", f"/projects/{number}/repository/commits", body).status == 201
+    runner = new_runner(cell, **({"maximum_timeout": maximum} if maximum else {}))
+    assert runner.take().payload["runner_info"]["timeout"] == expected
