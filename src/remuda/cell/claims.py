@@ -66,7 +66,11 @@ class Claims(Motion):
                 runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
             ):
                 break
-            now_runner = await self._store.runner(runner.id)
+            try:
+                now_runner = await self._store.runner(runner.id)
+            except BaseException:
+                self._polls.wake()  # there is a job, and others can take it
+                raise
             if now_runner is None or now_runner.token_hash != runner.token_hash:
                 break
             runner = now_runner

@@ -6,8 +6,9 @@ from msgspec import structs
 
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.errors import StoreError
+from remuda.cell.values import Runner
 from remuda.lib.clock import settle
-from remuda.model.job import JobState
+from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import a_project, a_runner, a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -231,6 +232,30 @@ class TestLongPolls:
             await settle()
             assert isinstance(leaver.result(), NoJob)
             assert isinstance(stayer.result(), Handout)
+
+    async def test_a_poll_that_cannot_look_when_woken_passes_the_job_on(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read, failures = cell.store.runner, [StoreError("away")]
+
+        async def once(runner_id: RunnerId) -> Runner | None:
+            if failures:
+                raise failures.pop()
+            return await read(runner_id)
+
+        async def unlucky() -> None:
+            with pytest.raises(StoreError):
+                await cell.poll(hold=True)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(unlucky())
+            await settle()
+            second = group.create_task(cell.poll(hold=True))
+            await settle()
+            monkeypatch.setattr(cell.store, "runner", once)
+            await cell.push(a_spec())
+            await settle()
+            assert isinstance(second.result(), Handout)
 
     async def test_a_poll_that_is_cancelled_when_woken_passes_the_job_on(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
