@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from remuda.cell.core import demand
 from remuda.cell.core.shortage import Seen, Shortage
@@ -23,7 +24,9 @@ from remuda.wire.explanations import JobWhy
 
 _ALL = Page(size=100_000)
 DEMAND_SECONDS = 2.0
-"""So long a count is good enough: there may be many jobs, and many who ask."""
+"""So long a count is good enough, at least: there may be many jobs, and many who ask."""
+_TIMES = 10
+"""So many times as long as it took to count."""
 
 
 def _everything(_project: Project) -> bool:
@@ -36,6 +39,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     keys: tuple[KeyDemand, ...]
     by_runner: Mapping[int, tuple[KeyDemand, ...]]
+    good_for_seconds: float = DEMAND_SECONDS
 
 
 class Explanations(Motion):
@@ -47,11 +51,13 @@ class Explanations(Motion):
     async def demand(self) -> Counted:
         """How much work there is for which runners, with each manager's share, as it was a moment ago."""
         now, counted = self._clock.now(), self._counted
-        if counted is not None and (self._is_counting or 0 <= now - counted.at < DEMAND_SECONDS):
+        if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
         self._is_counting = True
         try:
-            self._counted = counted = await self._count(now)
+            counted = await self._count(now)
+            good_for = max(DEMAND_SECONDS, _TIMES * (self._clock.now() - now))
+            self._counted = counted = replace(counted, good_for_seconds=good_for)
         finally:
             self._is_counting = False
         return counted

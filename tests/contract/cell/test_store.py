@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from remuda.cell.adapters import pieces
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
 from remuda.cell.people import ProjectFilter
 from remuda.cell.ports import Changes, Retry, Store
@@ -309,6 +310,13 @@ class TestJobs:
         assert [job.name for job in await store.jobs_in([JobState.PENDING])] == ["pending"]
         assert [job.name for job in await store.jobs_in(HELD)] == ["leased", "running", "canceling"]
         assert await store.count_jobs() == dict.fromkeys((state.value for state in states), 1)
+
+    async def test_many_jobs_are_read_a_piece_at_a_time(
+        self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pieces, "PIECE", 2)
+        family = await push(store, project, *(a_spec(f"job{number}") for number in range(7)))
+        assert [job.id for job in await store.jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
 
     async def test_what_a_request_got(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.cell.adapters import pieces
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
@@ -168,6 +169,28 @@ async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None
     async with asyncio.TaskGroup() as group:
         for number in range(100):
             group.create_task(change(number))
+    await store.close()
+
+
+async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 10)
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    project = await store.add_project(a_project())
+    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(100)))
+    await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with asyncio.TaskGroup() as group:
+        beside = group.create_task(other())
+        assert len(await store.jobs_in([JobState.PENDING])) == 100
+        beside.cancel()
+    assert turns >= 9
     await store.close()
 
 

@@ -1,10 +1,13 @@
 """Reasons, found in a cell at work."""
 
+from collections.abc import Collection, Sequence
+
 import pytest
 
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import RunnerManager
+from remuda.cell.values import Job, RunnerManager
 from remuda.lib.clock import settle
+from remuda.model.job import JobState
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -59,6 +62,22 @@ async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
 async def test_there_is_no_such_job(cell: MemoryCell) -> None:
     with pytest.raises(NotFoundError):
         await cell.dispatch.why(99)
+
+
+async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, reads = cell.store.jobs_in, 0
+
+    async def slow(states: Collection[JobState]) -> Sequence[Job]:
+        nonlocal reads
+        reads += 1
+        await cell.clock.advance(3)
+        return await read(states)
+
+    monkeypatch.setattr(cell.store, "jobs_in", slow)
+    for seconds in (0, 20, 9, 1):
+        await cell.clock.advance(seconds)
+        await cell.dispatch.demand()
+    assert reads == 2, "the second time after ten times as long as it took"
 
 
 async def test_demand_follows_what_happens(cell: MemoryCell) -> None:

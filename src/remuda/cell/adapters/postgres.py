@@ -17,6 +17,7 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, decode_job, encode
+from remuda.cell.adapters.pieces import read_in_pieces
 from remuda.cell.adapters.postgres_access import Connection, draw, plain
 from remuda.cell.adapters.postgres_keeping import PostgresKeeping
 from remuda.cell.adapters.sqlite_rows import order
@@ -216,8 +217,9 @@ class PostgresStore(PostgresKeeping):
         return await self._one(Job, sql, project_id, plain(ref), plain(name))
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
-        sql = "SELECT body FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
-        return await self._all(Job, sql, [state.value for state in states])
+        sql = "SELECT id FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
+        job_ids = [JobId(row[0]) for row in await self._rows(sql, [state.value for state in states])]
+        return await read_in_pieces(job_ids, self.some_jobs, states)
 
     async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
         sql = (

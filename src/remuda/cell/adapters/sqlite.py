@@ -15,6 +15,7 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import sqlite_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
+from remuda.cell.adapters.pieces import read_in_pieces
 from remuda.cell.adapters.sqlite_access import store_error
 from remuda.cell.adapters.sqlite_audit import SqliteAudit
 from remuda.cell.adapters.sqlite_people import SqlitePeople
@@ -249,8 +250,9 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         return self._one(Job, sql, project_id, ref, name)
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
-        sql = "SELECT body FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
-        return self._all(Job, sql, encode(list(states)).decode())
+        sql = "SELECT id FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
+        job_ids = [JobId(row[0]) for row in self._rows(sql, encode(list(states)).decode())]
+        return await read_in_pieces(job_ids, self.some_jobs, states)
 
     async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
         sql = (
