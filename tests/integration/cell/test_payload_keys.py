@@ -149,3 +149,33 @@ def test_the_least_timeout_goes_out(
     assert cell.api("POST", f"/projects/{number}/repository/commits", body).status == 201
     runner = new_runner(cell, **({"maximum_timeout": maximum} if maximum else {}))
     assert runner.take().payload["runner_info"]["timeout"] == expected
+
+
+VARIABLES = """
+CI GITLAB_CI CI_JOB_ID CI_JOB_URL CI_JOB_TOKEN CI_JOB_NAME CI_JOB_STAGE CI_JOB_STARTED_AT CI_REPOSITORY_URL
+CI_PIPELINE_ID CI_PIPELINE_IID CI_PIPELINE_SOURCE CI_PIPELINE_URL
+CI_PROJECT_ID CI_PROJECT_NAME CI_PROJECT_PATH CI_PROJECT_NAMESPACE CI_PROJECT_URL
+CI_COMMIT_SHA CI_COMMIT_SHORT_SHA CI_COMMIT_REF_NAME CI_COMMIT_REF_SLUG CI_COMMIT_BRANCH CI_COMMIT_BEFORE_SHA
+CI_SERVER_URL CI_SERVER_HOST CI_SERVER_PORT CI_SERVER_PROTOCOL CI_SERVER_NAME CI_SERVER_VERSION CI_API_V4_URL
+CI_RUNNER_ID CI_RUNNER_DESCRIPTION CI_RUNNER_TAGS
+GITLAB_USER_ID GITLAB_USER_LOGIN GITLAB_USER_NAME GITLAB_USER_EMAIL
+"""
+
+
+def test_every_variable_that_a_server_has_to_send(cell: ServedCell) -> None:
+    cell.new_project("hello", "a: {script: [x]}\n")
+    given = {one["key"]: one for one in new_runner(cell, description="big").take().payload["variables"]}
+    assert sorted(set(VARIABLES.split()) - set(given)) == []
+    token = given["CI_JOB_TOKEN"]
+    assert (token["masked"], token["public"]) == (True, False)
+    assert given["CI_RUNNER_DESCRIPTION"]["value"] == "big"
+
+
+def test_a_session_server_is_no_trouble(cell: ServedCell) -> None:
+    """There is no web terminal yet: what a runner says of its session server is ignored."""
+    cell.new_project("hello", "a: {script: [x]}\n")
+    runner = new_runner(cell)
+    session = {"url": "https://192.0.2.1:8093/session/ab", "certificate": "-----BEGIN", "authorization": "secret"}
+    body = {"token": runner.token, "system_id": runner.system_id, "info": runner.info, "session": session}
+    answer = cell.send("POST", "/api/v4/jobs/request", body, RUNNER_TOKEN=runner.token)
+    assert (answer.status, answer.json()["runner_info"]["runner_session_url"]) == (201, None)
