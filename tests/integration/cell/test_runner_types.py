@@ -230,6 +230,75 @@ class TestTokens:
             assert ScriptedRunner(cell, renewed["token"]).ask().status == 204
 
 
+class TestSettings:
+    def test_what_a_person_sets_holds_for_the_next_job(self, cell: ServedCell) -> None:
+        cell.new_project("app", PIPELINE + "tagged: {tags: [gpu], script: [echo]}\n")
+        runner = a_runner(cell, "instance_type", maintenance_note="in the cellar", maximum_timeout=900)
+        path = f"/runners/{runner_id(runner)}"
+        shown = cell.api("GET", path).json()
+        assert (shown["maintenance_note"], shown["maximum_timeout"]) == ("in the cellar", 900)
+        assert runner.take()["runner_info"]["timeout"] == 900
+        assert runner.ask().status == 204
+        assert cell.api("PUT", path, {"tag_list": ["gpu"], "run_untagged": False, "maximum_timeout": 0}).status == 200
+        assert cell.api("PUT", path, {"paused": True, "maintenance_note": "", "locked": True}).status == 200
+        shown = cell.api("GET", path).json()
+        assert (shown["paused"], shown["locked"], shown["run_untagged"]) == (True, True, False)
+        assert (shown["maintenance_note"], shown["maximum_timeout"]) == ("", None)
+        assert runner.ask().status == 204, "a paused runner is told that there is nothing, not that it is unknown"
+        assert cell.api("PUT", path, {"paused": False}).status == 200
+        assert runner.take()["runner_info"]["timeout"] == 3600
+        cell.api("POST", "/projects/root%2Fapp/pipeline", {"ref": "main"})
+        assert runner.take()["job_info"]["name"] == "tagged"
+        assert runner.ask().status == 204
+        for wrong in (
+            {"maximum_timeout": 599},
+            {"tag_list": []},
+            {"access_level": "x"},
+            {"description": "x" * 1025},
+        ):
+            assert cell.api("PUT", path, wrong).status == 400, wrong
+
+    def test_one_is_online_then_offline_then_stale(self, tmp_path: Path) -> None:
+        clock = LaterClock()
+        with ServedCell(tmp_path / "timed", clock) as cell:
+            made = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
+            runner, path = ScriptedRunner(cell, made["token"]), f"/runners/{made['id']}"
+            assert cell.api("GET", path).json()["status"] == "never_contacted"
+            assert runner.ask().status == 204
+            for later, status in ((0, "online"), (7199, "online"), (7201, "offline"), (7 * 86400 + 1, "stale")):
+                clock.later = later
+                shown = cell.api("GET", path).json()
+                assert (shown["status"], shown["online"]) == (status, status == "online")
+                [manager] = cell.api("GET", f"{path}/managers").json()
+                assert (manager["system_id"], manager["status"]) == ("s_0123456789ab", status)
+            assert runner.ask().status == 204
+            assert cell.api("GET", path).json()["status"] == "online"
+
+    def test_managers_come_and_go_by_their_system_ids(self, cell: ServedCell) -> None:
+        runner = a_runner(cell, "instance_type")
+        path = f"/runners/{runner_id(runner)}"
+        for system_id in ("s_000000000001", "r_000000000002"):
+            assert runner.ask(system_id=system_id).status == 204
+        gone = {"token": runner.token, "system_id": "s_000000000001"}
+        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
+        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
+        assert cell.send("DELETE", "/api/v4/runners/managers", {"token": runner.token}).status == 400
+        found = {one["system_id"] for one in cell.api("GET", f"{path}/managers").json()}
+        assert found == {"<legacy>", "r_000000000002"}
+        assert cell.send("DELETE", "/api/v4/runners", {"token": runner.token}).status == 204
+        assert cell.api("GET", path).status == 404
+        assert runner.ask().status == 403
+
+    def test_a_project_runner_goes_with_its_last_project(self, cell: ServedCell, places: dict[str, int]) -> None:
+        runner = a_runner(cell, "project_type", project_id=places["shop"])
+        number = runner_id(runner)
+        assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": number}).status == 201
+        assert cell.api("DELETE", f"/projects/{places['shop']}").status == 202
+        assert [one["id"] for one in cell.api("GET", f"/runners/{number}").json()["projects"]] == [places["own"]]
+        assert cell.api("DELETE", f"/projects/{places['own']}").status == 202
+        assert runner.ask().status == 403
+
+
 def test_lists_and_filters(cell: ServedCell, places: dict[str, int]) -> None:
     tagged = a_runner(cell, "instance_type", tag_list=["linux", "arm"])
     group = runner_id(a_runner(cell, "group_type", group_id=places["acme"], paused=True))

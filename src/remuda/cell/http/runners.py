@@ -58,6 +58,7 @@ class RunnerChange(msgspec.Struct, kw_only=True):
 def changed(runner: Runner, change: RunnerChange) -> Runner:
     """The runner with what was given; 400 when it cannot be so."""
     paused = change.paused if change.active is None else not change.active
+    limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
     return checked_runner(
         replace(
             runner,
@@ -70,7 +71,7 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
             protected_only=(
                 runner.protected_only if change.access_level is None else is_protected(change.access_level)
             ),
-            maximum_timeout=runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout,
+            maximum_timeout=limit,
             priority=runner.priority if change.priority is None else change.priority,
         )
     )
