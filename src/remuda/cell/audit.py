@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.cell.values import Value
 
-Detail = str | int | float | bool | None | list[str | int]
+Detail = str | int | float | bool | None | list[str]
 
 
 class AuditEvent(Value, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.audit import AuditEvent
 from remuda.cell.blob_owner import claim_blobs
 from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
@@ -238,6 +239,16 @@ class CellService:
         if given is not None and await store.user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
             await store.add_user_token(token)
+            await store.add_audit_event(
+                AuditEvent(
+                    created_at=self._clock.now(),
+                    action="personal_access_token_created",
+                    author_name="start of the cell",
+                    entity_type="User",
+                    entity_id=USER_ID,
+                    target="administrator",
+                )
+            )
         await ensure_registration_token(store, self.settings)
 
 

@@ -25,6 +25,7 @@ from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import FINAL, JobId
+from remuda.pipeline.durations import parse_duration
 from remuda.telemetry.logs import logger
 
 ORPHAN_SECONDS = 24 * 3600
@@ -65,6 +66,7 @@ class Upkeep:
             try:
                 await self.archive_traces()
                 await self.remove_expired()
+                await self.remove_old_audit_events()
                 if retired := await retire(self._store, self._clock.now()):
                     self._log.info("keys of job tokens that are over were removed", keys=retired)
                 if orphans_at <= self._clock.now():
@@ -167,6 +169,17 @@ class Upkeep:
                 break
             pipeline = await self._store.pipeline(pipeline.upstream_pipeline_id)
         return pipeline
+
+    async def remove_old_audit_events(self) -> int:
+        """Remove what has been in the audit log for long enough; how many events that were."""
+        kept_for = parse_duration(self._settings.audit_expire_in)
+        removed = 0
+        while kept_for is not None:
+            gone = await self._store.remove_audit_events(self._clock.now() - kept_for, limit=_BATCH)
+            removed += gone
+            if gone < _BATCH:
+                break
+        return removed
 
     # orphans
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_audit import record
+from remuda.cli.cell_settings import Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -90,7 +91,22 @@ def generate() -> None:
 
 def _settings(data: Path | None, database: str | None) -> "CellSettings":
     print_warnings(os.environ)
-    return settings_from(os.environ, data=cell_folder(data), database=database)
+    return settings_from(os.environ, data=data, database=database)
+
+
+async def _recorded(settings: "CellSettings", action: str, target: str) -> None:
+    import msgspec
+
+    from remuda.cell.adapters import tables
+    from remuda.cell.stores import open_store
+
+    async with tables.read(settings) as found:
+        cell_id = found.cell_id
+    store, _ = await open_store(msgspec.structs.replace(settings, cell_id=cell_id))
+    try:
+        await record(store, action, target)
+    finally:
+        await store.close()
 
 
 async def _seals(settings: "CellSettings") -> "Seals":
@@ -129,6 +145,7 @@ async def _rotate(settings: "CellSettings") -> tuple[str, int]:
     if not settings.encryption_keys:
         add_key(key_file(settings))
         seals.refresh()
+    await _recorded(settings, "encryption_key_rotated", seals.keys.primary)
     return seals.keys.primary, await reseal(settings, seals)
 
 
@@ -155,4 +172,5 @@ async def _forget(settings: "CellSettings", key: str) -> None:
     await reseal(settings, seals)
     if rows := (await keys_in_use(settings))[key]:
         raise BadInputError(f"{rows} rows are still encrypted with key {key}; try again")
+    await _recorded(settings, "encryption_key_removed", key)
     remove_key(path, key)

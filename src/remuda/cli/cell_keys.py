@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_audit import record
+from remuda.cli.cell_settings import Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -68,7 +69,7 @@ def rotate(
 
 def _settings(data: Path | None, database: str | None) -> "CellSettings":
     print_warnings(os.environ)
-    return settings_from(os.environ, data=cell_folder(data), database=database)
+    return settings_from(os.environ, data=data, database=database)
 
 
 async def _list(settings: "CellSettings") -> list[dict[str, object]]:
@@ -84,7 +85,9 @@ async def _rotate(settings: "CellSettings", *, at_once: bool) -> str:
     from remuda.cell.keyring import rotate as rotated
 
     async with _opened(settings) as (store, cell_id):
-        return await rotated(store, cell_id=cell_id, now=time.time(), at_once=at_once)
+        kid = await rotated(store, cell_id=cell_id, now=time.time(), at_once=at_once)
+        await record(store, "signing_key_rotated", kid)
+        return kid
 
 
 @asynccontextmanager

@@ -58,6 +58,7 @@ COMMANDS = (
     Command("cell openapi", "remuda.cli.cell_openapi:openapi", "Print the OpenAPI document of a cell."),
     Command("cell keys list", "remuda.cli.cell_keys:list_keys", "List the keys that sign tokens."),
     Command("cell keys rotate", "remuda.cli.cell_keys:rotate", "Make a new key in place of the one in use."),
+    Command("cell audit", "remuda.cli.cell_audit:audit", "Show the audit log of a cell."),
     Command("cell encryption list", "remuda.cli.cell_encryption:list_keys", "List the encryption keys of a cell."),
     Command("cell encryption rotate", "remuda.cli.cell_encryption:rotate", "Encrypt everything with a new key."),
     Command("cell encryption forget", "remuda.cli.cell_encryption:forget", "Remove an old encryption key."),

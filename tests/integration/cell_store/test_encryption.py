@@ -227,6 +227,9 @@ def test_keys_are_rotated_while_the_cell_runs(
             assert runner.put(job, "success").status == 200
         assert cell.api("POST", f"/projects/{project}/variables", {"key": "LATER", "value": SECRET}).status == 201
         assert asyncio.run(resealing.keys_in_use(settings)).keys() == {new}, "the running cell seals with the new key"
+        event = cell.api("GET", "/audit_events?action=encryption_key_rotated").json()[0]
+        assert event["details"]["target_details"] == new
+        assert event["details"]["author_name"].startswith("command of ")
         with pytest.raises(BadInputError, match="changed a moment ago"):
             asyncio.run(cell_encryption._forget(settings, str(old[0]["id"])))
     monkeypatch.setattr(cell_encryption, "_SETTLED_SECONDS", 0)

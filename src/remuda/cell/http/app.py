@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from remuda.cell.http import (
     artifacts,
+    audit_events,
     demand,
     discovery,
     events,
@@ -60,6 +61,7 @@ from remuda.cell.http import (
 )
 from remuda.cell.http.access import GIT, JOB, OPEN, RUNNER, Access
 from remuda.cell.http.admission import admit
+from remuda.cell.http.auditing import Auditor
 from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
@@ -108,6 +110,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         progress.ENDPOINTS,
         variables.ENDPOINTS,
         runners.ENDPOINTS,
+        audit_events.ENDPOINTS,
         (Endpoint("GET", "/api/remuda/v1/openapi.json", _show_document, OPEN, gives=dict[str, Any]),),
     )
 )
@@ -167,7 +170,8 @@ class CellApp:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._limits = RateLimits(edge.settings, edge.clock)
-        self._router = Router([_route(edge, endpoint) for endpoint in ENDPOINTS], redirect_slashes=False)
+        auditor = Auditor(edge)
+        self._router = Router([_route(edge, endpoint, auditor) for endpoint in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -178,6 +182,7 @@ class CellApp:
         receive = heard_within(receive, self._edge.settings.body_silent_seconds)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
+        scope["request_id"] = exchange.request_id
         admitted = None
         try:
             admitted = self._limits.admit(scope)
@@ -265,8 +270,12 @@ def _shown_id(scope: Scope) -> str:
     return value if _REQUEST_ID.fullmatch(value) else ""
 
 
-def _route(edge: Edge, endpoint: Endpoint) -> Route:
+def _route(edge: Edge, endpoint: Endpoint, auditor: Auditor) -> Route:
+    is_minded = auditor.minds(endpoint)
+
     async def answer(request: Request) -> Response:
+        if is_minded:
+            return await auditor.answer(endpoint, request)
         await admit(edge, endpoint.access, request)
         return await endpoint.handler(edge, request)
 

@@ -79,6 +79,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /runners."""
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
     await edge.store.remove_runner(runner.id)
     return no_content()
 
@@ -87,6 +88,7 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
     """DELETE /runners/managers."""
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
     if not asked.system_id:
         raise bad_parameter("system_id is missing")
     edge.managers.forget(runner.id, asked.system_id)
@@ -119,10 +121,12 @@ async def update_job(edge: Edge, request: Request) -> Response:
     job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
     await edge.managers.heard(job, asked.info, request.client.host if request.client else "")
     # Its release is part of a success, so it is there before the success is.
-    refused = await edge.releases.make_for(job) if asked.state == "success" and job.state in _GOING_ON else None
+    is_end = asked.state in ("success", "failed") and job.state in _GOING_ON
+    spec = await edge.store.job_spec(job.id) if is_end else None
+    refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
     updated = await edge.dispatch.update(job, asked, refused=refused)
     _compare(edge, asked, updated)
-    await measure_coverage(edge.store, edge.traces, updated.job)
+    await measure_coverage(edge.store, edge.traces, updated.job, spec)
     return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
 
 

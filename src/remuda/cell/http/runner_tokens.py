@@ -286,6 +286,7 @@ async def reset_own(edge: Edge, request: Request) -> Response:
     """POST /runners/reset_authentication_token: by the runner itself."""
     asked = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
     return await _reset(edge, runner)
 
 

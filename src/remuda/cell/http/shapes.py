@@ -414,3 +414,15 @@ class MessageShape(TypedDict):
     """An answer that says only that it is done, or why not."""
 
     message: str
+
+
+class AuditEventShape(TypedDict):
+    """An action that is remembered; the details depend on it."""
+
+    id: int
+    author_id: int
+    entity_id: int
+    entity_type: str
+    event_name: str
+    created_at: str
+    details: dict[str, Any]
