@@ -36,7 +36,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     admin_token: str | None = None
     """Accepted as the administrator's token; None leaves it to the first start to make one."""
     registration_token: str | None = None
-    """Opens `POST /runners`; None leaves it to the first start to make one."""
+    """Opens `POST /runners`; None leaves it to the first start to make one, and an empty one opens nothing."""
     job_tokens: str = "signed"
     """What a job's token is: `signed`, a JWT that says which cell and job it is of; or `opaque`, as older servers made
     them. Both are accepted, whatever is set, so that it can be changed while jobs run."""

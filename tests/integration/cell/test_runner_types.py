@@ -175,6 +175,14 @@ class TestRegistration:
             assert cell.api("POST", f"/{place}/runners/reset_registration_token").status == 201
             assert cell.send("POST", "/api/v4/runners", {"token": token}).status == 403
 
+    @pytest.mark.parametrize("given", ["", "given-by-hand"])
+    def test_one_in_the_settings_stands_for_the_cells_own(self, tmp_path: Path, given: str) -> None:
+        with ServedCell(tmp_path / "cell") as cell:
+            made = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
+        with ServedCell(tmp_path / "cell", registration_token=given) as cell:
+            assert cell.send("POST", "/api/v4/runners", {"token": made}).status == 403
+            assert cell.send("POST", "/api/v4/runners", {"token": given}).status == (201 if given else 400)
+
     def test_it_can_be_switched_off(self, cell: ServedCell) -> None:
         token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
         client = gitlab.Gitlab(cell.url, private_token=cell.token)

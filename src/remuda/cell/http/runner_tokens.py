@@ -141,7 +141,7 @@ async def _registered_for(edge: Edge, token: str) -> Pool:
     kind, _, number = (await edge.store.setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0").partition(" ")
     owner = (kind, int(number))
     fixed = edge.settings.registration_token if owner == _INSTANCE else None
-    expected = fixed or await edge.store.setting(_name(owner)) or ""
+    expected = (await edge.store.setting(_name(owner)) if fixed is None else fixed) or ""
     if not expected or not hmac.compare_digest(token_hash(token), token_hash(expected)):
         raise forbidden("invalid token supplied")
     return owner
