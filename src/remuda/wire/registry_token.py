@@ -14,11 +14,12 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 LIFE_SECONDS = 300
 """A client asks for a new token for every upload or download; one that is over must not stay good for long."""
@@ -32,7 +33,7 @@ _CLOCK_DIFFERENCE = timedelta(days=1)
 class RegistryKey:
     """A key pair with its certificate."""
 
-    private: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+    private: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey"
     certificate: "x509.Certificate"
 
     @property
@@ -71,7 +72,10 @@ class Access:
 
 def new_registry_key(cell_id: int, now: float) -> RegistryKey:
     """A fresh key with a certificate that it signed itself."""
-    from cryptography import x509  # late, here and below: it takes long, and few cells have a registry
+    # Late, here and below: these take long, and few cells have a registry.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
 
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Remuda cell {cell_id} registry tokens")])
@@ -94,6 +98,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 def load_registry_key(pem: bytes) -> RegistryKey:
     """A stored or given key with its certificate; ValueError says what is wrong. Kept, because to check one is slow."""
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
     private = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(private, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) or (

@@ -209,5 +209,8 @@ def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, t
     of_root = runner.take()
     assert status(of_root["token"], "hidden/secret") == 200
     assert status(of_root["token"], "faraway/alien") == 404
+    for path, started in (("hidden%2Fsecret", 400), ("faraway%2Falien", 404)):  # 400: its file leaves no job
+        asked = {"token": of_root["token"], "ref": "main"}
+        assert cell.send("POST", f"/api/v4/projects/{path}/trigger/pipeline", asked).status == started
     assert runner.put(job, "success").status == 200
     assert status(job["token"], "acme/library") == 401

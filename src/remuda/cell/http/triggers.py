@@ -185,7 +185,9 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
             job = await auth.job_of(edge, token, scope="pipelines")
             above = await edge.store.pipeline(job.pipeline_id)
             user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
-            if (await level_of(edge.store, user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:
+            level = await level_of(edge.store, user_id, project, edge.clock.now()) or 0
+            # An administrator may everywhere, but a job stays in its organization.
+            if level < Level.DEVELOPER or project.organization_id != job.organization_id:
                 raise not_found("Project")
             return project, PipelineRequest(
                 project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth
