@@ -14,6 +14,7 @@ from remuda.cli.exits import CommandError
 from remuda.cli.repository import Repository
 from remuda.cli.snapshot import Snapshot, mirror, push_environment, take
 from remuda.cli.worktree import facts_of
+from remuda.lib.lending import LENDS
 from remuda.wire.user_api import NewPipelineRequest
 
 if TYPE_CHECKING:
@@ -68,12 +69,16 @@ def _other(path: str, folder: Path, git_dir: Path) -> Package:
 
 
 async def deliver(
-    cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice, *, pushes: bool
+    cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Bring everything into the cell, then create the pipeline. Without `pushes` the cell borrows all objects."""
+    """Bring everything into the cell, then create the pipeline.
+
+    `links` is where the repositories of a cell that borrows all objects are found: it lends them in turn. To a cell
+    without they are pushed.
+    """
     for package in others:
-        await _bring(cell, package, pushes=pushes)
-    project = await _bring(cell, own, pushes=pushes)
+        await _bring(cell, package, links)
+    project = await _bring(cell, own, links)
     return await cell.client.create_pipeline(project, request_of(ready, own.snapshot, choice))
 
 
@@ -113,10 +118,11 @@ def _predefined(facts: "Facts") -> Mapping[str, str]:
     return {name: told[name] for name in names if name in told}
 
 
-async def _bring(cell: "Cell", package: Package, *, pushes: bool) -> int:
+async def _bring(cell: "Cell", package: Package, links: Path | None) -> int:
     """The project with everything in it; its id."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
-    if not pushes:
+    if links is not None:
+        (links / f"{package.path}.git" / LENDS).touch()
         await cell.client.put_refs(project.id, package.snapshot.refs)
         return project.id
     refspecs = [f"{sha}:{ref}" for ref, sha in package.snapshot.refs.items()]

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from remuda.stdsteps import submodules
+from remuda.stdsteps.borrowing import borrow
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
 from remuda.stdsteps.git import Git, Remote, private_config, reason, shallow, split_credentials
@@ -18,6 +19,7 @@ from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
 STRATEGIES = ("fetch", "clone", "none", "empty")
+FETCH_FLAGS = ["--prune", "--quiet"]
 ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
 LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
 FETCHED = "remuda-fetched"
@@ -32,10 +34,7 @@ def run(inputs: Inputs) -> None:
     repo_url = inputs.text("repo_url", "")
     sha, ref = inputs.text("sha", ""), inputs.text("ref", "")
     refspecs, depth = inputs.texts("refspecs", []) or ALL_REFS, inputs.number("depth", 0)
-    clean_flags, fetch_flags = (
-        inputs.texts("clean_flags", ["-ffdx"]),
-        inputs.texts("fetch_flags", ["--prune", "--quiet"]),
-    )
+    clean_flags, fetch_flags = inputs.texts("clean_flags", ["-ffdx"]), inputs.texts("fetch_flags", FETCH_FLAGS)
     checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
     modules = submodules.read(inputs)
     inputs.done()
@@ -51,32 +50,38 @@ def run(inputs: Inputs) -> None:
     if not re.fullmatch(r"[0-9a-fA-F]{8,64}", sha):
         raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {sha!r}")
     remote = split_credentials(repo_url)
+    is_new = not any(work_dir.iterdir())
     with tempfile.TemporaryDirectory(prefix="remuda-git-") as private:
         git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
         had_modules = (work_dir / ".git/modules").exists()
+        borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, work_dir / ".git", remote.url, refspecs, depth)
         prepare(git, work_dir, remote)
         # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
         wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
         mark = work_dir / ".git" / FETCHED
-        is_here = is_fetched(mark, wanted) and (not checks_out or check_out(git, sha, quiet=True))
-        if is_here:
+        is_here = (borrowed or is_fetched(mark, wanted)) and (not checks_out or check_out(git, sha, quiet=True))
+        if is_here and not borrowed:
             say("Not fetching: an earlier job of this pipeline did")
         else:
             say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
+        if not is_here:
+            if borrowed:
+                remove(work_dir / ".git")
+                prepare(git, work_dir, remote)
             remove(mark)
             # A repository that an earlier job has cut short stays so unless git is told otherwise.
             whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
             fetch(git, [*fetch_flags, *whole, *shallow(depth)], refspecs)
             if not git.has(sha):
                 fetch_commit(git, sha, depth)
-            mark.write_text(wanted)
+        mark.write_text(wanted)
         if not checks_out:
             say("Skipping Git checkout: GIT_CHECKOUT is false")
             return
         say(f"Checking out {sha[:8]} as detached HEAD (ref is {ref})...")
         if not is_here:
             check_out(git, sha)
-        if clean_flags:
+        if clean_flags and not is_new:
             git.run("clean", *clean_flags)
         if had_modules:
             submodules.clear(git, work_dir)

@@ -12,6 +12,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -107,6 +109,19 @@ class Git:
         if done.returncode:
             raise StepError(f"git {arguments[0]} failed: {reason(done.stderr.decode(errors='replace'))}")
         return done.stdout
+
+    @contextmanager
+    def conversation(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """git while it answers what it is asked."""
+        with subprocess.Popen(
+            [*self._start, *arguments],
+            cwd=self._work_dir,
+            env=self._env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            yield process
 
     def has(self, sha: str) -> bool:
         return self.attempt("cat-file", "-e", f"{sha}^{{commit}}", quiet=True)[0] == 0
