@@ -1,5 +1,8 @@
 """Files that must be right after a crash: written whole or not at all, and folders that one process uses at a time.
 
+A process whose files all end with it says so (`forgo_disk`), and then nothing waits for the disk: other processes see
+what is written anyway, and after a loss of power nobody looks for it.
+
 The locks are the kernel's: one is dropped when its process dies, however it dies. Whoever finds a folder in use learns
 which process has it. What stands in the files, and what is said about a folder in use, is the callers' decision.
 """
@@ -14,6 +17,22 @@ from pathlib import Path
 
 _LOOK_SECONDS = 0.02
 """How often to look whether a lock is free: the kernel would tell only a thread that waits for it."""
+
+
+class _Disk:
+    """What `forgo_disk` said."""
+
+    is_waited_for = True
+
+
+def forgo_disk() -> None:
+    """From now on nothing that this process writes needs to be there after a loss of power."""
+    _Disk.is_waited_for = False
+
+
+def is_disk_waited_for() -> bool:
+    """Whether what must be right after a crash has to be on the disk; asked by those who have others sync for them."""
+    return _Disk.is_waited_for
 
 
 class InUseError(Exception):
@@ -33,7 +52,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
             file.write(data)
             if durable:
                 file.flush()
-                os.fsync(file.fileno())
+                sync(file.fileno())
         aside.rename(path)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -42,8 +61,16 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         sync_folder(path.parent)
 
 
+def sync(file: int) -> None:
+    """Have an open file's contents on the disk."""
+    if _Disk.is_waited_for:
+        os.fsync(file)
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk: a file that was renamed into it is there after a loss of power, too."""
+    if not _Disk.is_waited_for:
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.lib.files import InUseError, sole_use
+from remuda.lib.files import InUseError, is_disk_waited_for, sole_use
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
@@ -160,7 +160,7 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         path.chmod(0o600)
         connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = full")
+        connection.execute(f"pragma synchronous = {'full' if is_disk_waited_for() else 'off'}")
         (version,) = connection.execute("pragma user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise DataFolderError(

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError, TooLargeError
 from remuda.cell.ports import StoredBlob
-from remuda.lib.files import sync_folder
+from remuda.lib.files import sync, sync_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,7 +153,7 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:
 
 
 def _keep(file: IO[bytes], incoming: Path, path: Path, kept: Path) -> None:
-    os.fsync(file.fileno())
+    sync(file.fileno())
     _move(incoming, path)
     for folder in path.parents:
         sync_folder(folder)  # each may be new, and is then an entry of the one above

@@ -22,6 +22,7 @@ import msgspec
 from remuda.cell.adapters.git_changes import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
 from remuda.cell.adapters.push_notes import HOOK
 from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
+from remuda.lib.files import is_disk_waited_for
 
 DEADLINE_SECONDS = 60
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
@@ -111,6 +112,8 @@ class GitRepos:
         self._links = links
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
         settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
+        if not is_disk_waited_for():
+            settings["core.fsync"] = "none"
         self.environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "LC_ALL": "C",

@@ -15,6 +15,7 @@ from remuda.cell.adapters.bodies import decode
 from remuda.cell.adapters.sqlite_schema import prepare
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
+from remuda.lib.files import is_disk_waited_for
 from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
 from remuda.lib.sqlite_writer import ClosedError, Writer
 
@@ -52,7 +53,8 @@ class SqliteFile:
         try:
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                synchronous = "FULL" if is_disk_waited_for() else "OFF"
+                for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
                     db.execute(f"PRAGMA {pragma}")
                 prepare(db, str(path), cell_id)
                 reader = sqlite3.connect(

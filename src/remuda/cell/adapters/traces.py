@@ -17,7 +17,7 @@ from pathlib import Path
 
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Appended
-from remuda.lib.files import sync_folder
+from remuda.lib.files import sync, sync_folder
 from remuda.model.job import JobId
 
 _PIECE_BYTES = 256 * 1024
@@ -144,7 +144,7 @@ class FileTraces:
         live, archived = self._live(job_id), self._archived(job_id)
         try:
             with live.open("rb+") as trace:
-                os.fsync(trace.fileno())
+                sync(trace.fileno())
             if archived.exists() and archived.stat().st_size >= live.stat().st_size:
                 live.unlink()  # left by another process that was about to write when this one sealed
             else:
