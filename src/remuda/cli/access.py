@@ -15,6 +15,8 @@ from remuda.lib.files import write_whole
 
 FILE_NAME = "client.json"
 VERSION = 1
+CELL_ID = 1
+"""There is only one cell in an embedded platform."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +45,17 @@ def store(data: Path, access: Access, name: str = FILE_NAME) -> None:
     """Keep it for later commands; whole or not at all, and for this user only."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
+
+
+def ensure_token(folder: Path, given: str | None = None) -> str:
+    """The administrator's token of the platform in this folder; a new one is stored before any cell hears of it."""
+    from remuda.cell.service import new_admin_token
+
+    kept = stored(folder)
+    token = given or (kept.token if kept else new_admin_token(CELL_ID))
+    if kept is None:
+        store(folder, Access(url="", token=token))
+    return token
 
 
 def find(*, url: str | None, kept: Access | None, environment: Mapping[str, str]) -> Access:

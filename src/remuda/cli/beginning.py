@@ -1,6 +1,6 @@
-"""What a run does first, so that it overlaps: the agent starts in its own process, the large imports in a thread.
+"""What a run does first, so that it overlaps: agent and cell start as processes, the large imports in a thread.
 
-Both take longer than anything that comes before the first job, and neither needs to know what will be run; so they
+Each takes longer than anything that comes before the first job, and none needs to know what will be run; so they
 begin before the options are read. Nothing of the platform is decided here; `remuda run` is the caller.
 
 Invariant: whatever comes in between, nothing of what was started here is left when `end` returns, which the command
@@ -17,11 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.cli.exits import Exit
 from remuda.cli.snapshot import REPOSITORY_VARIABLES
 from remuda.manager.adapters.agent_process import spawn_agent
+
+if TYPE_CHECKING:
+    from remuda.cli.cell_process import CellProcess
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 LARGE = ("remuda.cli.embedded", "remuda.cli.local_agent", "remuda.cli.follow")
@@ -45,6 +48,8 @@ class Started(NamedTuple):
 
 
 _started: list[Started] = []
+_cells: "list[CellProcess]" = []
+_imports: list[threading.Thread] = []
 _has_own_environment = threading.Event()
 """Not set while this process sees an environment that no other process should get."""
 _has_own_environment.set()
@@ -61,6 +66,7 @@ def begin(arguments: Sequence[str]) -> None:
     keep_off_proxies()
     if not any(word.startswith("--data") for word in arguments):
         start(None)
+    start_cell()
     begin_imports(with_certificates=any(word.startswith("--allow-remote") for word in arguments))
 
 
@@ -81,6 +87,20 @@ def start(data: Path | None) -> Started:
     return _started[0]
 
 
+def start_cell() -> "CellProcess":
+    """The process of the run's cell; started now unless that was done."""
+    # Imported when the agent starts already.
+    from remuda.cli.cell_process import CellProcess
+
+    if not _cells:
+        # A fork takes no other thread along, so none may be amid an import.
+        for thread in _imports:
+            thread.join()
+        with _deaf():
+            _cells.append(CellProcess())
+    return _cells[0]
+
+
 @contextmanager
 def _deaf() -> Iterator[None]:
     """Hear of signals only afterwards. Blocking them would not do: they come to any thread."""
@@ -97,12 +117,14 @@ def _deaf() -> Iterator[None]:
 
 def end(*, keep: bool = False) -> None:
     """End what was started and is still there; `keep` leaves a temporary folder, and says where it is."""
-    if not _started:
+    if not _started and not _cells:
         return
     # This is short, and half done it would leave a mess that nobody finds.
     hung_up = signal.getsignal(signal.SIGHUP)
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
+    while _cells:
+        _cells.pop().end()
     while _started:
         folder, pid, is_temporary, own = _started[-1]
         with suppress(ProcessLookupError, ChildProcessError):
@@ -183,7 +205,8 @@ def begin_imports(*, with_certificates: bool) -> None:
             import_module(name)
 
     _has_own_environment.clear()
-    threading.Thread(target=work, name="imports", daemon=True).start()
+    _imports.append(threading.Thread(target=work, name="imports", daemon=True))
+    _imports[-1].start()
 
 
 def manager_data(folder: Path) -> Path:

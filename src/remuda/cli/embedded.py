@@ -1,8 +1,8 @@
 """A whole platform inside this process: a cell and a runner manager, which talk over loopback as they would anywhere.
 
 Only the order of starting and stopping is decided here: cell, runner, manager; and back. The agent is started by the
-manager but is a process of its own, which outlives it; its end is in `local_agent`.
-`remuda run` and `remuda up` are the callers.
+manager but is a process of its own, which outlives it; its end is in `local_agent`. `remuda up` is the caller, and
+`remuda run`, whose cell is a process of its own, too (`cell_process`).
 
 Layout of the folder: `cell/` and `manager/` belong to the services, `client.json` holds the cell's address and the
 administrator's token.
@@ -14,18 +14,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from remuda.cell.service import CellService, new_admin_token
-from remuda.cell.settings import CellSettings
-from remuda.cli.access import Access, store, stored
 from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.config import ManagerConfig
 from remuda.manager.service import ManagerService
 from remuda.wire.user_client import UserClient
 
-CELL_ID = 1
-"""There is only one cell in an embedded platform."""
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+
 STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
 KEEP_ALIVE_SECONDS = 2.0
@@ -46,18 +45,11 @@ class Cell:
         return "Basic " + base64.b64encode(f"oauth2:{self.token}".encode()).decode()
 
 
-def ensure_token(folder: Path, given: str | None = None) -> str:
-    """The administrator's token of the platform in this folder; a new one is stored before any cell hears of it."""
-    kept = stored(folder)
-    token = given or (kept.token if kept else new_admin_token(CELL_ID))
-    if kept is None:
-        store(folder, Access(url="", token=token))
-    return token
-
-
 @asynccontextmanager
-async def serving_cell(settings: CellSettings) -> AsyncIterator[Cell]:
+async def serving_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
     """The cell, from the moment it serves; it stops when this is left."""
+    from remuda.cell.service import CellService
+
     assert settings.admin_token is not None
     ready, stop = asyncio.Event(), asyncio.Event()
     service = CellService(settings)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data
+from remuda.cli.cell_process import CellProcess, Task
 from remuda.cli.delivery import Choice, Package, deliver, pack
 from remuda.cli.exits import CommandError
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
+LOG_NAME = "remuda.log"
+"""What the services log, in the platform's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,8 @@ class Plan:
     keeps_builds: bool = False
     """Failed jobs leave their working directories."""
     borrows: bool = True
-    """The cell uses the objects of the snapshot and so of the user's repository; one that outlives the run needs its
-    own."""
+    """The platform ends with the run. So its cell uses the objects of the snapshot and so of the user's repository,
+    and nothing of it waits for the disk."""
 
     def plays(self, job: "JobView") -> bool:
         """Whether a job that waits for a person is started."""
@@ -67,10 +70,15 @@ def _links(folder: Path) -> Path:
     return folder / "repositories"
 
 
-async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
+def _log_level() -> str:
+    return os.environ.get("REMUDA_LOG_LEVEL", "warning")
+
+
+async def run(plan: Plan, folder: Path, own: Path, agent_pid: int, process: CellProcess) -> "Outcome":
     """From a folder's files to a pipeline that is over.
 
-    `folder` is the platform's, `own` for the snapshot; the agent is the one that starts there.
+    `folder` is the platform's, `own` for the snapshot; the agent is the one that starts there, the process the one
+    that is going to be the cell.
     """
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.screen import GuardedScreen, screen_for
@@ -89,9 +97,9 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int) -> "Outcome":
             from remuda.telemetry import logs
 
             _check_room(folder)
-            with (folder / "remuda.log").open("a") as log:
-                logs.configure(stream=service_log(log, screen.say), level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
-                outcome = await _through_platform(plan, folder, agent_pid, packing, screen, interrupts)
+            with (folder / LOG_NAME).open("a") as log:
+                logs.configure(stream=service_log(log, screen.say), level=_log_level())
+                outcome = await _through_platform(plan, folder, agent_pid, process, packing, screen, interrupts)
         if isinstance(screen.lost, BrokenPipeError):
             raise screen.lost
         return outcome
@@ -113,15 +121,17 @@ async def _through_platform(
     plan: Plan,
     folder: Path,
     agent_pid: int,
+    process: CellProcess,
     packing: asyncio.Task[tuple[Package, list[Package]]],
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
     """Start the platform, run the pipeline in it, stop it."""
     from remuda.cli import local_agent
-    from remuda.cli.embedded import managing, serving_cell
+    from remuda.cli.embedded import managing
     from remuda.cli.follow import Follower
     from remuda.lib.clock import SystemClock
+    from remuda.lib.files import forgo_disk
     from remuda.manager.config import ManagerConfig, RunnerConfig
 
     own, others = await packing
@@ -129,9 +139,20 @@ async def _through_platform(
         screen.say(own.snapshot.remark)
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
     data, news = manager_data(folder), asyncio.Event()
-    async with serving_cell(_settings(plan, folder, [own, *others])) as cell, asyncio.TaskGroup() as group:
+    links = _links(folder) if plan.borrows else None
+    settings = _settings(plan, folder, [own, *others])
+    task = Task(
+        folder=folder,
+        settings=settings,
+        log=folder / LOG_NAME,
+        log_level=_log_level(),
+        ends_with_run=plan.borrows,
+    )
+    if plan.borrows:
+        forgo_disk()
+    async with process.serving(task, screen.say) as cell, asyncio.TaskGroup() as group:
         delivering = group.create_task(
-            deliver(cell, own, others, plan.ready, plan.choice, pushes=not plan.borrows), name="delivery"
+            deliver(cell, own, others, plan.ready, plan.choice, links=links), name="delivery"
         )
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
         section = RunnerConfig(
@@ -142,7 +163,7 @@ async def _through_platform(
             request_concurrency=min(plan.at_once, 4),
             cache_dir=str(plan.cache) if plan.cache else "",
             # Everything is on this machine: git need not go through the cell.
-            clone_url=_links(folder).as_uri() if plan.borrows else "",
+            clone_url=links.as_uri() if links else "",
         )
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:
@@ -172,13 +193,11 @@ async def _through_platform(
 
 def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSettings":
     from remuda.cell.settings import CellSettings
-    from remuda.cli.embedded import ensure_token
 
     told = plan.ready.facts.predefined
     return CellSettings(
         data=folder / "cell",
         port=0,
-        admin_token=ensure_token(folder),
         # A cancel reaches a job with the answer to its next piece of log; nobody should wait for that for long here.
         trace_interval_seconds=1,
         remote_includes=plan.ready.remotes,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.beginning import end, listen_to_signals, manager_data, start
+from remuda.cli.beginning import end, listen_to_signals, manager_data, start, start_cell
 from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Output, platform_folder, usable_folder
@@ -249,9 +249,10 @@ def _run_once(plan: "Plan", data: Path | None, *, keep: bool, opens_shell: bool)
     if data is not None:
         platform_folder(data, "--data")
     folder, agent_pid, _, own = start(data.resolve() if data else None)
+    process = start_cell()
     try:
         # The end of the loop waits for its threads: none of them writes there any more when this is removed.
-        outcome = asyncio.run(local_run.run(plan, folder, own, agent_pid))
+        outcome = asyncio.run(local_run.run(plan, folder, own, agent_pid, process))
         listen_to_signals()
         if plan.keeps_builds and not outcome.interrupted:
             is_kept = keep or data is not None

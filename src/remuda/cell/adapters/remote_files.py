@@ -10,12 +10,15 @@ Invariant: nothing is asked for that is not on the list, redirects included.
 import asyncio
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import aiohttp
 from yarl import URL
 
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.addresses import read_prefix
+
+if TYPE_CHECKING:
+    import aiohttp
 
 DEADLINE_SECONDS = 10
 SILENT_SECONDS = 30
@@ -51,6 +54,9 @@ class RemoteFiles:
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
         """The bytes behind an address, or why they cannot be had."""
+        # Large, and few cells ever fetch anything.
+        import aiohttp
+
         url = parsed(text)
         if url is None:
             return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
@@ -76,7 +82,7 @@ class RemoteFiles:
             said = str(error) or type(error).__name__
             return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
 
-    async def _followed(self, session: aiohttp.ClientSession, url: URL) -> bytes | SourceProblem:
+    async def _followed(self, session: "aiohttp.ClientSession", url: URL) -> bytes | SourceProblem:
         for _ in range(1 + MAX_REDIRECTS):
             address = read_prefix(str(url))
             if address is None or not any(prefix.covers(address) for prefix in self._allowed):
@@ -98,7 +104,7 @@ class RemoteFiles:
             reason=f"the address leads on more than {MAX_REDIRECTS} times", suggestion="use the last one"
         )
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes | SourceProblem:
+    async def _read(self, answer: "aiohttp.ClientResponse") -> bytes | SourceProblem:
         content = bytearray()
         async for piece in answer.content.iter_any():
             content += piece
