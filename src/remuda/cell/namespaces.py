@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.paths import checked_path
-from remuda.cell.people import Namespace, NamespaceFilter, ProjectFilter
+from remuda.cell.people import Level, Member, Namespace, NamespaceFilter, ProjectFilter
 from remuda.cell.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, Page, Project
 from remuda.lib.clock import Clock
@@ -37,6 +37,7 @@ class Namespaces:
         organization_id: int = ORGANIZATION_ID,
         description: str = "",
         visibility: str = "private",
+        owner_id: int | None = None,
     ) -> Namespace:
         """A new group, `path` being the last part of its path; InvalidError or ConflictError when it cannot be."""
         if parent is not None and not parent.is_group:
@@ -44,19 +45,22 @@ class Namespaces:
         full = checked_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
         if "/" in path:
             raise InvalidError("path has no '/': the group that it is in is given by parent_id")
-        return await self._store.add_namespace(
-            Namespace(
-                id=0,
-                path=full,
-                name=name,
-                created_at=self._clock.now(),
-                organization_id=parent.organization_id if parent else organization_id,
-                parent_id=parent.id if parent else None,
-                above=parent.group_ids if parent else (),
-                description=description,
-                visibility=visibility,
-            )
+        now = self._clock.now()
+        group = Namespace(
+            id=0,
+            path=full,
+            name=name,
+            created_at=now,
+            organization_id=parent.organization_id if parent else organization_id,
+            parent_id=parent.id if parent else None,
+            above=parent.group_ids if parent else (),
+            description=description,
+            visibility=visibility,
         )
+        if owner_id is None:
+            return await self._store.add_namespace(group)
+        owner = Member(owner=("group", group.id), user_id=owner_id, level=Level.OWNER, created_at=now)
+        return await self._store.add_namespace(group, first=owner)
 
     async def ensured(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
         """The namespace with this full path; groups that are missing are made."""

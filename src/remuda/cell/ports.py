@@ -268,8 +268,8 @@ class Store(Protocol):
         """All, by their ids."""
         ...
 
-    async def add_namespace(self, namespace: Namespace) -> Namespace:
-        """ConflictError when a namespace or a project has the path."""
+    async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
+        """With its first member, in one transaction. ConflictError when a namespace or a project has the path."""
         ...
 
     async def namespace(self, namespace_id: int) -> Namespace | None: ...

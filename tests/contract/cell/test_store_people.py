@@ -65,7 +65,9 @@ class TestPlaces:
             await store.add_project(a_project(path="acme"))
 
     async def test_lists_of_groups(self, store: Store) -> None:
-        acme = await store.add_namespace(a_group("acme", visibility="internal"))
+        ada = Member(owner=("group", 0), user_id=7, level=50, created_at=NOW)
+        acme = await store.add_namespace(a_group("acme", visibility="internal"), first=ada)
+        assert await store.members(("group", acme.id)) == [replace(ada, owner=("group", acme.id))]
         tools = await store.add_namespace(a_group("acme/tools", parent_id=acme.id, above=(acme.id,)))
         deep = await store.add_namespace(a_group("acme/tools/x", parent_id=tools.id, above=(tools.id, acme.id)))
         far = await store.add_namespace(a_group("far", organization_id=7, visibility="public"))

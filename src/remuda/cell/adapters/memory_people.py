@@ -73,10 +73,12 @@ class MemoryPeople:
     async def organizations(self) -> Sequence[Organization]:
         return [self._organizations[number] for number in sorted(self._organizations)]
 
-    async def add_namespace(self, namespace: Namespace) -> Namespace:
+    async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
         await self._check_path(namespace.path)
         added = replace(namespace, id=self._draw_free("namespaces", self._namespaces))
         self._namespaces[added.id] = added
+        if first is not None:
+            await self.put_member(replace(first, owner=("group", added.id)))
         return added
 
     async def _check_path(self, path: str, but: ProjectId | None = None) -> None:

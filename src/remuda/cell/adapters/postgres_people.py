@@ -30,6 +30,10 @@ from remuda.model.runner import Pool
 
 _LOCK_PATHS = "SELECT pg_advisory_xact_lock(7236388302)"
 _LOCK_USERS = "SELECT pg_advisory_xact_lock(7236388303)"
+_PUT_MEMBER = (
+    "INSERT INTO members (kind, owner_id, user_id, body) VALUES ($1, $2, $3, $4)"
+    " ON CONFLICT (kind, owner_id, user_id) DO UPDATE SET body = excluded.body"
+)
 
 
 class PostgresPeople(PostgresDatabase):
@@ -56,8 +60,14 @@ class PostgresPeople(PostgresDatabase):
     async def organizations(self) -> Sequence[Organization]:
         return await self._all(Organization, "SELECT body FROM organizations ORDER BY id")
 
-    async def add_namespace(self, namespace: Namespace) -> Namespace:
-        return await self._change(lambda db: _add_namespace(db, namespace), _LOCK_PATHS)
+    async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
+        async def add(db: Connection) -> Namespace:
+            added = await _add_namespace(db, namespace)
+            if first is not None:
+                await db.execute(_PUT_MEMBER, *_member_values(replaced(first, owner=("group", added.id))))
+            return added
+
+        return await self._change(add, _LOCK_PATHS)
 
     async def namespace(self, namespace_id: int) -> Namespace | None:
         return await self._one(Namespace, "SELECT body FROM namespaces WHERE id = $1", namespace_id)
@@ -129,11 +139,7 @@ class PostgresPeople(PostgresDatabase):
             raise NotFoundError(f"there is no user {user.id}")
 
     async def put_member(self, member: Member) -> None:
-        sql = (
-            "INSERT INTO members (kind, owner_id, user_id, body) VALUES ($1, $2, $3, $4)"
-            " ON CONFLICT (kind, owner_id, user_id) DO UPDATE SET body = excluded.body"
-        )
-        await self._run(sql, *member.owner, member.user_id, encode(member))
+        await self._run(_PUT_MEMBER, *_member_values(member))
 
     async def remove_member(self, owner: Pool, user_id: int) -> bool:
         sql = "DELETE FROM members WHERE kind = $1 AND owner_id = $2 AND user_id = $3"
@@ -292,6 +298,10 @@ async def _add_namespace(db: Connection, namespace: Namespace) -> Namespace:
         encode(added),
     )
     return added
+
+
+def _member_values(member: Member) -> tuple[Any, ...]:
+    return (*member.owner, member.user_id, encode(member))
 
 
 def _search_text(thing: Project | Namespace) -> str:

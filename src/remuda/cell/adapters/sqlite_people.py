@@ -82,8 +82,14 @@ class SqlitePeople(SqliteFile):
     async def organizations(self) -> Sequence[Organization]:
         return self._all(Organization, "SELECT body FROM organizations ORDER BY id")
 
-    async def add_namespace(self, namespace: Namespace) -> Namespace:
-        return await self._write(lambda db: self._add_namespace(db, namespace))
+    async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
+        def add(db: sqlite3.Connection) -> Namespace:
+            added = self._add_namespace(db, namespace)
+            if first is not None:
+                _put_member(db, replaced(first, owner=("group", added.id)))
+            return added
+
+        return await self._write(add)
 
     def _add_namespace(self, db: sqlite3.Connection, namespace: Namespace) -> Namespace:
         _check_path(db, namespace.path)
@@ -175,8 +181,7 @@ class SqlitePeople(SqliteFile):
         await self._write(put)
 
     async def put_member(self, member: Member) -> None:
-        sql = "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?)"
-        await self._write(lambda db: rows.changed(db, sql, *member.owner, member.user_id, encode(member)))
+        await self._write(lambda db: _put_member(db, member))
 
     async def remove_member(self, owner: Pool, user_id: int) -> bool:
         sql = "DELETE FROM members WHERE kind = ? AND owner_id = ? AND user_id = ?"
@@ -349,6 +354,11 @@ def _check_path(db: sqlite3.Connection, path: str, but: int = 0) -> None:
         db, "SELECT 1 FROM namespaces WHERE path_key = ?", path.casefold()
     ):
         raise ConflictError(f"there is a project or group {path} already")
+
+
+def _put_member(db: sqlite3.Connection, member: Member) -> None:
+    sql = "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?)"
+    rows.changed(db, sql, *member.owner, member.user_id, encode(member))
 
 
 def _token(db: sqlite3.Connection, token_id: int) -> UserToken | None:

@@ -21,7 +21,7 @@ from remuda.cell.http.shapes import GroupShape, MessageShape, NamespaceShape, Or
 from remuda.cell.http.views import group_view, namespace_view, organization_view
 from remuda.cell.namespaces import all_projects
 from remuda.cell.paths import checked_path
-from remuda.cell.people import Level, Member, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
+from remuda.cell.people import Level, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
 from remuda.cell.values import Page
 
 
@@ -75,13 +75,12 @@ async def create(edge: Edge, request: Request) -> Response:
             organization_id=organization_id,
             description=asked.description,
             visibility=asked.visibility or "private",
+            owner_id=user.id,
         )
     except ConflictError:
         raise bad_field("path", "has already been taken") from None
     except InvalidError as error:
         raise bad_field("path", str(error)) from None
-    owner = Member(owner=("group", group.id), user_id=user.id, level=Level.OWNER, created_at=edge.clock.now())
-    await edge.store.put_member(owner)
     return json_answer(group_view(group, edge.settings.url), 201)
 
 
