@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.http.bodies import Body, decode, unfold
+from remuda.cell.http.bodies import MAX_DEPTH, SLOWEST_BYTES_PER_SECOND, Body, decode, heard_within, unfold
 from remuda.cell.http.errors import ApiError, ClientGoneError
+from remuda.lib.clock import VirtualClock
 
 
 class Inner(msgspec.Struct):
@@ -113,3 +114,36 @@ async def test_a_body_is_read_up_to_its_limit() -> None:
     assert refused.value.status == 413
     with pytest.raises(ClientGoneError):
         await receiving(pieces[0], {"type": "http.disconnect"}).read(100)
+
+
+@given(levels=st.integers(1, 2 * MAX_DEPTH), kind=st.sampled_from([(b'{"a":', b"1", b"}"), (b"[", b"", b"]")]))
+def test_json_is_not_deeper_than_any_reader_goes(levels: int, kind: tuple[bytes, bytes, bytes]) -> None:
+    begin, middle, end = kind
+    body = b'{"x":' + begin * (levels - 1) + (middle or b"1") + end * (levels - 1) + b"}"
+    if levels <= MAX_DEPTH:
+        assert set(decode(body, "application/json", b"", dict[str, Any])) == {"x"}
+    else:
+        with pytest.raises(ApiError) as refused:
+            decode(body, "application/json", b"", dict[str, Any])
+        assert refused.value.status == 400
+
+
+async def test_a_body_that_trickles_is_given_up_and_a_slow_one_is_not() -> None:
+    clock = VirtualClock()
+
+    def caller(size: int, pause: float) -> Any:
+        async def receive() -> dict[str, Any]:
+            clock.jump(pause)
+            return {"type": "http.request", "body": b"x" * size, "more_body": True}
+
+        return heard_within(receive, 60, clock)
+
+    trickling = caller(10, 10)
+    for _ in range(6):
+        await trickling()
+    with pytest.raises(ApiError) as refused:
+        await trickling()
+    assert refused.value.status == 408
+    slow = caller(SLOWEST_BYTES_PER_SECOND * 10, 10)
+    for _ in range(100):
+        await slow()

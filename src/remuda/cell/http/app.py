@@ -179,7 +179,7 @@ class CellApp:
         shown_id = _shown_id(scope)
         exchange = _Exchange(self._edge, send, shown_id or uuid.uuid4().hex)
         began = self._edge.clock.monotonic()
-        receive = heard_within(receive, self._edge.settings.body_silent_seconds)
+        receive = heard_within(receive, self._edge.settings.body_silent_seconds, self._edge.clock)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
         scope["request_id"] = exchange.request_id

@@ -16,34 +16,46 @@ from starlette.types import Message, Receive
 
 from remuda.cell.http.errors import ClientGoneError, bad_parameter, bad_request, too_large, too_slow
 from remuda.cell.http.multipart import form_fields
+from remuda.lib.clock import Clock
 
 T = TypeVar("T")
 
+SLOWEST_BYTES_PER_SECOND = 1024
+"""A body that comes more slowly is given up, once it has been waited for as long as for a silent one."""
 _DECODE_IN_THREAD_BYTES = 256 * 1024
 _MAX_FORM_FIELDS = 1000
+MAX_DEPTH = 100
+"""How often JSON objects and lists may stand in each other."""
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _AT = re.compile(r"at `\$\.?([^`]*)`")
 _INDEX = re.compile(r"\[[0-9.]*\]")
 _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
-def heard_within(receive: Receive, seconds: float) -> Receive:
-    """The same caller, given up with 408 when it is silent for so long in the middle of its body.
+def heard_within(receive: Receive, seconds: float, clock: Clock) -> Receive:
+    """The same caller, given up with 408 when it is silent for so long in the middle of its body, or trickles.
 
-    Once the body is whole nothing but the caller's going away is waited for, and that may take as long as it likes.
+    Only the time for which the caller is waited for counts. Once the body is whole nothing but the caller's going away
+    is waited for, and that may take as long as it likes.
     """
     is_whole = False
+    waited, heard = 0.0, 0
 
     async def hear() -> Message:
-        nonlocal is_whole
+        nonlocal is_whole, waited, heard
         if is_whole:
             return await receive()
+        began = clock.monotonic()
         try:
             async with asyncio.timeout(seconds):
                 message = await receive()
         except TimeoutError:
             raise too_slow(f"nothing of the body came for {seconds:g} seconds") from None
         is_whole = not message.get("more_body", False)
+        waited += clock.monotonic() - began
+        heard += len(message.get("body", b""))
+        if not is_whole and waited > seconds + heard / SLOWEST_BYTES_PER_SECOND:
+            raise too_slow(f"the body comes with less than {SLOWEST_BYTES_PER_SECOND} bytes a second")
         return message
 
     return hear
@@ -118,7 +130,24 @@ def _json_object(raw: bytes) -> dict[str, Any]:
         raise bad_request(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise bad_request("the body is not a JSON object")
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise bad_request(f"the body has more than {MAX_DEPTH} levels")
     return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects stand in each other more often than that. Goes down level by level: it may be deep."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _pairs(raw: bytes) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """Which connections are kept: a bounded number, and none whose request does not come.
 
 Decided here: how many connections a cell has at most (half of its descriptors; the other half is for the files and
-programs that requests need), which one goes when there is one too many, and how long the head of a request may take.
+programs that requests need), which one goes when there is one too many, and how long the head of a request may be and
+take.
 The one that goes is the one that has been silent for longest among those that wait for their caller; a request that
 came in whole, such as a held poll, is never cut. How long a body may be silent is decided in `bodies`. uvicorn makes
 one `Connection` for each that it accepts; everything else about HTTP is uvicorn's.
@@ -16,6 +17,12 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 30.0
+HEAD_BYTES = 64 * 1024
+"""The address and all headers of a request; also those that come behind its body."""
+_TOO_LONG = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%s"
+)
 BACKLOG = 2048
 """Connections that wait to be accepted; they need no descriptor of ours yet."""
 
@@ -47,6 +54,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._shared = shared
         self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._fed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -61,12 +70,41 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        was_in_head = self._head_timer is not None
         super().data_received(data)
+        # The parser keeps to itself what it has of a header that is not complete.
+        self._fed_bytes = self._fed_bytes + len(data) if was_in_head and self._head_timer is not None else 0
+        if self._fed_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self._head_bytes = self._fed_bytes
+            self.send_400_response("")
         self._sort_in()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head_bytes = 0
         self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def _count(self, more: int) -> None:
+        self._head_bytes += more
+        if self._head_bytes > HEAD_BYTES:
+            raise ValueError("the head of the request is too long")  # the parser gives up, and uvicorn answers
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn's, except for a head that is too long."""
+        if self._head_bytes <= HEAD_BYTES:
+            super().send_400_response(msg)
+            return
+        said = f'{{"message":"431 Request Header Fields Too Large - at most {HEAD_BYTES} bytes"}}'.encode()
+        self.transport.write(_TOO_LONG % (len(said), said))
+        self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._stop_timer()

@@ -24,6 +24,9 @@ from remuda.cell.people import Level
 from remuda.cell.values import ProjectVariable
 
 MAX_VALUE = 10_000
+MAX_GIVEN_VALUE = 100_000
+"""Of a variable given to one pipeline, schedule or job: an environment carries little more."""
+MAX_DESCRIPTION = 255
 _NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9_/$*{}. -]{1,255}", re.ASCII)
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
@@ -47,6 +50,8 @@ def check_variable(key: str, value: str) -> None:
     """400 when no job could have such a variable."""
     if not _NAME.fullmatch(key):
         raise bad_parameter("variables[key] is invalid: letters, digits and _ only, 1 to 255 of them")
+    if len(value) > MAX_GIVEN_VALUE:
+        raise bad_parameter(f"variables[value] of {key} is too long (maximum is {MAX_GIVEN_VALUE} characters)")
     if "\0" in value:
         raise bad_parameter(f"variables[value] of {key} is invalid: no environment can carry a NUL character")
 
@@ -99,6 +104,8 @@ def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
         raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")
     if not _NAME.fullmatch(new.key):
         raise bad_field("key", "can contain only letters, digits and '_', and has 1 to 255 characters")
+    if len(new.description or "") > MAX_DESCRIPTION:
+        raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
     if len(new.value) > MAX_VALUE:
         raise bad_field("value", f"is too long (maximum is {MAX_VALUE} characters)")
     if "\0" in new.value:
