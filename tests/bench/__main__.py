@@ -18,7 +18,7 @@ from tests.bench.local_run import local_run
 from tests.bench.pipeline import compile_large
 
 from remuda.testing.client import first_pipeline, new_project, wait_for
-from remuda.testing.lab import Lab, processes
+from remuda.testing.lab import Lab
 
 AT_A_TIME = 20
 NOOP_JOBS = 200
@@ -101,14 +101,6 @@ def start_latency(folder: Path) -> None:
     show("enqueue to start, p99", f"{p99 * 1000:.1f} ms", f"{p99 / spawn:.1f} bare spawns")
 
 
-def resident(pid: int) -> int:
-    """Memory that only this process has, and its share of what others have too (PSS), in bytes."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def memory(folder: Path) -> None:
     """Cell, manager and agent at rest, then with many jobs that sleep."""
 
@@ -120,11 +112,8 @@ def memory(folder: Path) -> None:
             "cell": resident(cell.pid),
             "manager": resident(manager.pid),
             "agent": sum(resident(pid) for pid in lab.agent_pids()),
-            "standby process": sum(resident(pid) for pid, words in processes() if is_standby(words)),
+            "standby process": sum(resident(pid) for pid in lab.standby_pids()),
         }
-
-    def is_standby(words: list[str]) -> bool:
-        return "remuda.steps.standby" in words and any(str(lab.manager_data) in word for word in words)
 
     bare = subprocess.Popen([sys.executable, "-c", "import asyncio, sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     time.sleep(1)

@@ -19,7 +19,6 @@ from remuda.testing.lab import free_port
 
 TOKEN = "glpat-bench-administrator"
 _START_SECONDS = 30
-_PIECE = 64 * 1024
 
 
 class Answer(NamedTuple):
@@ -146,6 +145,14 @@ def _await_served(port: int, process: subprocess.Popen[bytes]) -> None:
         finally:
             connection.close()
     raise AssertionError("the cell does not serve")
+
+
+def resident(pid: int) -> int:
+    """Memory that only this process has, and its share of what others have too (PSS), in bytes."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 async def new_project(caller: Caller, name: str, pipeline_file: str) -> int:

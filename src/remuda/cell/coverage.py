@@ -17,6 +17,7 @@ from remuda.cell.errors import CellError
 from remuda.cell.ports import Store, Traces
 from remuda.cell.values import Job
 from remuda.model.job import FINAL
+from remuda.pipeline import JobSpec
 from remuda.pipeline.captures import last_match
 from remuda.pipeline.patterns import PatternError, TooCostlyError, compile_pattern, split_literal
 from remuda.telemetry.logs import logger
@@ -32,12 +33,12 @@ _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]+)?", re.ASCII)
 _log = logger("cell")
 
 
-async def measure_coverage(store: Store, traces: Traces, job: Job) -> Job:
-    """The job with its coverage, if it is over and its log tells one."""
+async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec | None = None) -> Job:
+    """The job with its coverage, if it is over and its log tells one; `spec` is the job's, if the caller has it."""
     if job.state not in FINAL or job.coverage is not None or job.started_at is None:
         return job
     try:
-        spec = await store.job_spec(job.id)
+        spec = spec or await store.job_spec(job.id)
         if spec is None or not spec.coverage:
             return job
         log = await _tail(traces, job)

@@ -47,19 +47,21 @@ async def variables_of(store: Store, project: Project, environment: str = "") ->
 
 async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
-    spec = await store.job_spec(job.id)
-    pipeline = await store.pipeline(job.pipeline_id)
-    project = await store.project(job.project_id)
+    spec, pipeline, project, variables = await store.belongings(job)
     if project is not None and project.removed_at is not None:
         raise ProjectDeletedError(f"the project of job {job.id} was deleted")
     if spec is None or pipeline is None or project is None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
+    if project.group_ids == job.group_ids:
+        variables = applicable(variables, group_ids=project.group_ids, environment=job.environment)
+    else:
+        variables = await variables_of(store, project, job.environment)
     return Circumstances(
         job=job,
         spec=spec,
         pipeline=pipeline,
         project=project,
-        variables=await variables_of(store, project, job.environment),
+        variables=tuple(variables),
         runner=runner,
         public_url=public_url,
     )

@@ -85,7 +85,9 @@ class Holders(Motion):
             )
             touched = next((changed for changed in applied.jobs if changed.id == job.id), None)
         else:
-            touched = await self._store.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now))
+            touched = await self._store.change_job(
+                job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job
+            )
         if touched is None:
             raise self._lost(await self._store.job(job.id))
         if job.state is JobState.LEASED:

@@ -104,7 +104,9 @@ class Motion:
                 self._scheduled.set()
         self._enqueued += arrived
         for _ in range(min(arrived, len(self._polls))):
-            self._polls.wake()
+            # Where none of these fits a held poll, a look at all polls for each of them would only take time.
+            if not self._polls.wake():
+                break
 
     def _was_handed_out_since(self, job: Job) -> bool:
         """Whether this process has handed a job out since it was read as pending."""

@@ -60,8 +60,8 @@ class HeldPolls:
             self._remove(poll)
         return woken
 
-    def wake(self) -> None:
-        """Wake the first poll that some waiting job fits."""
+    def wake(self) -> bool:
+        """Wake the first poll that some waiting job fits; False when there is none."""
         while len(self._waiting) and not self.stopped:
             now = self._clock.now()
             heads = (
@@ -70,8 +70,11 @@ class HeldPolls:
                 if self._waiting.choose(fingerprint, now) is not None
             )
             poll = min(heads, key=lambda poll: (poll.group[0], poll.number), default=None)
-            if poll is None or self._end(poll, woken=True):
-                return
+            if poll is None:
+                return False
+            if self._end(poll, woken=True):
+                return True
+        return False
 
     def stop(self) -> None:
         """End all polls, and those to come."""

@@ -195,6 +195,13 @@ class Store(Protocol):
         ...
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None: ...
+    async def belongings(
+        self, job: Job
+    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
+        """What a payload is made of, at one go: the job's spec, pipeline and project, and the variables of the cell, of
+        the groups that the job names, and of the project, in the order of `shared_variables` and `variables`."""
+        ...
+
     async def jobs(
         self,
         page: Page,
@@ -211,8 +218,13 @@ class Store(Protocol):
         `project_ids` for those of these projects."""
         ...
 
-    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
-        """Change one job by itself (lease, acknowledgement): the result of `decide`, None when it declined."""
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
+        """Change one job by itself (lease, acknowledgement): the result of `decide`, None when it declined.
+
+        `known` is the job as the caller read it a moment ago: where it still is like that it need not be read again.
+        """
         ...
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:

@@ -35,7 +35,7 @@ from remuda.cell.values import Job, Project, Release, Runner
 from remuda.lib.clock import Clock
 from remuda.model.job import JobId, RunnerId
 from remuda.model.runner import RunnerType
-from remuda.pipeline import ExpansionError
+from remuda.pipeline import ExpansionError, JobSpec
 
 DESCRIPTION_LIMIT_BYTES = 1024 * 1024
 LINK_TYPES = ("other", "runbook", "image", "package")
@@ -138,12 +138,11 @@ class Releases:
 
     # a job's own release
 
-    async def make_for(self, job: Job) -> str | None:
+    async def make_for(self, job: Job, spec: JobSpec | None) -> str | None:
         """Make the release that a job's success brings, if it brings one; why that cannot be, None when all is well.
 
         StoreError goes through: the runner reports again.
         """
-        spec = await self._store.job_spec(job.id)
         if spec is None or spec.release is None:
             return None
         try:

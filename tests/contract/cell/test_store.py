@@ -216,6 +216,41 @@ class TestJobs:
         assert await store.change_job(JobId(9), lambda row: row) is None
         assert await store.job(job.id) == job
 
+    async def test_what_a_payload_is_made_of_comes_at_one_go(self, store: Store, project: Project) -> None:
+        spec = a_spec("build")
+        family = await push(store, project, spec)
+        for variable in (
+            ProjectVariable(project_id=project.id, key="B", value="own"),
+            ProjectVariable(project_id=project.id, key="A", value="own"),
+            ProjectVariable(project_id=ProjectId(0), group_id=7, key="G", value="group"),
+            ProjectVariable(project_id=ProjectId(0), group_id=8, key="O", value="another group"),
+            ProjectVariable(project_id=ProjectId(0), key="C", value="cell"),
+        ):
+            assert await store.put_variable(variable, replace=False)
+        job = replace(family.jobs[0], group_ids=(7,))
+        kept, pipeline, owner, variables = await store.belongings(job)
+        assert (kept, pipeline, owner) == (spec, family.pipeline, project)
+        assert [variable.key for variable in variables] == ["C", "G", "A", "B"]
+        missing = replace(job, id=JobId(99), pipeline_id=PipelineId(99), project_id=ProjectId(99), group_ids=())
+        assert await store.belongings(missing) == (None, None, None, [variables[0]])
+
+    async def test_a_job_that_is_known_need_not_be_what_it_was(self, store: Store, project: Project) -> None:
+        known = (await push(store, project, a_spec("build"))).jobs[0]
+
+        def tried(job: Job) -> Job | None:
+            return replace(job, tries=job.tries + 1)
+
+        first = await store.change_job(known.id, tried, known=known)
+        assert first is not None
+        assert first.tries == 2
+        again = await store.change_job(known.id, tried, known=known)
+        assert again is not None
+        assert again.tries == 3
+        assert await store.job(known.id) == again
+        # What is known may be too old for the decision: then the stored job has the say.
+        met = await store.change_job(known.id, lambda job: job if job.tries == 3 else None, known=known)
+        assert met == again
+
     async def test_exactly_one_of_many_claims_wins(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
 

@@ -25,6 +25,8 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
+    Project,
+    ProjectVariable,
     Release,
     RunnerManager,
     Schedule,
@@ -198,6 +200,13 @@ class MemoryStore(MemoryAudit):
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return self._specs.get(job_id)
 
+    async def belongings(
+        self, job: Job
+    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
+        variables = [*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)]
+        pipeline, project = await self.pipeline(job.pipeline_id), await self.project(job.project_id)
+        return await self.job_spec(job.id), pipeline, project, variables
+
     async def jobs(
         self,
         page: Page,
@@ -225,7 +234,9 @@ class MemoryStore(MemoryAudit):
             page,
         )
 
-    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
         job = self._jobs.get(job_id)
         changed = decide(job) if job else None
         if changed is not None:

@@ -18,8 +18,9 @@ from msgspec.structs import replace as replaced
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.adapters.pieces import read_in_pieces
-from remuda.cell.adapters.postgres_access import Connection, draw, plain
+from remuda.cell.adapters.postgres_access import draw, plain
 from remuda.cell.adapters.postgres_keeping import PostgresKeeping
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.adapters.sqlite_rows import order
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
@@ -33,6 +34,8 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
+    Project,
+    ProjectVariable,
     Schedule,
 )
 from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
@@ -155,6 +158,19 @@ class PostgresStore(PostgresKeeping):
         sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = $1"
         return await self._one(JobSpec, sql, job_id)
 
+    async def belongings(
+        self, job: Job
+    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
+        groups = [0, *job.group_ids]
+        found = (await self._rows(rows.BELONGINGS, job.id, job.pipeline_id, job.project_id, groups))[0]
+        spec, pipeline, project = found[0], found[1], found[2]
+        return (
+            decode(JobSpec, spec) if spec else None,
+            decode(Pipeline, pipeline) if pipeline else None,
+            decode(Project, project) if project else None,
+            [decode(ProjectVariable, body) for body in (*found[3], *found[4])],
+        )
+
     async def jobs(
         self,
         page: Page,
@@ -184,7 +200,12 @@ class PostgresStore(PostgresKeeping):
             where["project_id = ANY(?::bigint[])"] = list(project_ids)
         return await self._page(Job, "jobs", where, page)
 
-    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
+        hoped = decide(known) if known else None
+        if known and hoped and await self._run(rows.UPDATE_JOB, *rows.update_values(encode(known), hoped)):
+            return self._told(known, hoped)
         for _ in range(_HOPEFUL_TRIES):
             found = await self._rows("SELECT body FROM jobs WHERE id = $1", job_id)
             if not found:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.cell.adapters.bodies import encode
-from remuda.cell.adapters.postgres_access import Connection, PostgresDatabase, draw
+from remuda.cell.adapters.postgres_access import PostgresDatabase, draw
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.values import Page
 

@@ -7,6 +7,7 @@ connection. Whoever listens hears after every gap that something may have been m
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,8 @@ _AT_ONCE = 400
 """Ids in one notification, which holds 8000 bytes."""
 _KEPT = 10_000
 """Ids that wait to be told while there is no connection; who misses more than that learns it by looking."""
+_GATHER_SECONDS = 0.005
+"""Between two notifications. The first of many changes is told at once, the others together."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
@@ -68,26 +71,41 @@ class Hints:
             await db.add_listener(_CHANNEL, self._take)
             db.add_termination_listener(lambda _: self._news.set())
             yield ()
+            tell_at = 0.0
             while True:
-                if told := list(self._told or ())[:_AT_ONCE]:
-                    await db.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(map(str, told)))
-                    for job_id in told:
-                        (self._told or {}).pop(job_id, None)
+                if self._told and time.monotonic() >= tell_at:
+                    await self._notify(db)
+                    tell_at = time.monotonic() + _GATHER_SECONDS
                 if heard := self._heard:
                     self._heard = {}
                     yield tuple(heard)
-                if not (self._told or self._heard):
-                    await self._wait(db)
+                else:
+                    await self._wait(db, tell_at - time.monotonic() if self._told else _CHECK_SECONDS)
         finally:
             db.terminate()
 
-    async def _wait(self, db: Any) -> None:
+    async def _notify(self, db: Any) -> None:
+        told = dict.fromkeys(list(self._told or ())[:_AT_ONCE])
+        for job_id in told:
+            (self._told or {}).pop(job_id, None)
+        try:
+            await db.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(map(str, told)))
+        except BaseException:
+            if self._told is not None:
+                self._told.update(told)
+            raise
+
+    async def _wait(self, db: Any, seconds: float) -> None:
+        """Until there is something to tell or to yield; a connection that was silent for long must answer."""
+        if seconds <= 0:
+            return
         self._news.clear()
         try:
-            async with asyncio.timeout(_CHECK_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._news.wait()
         except TimeoutError:
-            await db.execute("SELECT 1")
+            if seconds == _CHECK_SECONDS:
+                await db.execute("SELECT 1")
         if db.is_closed():
             raise ConnectionResetError
 

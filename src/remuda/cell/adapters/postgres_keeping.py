@@ -6,9 +6,10 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
-from remuda.cell.adapters.postgres_access import Connection, draw
+from remuda.cell.adapters.postgres_access import draw
 from remuda.cell.adapters.postgres_audit import PostgresAudit
 from remuda.cell.adapters.postgres_people import PostgresPeople
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.adapters.postgres_starts import PostgresStarts
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Leaves

@@ -10,8 +10,9 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import postgres_filters as filters
 from remuda.cell.adapters.bodies import decode, encode
-from remuda.cell.adapters.postgres_access import Connection, PostgresDatabase, changed, draw
+from remuda.cell.adapters.postgres_access import PostgresDatabase, changed, draw
 from remuda.cell.adapters.postgres_filters import field, searched
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.people import (
     ALL_PROJECTS,

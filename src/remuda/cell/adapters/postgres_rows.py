@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
-from remuda.cell.adapters.postgres_access import Connection, LostRaceError, changed, plain
+from remuda.cell.adapters.postgres_access import LostRaceError, changed, plain
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.errors import NotFoundError
 from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
@@ -17,6 +18,13 @@ FAMILY = (
 TAKEN = (
     "SELECT DISTINCT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
     " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
+)
+BELONGINGS = (
+    "SELECT (SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = $1),"
+    " (SELECT body FROM pipelines WHERE id = $2), (SELECT body FROM projects WHERE id = $3),"
+    " ARRAY(SELECT body FROM variables WHERE project_id = 0 AND group_id = ANY($4::bigint[])"
+    " ORDER BY group_id, key, environment_scope),"
+    " ARRAY(SELECT body FROM variables WHERE project_id = $3 AND group_id = 0 ORDER BY key, environment_scope)"
 )
 PUT_SCHEDULE = (
     "INSERT INTO schedules (id, project_id, next_run_at, body) VALUES ($1, $2, $3, $4)"

@@ -6,7 +6,8 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import encode
-from remuda.cell.adapters.postgres_access import Connection, PostgresDatabase, draw
+from remuda.cell.adapters.postgres_access import PostgresDatabase, draw
+from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.values import Release, Schedule, TriggerToken
 from remuda.model.job import ProjectId

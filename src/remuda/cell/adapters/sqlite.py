@@ -33,6 +33,8 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
+    Project,
+    ProjectVariable,
     Runner,
     RunnerManager,
     Schedule,
@@ -182,6 +184,13 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
         return self._one(JobSpec, sql, job_id)
 
+    async def belongings(
+        self, job: Job
+    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
+        variables = [*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)]
+        pipeline, project = await self.pipeline(job.pipeline_id), await self.project(job.project_id)
+        return await self.job_spec(job.id), pipeline, project, variables
+
     async def jobs(
         self,
         page: Page,
@@ -211,7 +220,9 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
             where["project_id IN (SELECT value FROM json_each(?))"] = encode(list(project_ids)).decode()
         return self._page(Job, "jobs", where, page)
 
-    async def change_job(self, job_id: JobId, decide: Callable[[Job], Job | None]) -> Job | None:
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
         def change(db: sqlite3.Connection) -> Job | None:
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
             changed = decide(decode(Job, row[0])) if row else None

@@ -132,7 +132,7 @@ async def update_job(edge: Edge, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER, takes=VerifyRunner, gives=RunnerCredentials, status=200),
-    Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str]),
+    Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str], also=(501,)),
     Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
     Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
     Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),

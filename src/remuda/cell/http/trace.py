@@ -22,7 +22,6 @@ from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.people import Level
 from remuda.cell.values import Job
-from remuda.model.job import JobId
 from remuda.wire.runner_api import parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
@@ -36,16 +35,15 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     token = job_token_in(request)
     if not token:
         raise forbidden()
+    # The job is read when all bytes are there: its status tells a runner that it was canceled.
+    data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.holder(token, job_id, ended=True)
     await edge.managers.heard(job, None, request.client.host if request.client else "")
     start = parse_content_range(request.headers.get("content-range", ""))
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
-    data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     appended = await edge.dispatch.append_trace(job, start, data)
-    # The status may have changed while the bytes came in: that is how a runner learns that it was canceled.
-    now = await edge.store.job(JobId(job_id)) or job
-    headers = {**job_headers(edge, now), "Range": f"0-{appended.size}"}
+    headers = {**job_headers(edge, job), "Range": f"0-{appended.size}"}
     status = 202 if appended.taken else 416
     text = "Accepted" if appended.taken else "Range Not Satisfiable"
     await Response(f'"{status} {text}"', status, headers, "application/json")(scope, receive, send)

@@ -1,0 +1,202 @@
+"""Requests for a job that are held: how fast a job reaches one of a thousand, and what five thousand cost in memory.
+
+The reference is what PostgreSQL needs by itself for a row to be claimed, committed with fsync, and another connection
+to hear of it (NOTIFY). A job takes longer: its turn is stored, then its hand-out, and the whole payload goes over HTTP.
+It is measured from the moment that the cell wrote as its turn to the moment the runner has the answer, once with all
+polls at the process that enqueues, once with all at another one. `python -m tests.bench.held_polls`.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+
+import asyncpg
+
+from remuda.lib.descriptors import raise_limit
+from remuda.testing.postgres_server import PostgresServer
+from tests.bench.decisions import Show, percentile
+from tests.bench.http_calls import Answer, Caller, ServedProcess, new_project, new_runner, resident, served
+
+HOLD = {"REMUDA_POLL_HOLD_SECONDS": "600"}
+_numbers = count(1)
+
+
+class HeldPolls:
+    """Many runners that wait at one process, each with a connection of its own."""
+
+    def __init__(self, group: asyncio.TaskGroup, process: ServedProcess, tokens: list[str]) -> None:
+        self._group = group
+        self._process = process
+        self._tokens = tokens
+        self._callers: list[Caller] = []
+        self._polls: set[asyncio.Task[None]] = set()
+        self.answers: asyncio.Queue[tuple[Answer, Caller, float]] = asyncio.Queue()
+
+    async def hold(self, many: int) -> None:
+        """Let so many wait, and return when all do."""
+        for _ in range(many):
+            await self._connect()
+        await self.until(len(self._callers))
+
+    async def _connect(self) -> None:
+        caller = await Caller.connected(self._process.port)
+        self._callers.append(caller)
+        self.ask(caller)
+
+    async def until(self, many: int) -> None:
+        """Return when so many are held."""
+        asking = await Caller.connected(self._process.port)
+        while True:
+            text = (await asking.call(b"GET /-/metrics", b"")).body
+            if f"\nremuda_cell_held_polls {float(many)}\n".encode() in text:
+                break
+            await asyncio.sleep(0.05)
+        asking.close()
+
+    def ask(self, caller: Caller) -> None:
+        """Let it wait (again)."""
+        poll = self._group.create_task(self._poll(caller))
+        self._polls.add(poll)
+        poll.add_done_callback(self._polls.discard)
+
+    async def _poll(self, caller: Caller) -> None:
+        number = next(_numbers)
+        token = self._tokens[number % len(self._tokens)]
+        body = json.dumps({"token": token, "system_id": f"s_{number % 50}", "last_update": "0"}).encode()
+        headers = b"Content-Type: application/json\r\nX-Request-Id: held-%d\r\n" % number
+        answer = await caller.call(b"POST /api/v4/jobs/request", headers, body)
+        await self.answers.put((answer, caller, time.time()))
+
+    def close(self) -> None:
+        for poll in self._polls:
+            poll.cancel()
+        for caller in self._callers:
+            caller.close()
+
+
+async def claim_and_notify(url: str, samples: int) -> list[float]:
+    """Seconds from a claim to the news of it on another connection."""
+    writer, reader = await asyncpg.connect(url), await asyncpg.connect(url)
+    await writer.execute("DROP TABLE IF EXISTS raw_news; CREATE TABLE raw_news (id bigint PRIMARY KEY, state text)")
+    await writer.executemany("INSERT INTO raw_news VALUES ($1, 'pending')", [(number,) for number in range(samples)])
+    heard = asyncio.Event()
+    await reader.add_listener("raw_news", lambda *_: heard.set())
+    took = []
+    for number in range(samples):
+        heard.clear()
+        began = time.perf_counter()
+        async with writer.transaction():
+            await writer.execute("UPDATE raw_news SET state = 'leased' WHERE id = $1 RETURNING id", number)
+            await writer.execute("SELECT pg_notify('raw_news', $1)", str(number))
+        await heard.wait()
+        took.append(time.perf_counter() - began)
+    await writer.close()
+    await reader.close()
+    return took
+
+
+async def hand_outs(
+    url: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int
+) -> list[float]:
+    """Seconds from a job's turn to its hand-out, with so many idle polls."""
+    caller = await Caller.connected(at.port)
+    name = f"held{time.monotonic_ns()}"
+    file = f"job:\n  parallel: {samples}\n  when: manual\n  script: make\n"
+    project = await new_project(caller, name, file)
+    pipeline = (await caller.api("GET", f"/api/v4/projects/{project}/pipelines"))[0]["id"]
+    jobs: list[int] = []
+    for page in range(1, samples // 100 + 2):
+        path = f"/api/v4/projects/{project}/pipelines/{pipeline}/jobs?per_page=100&page={page}"
+        jobs += [job["id"] for job in await caller.api("GET", path)]
+    tokens = [await new_runner(caller, description=f"r{number}") for number in range(20)]
+    database = await asyncpg.connect(url)
+    took = []
+    async with asyncio.TaskGroup() as group:
+        waiting = HeldPolls(group, polls, tokens)
+        await waiting.hold(held)
+        for job_id in jobs:
+            await caller.api("POST", f"/api/v4/projects/{project}/jobs/{job_id}/play")
+            answer, runner, arrived_at = await waiting.answers.get()
+            assert answer.status == 201, answer
+            row = json.loads(await database.fetchval("SELECT body FROM jobs WHERE id = $1", job_id))
+            took.append(arrived_at - row["pending_at"])
+            body = json.dumps({"token": json.loads(answer.body)["token"], "state": "success"}).encode()
+            await runner.call(f"PUT /api/v4/jobs/{job_id}".encode(), b"Content-Type: application/json\r\n", body)
+            waiting.ask(runner)
+        waiting.close()
+    caller.close()
+    await database.close()
+    return took
+
+
+def latency(folder: Path, show: Show, *, held: int = 1000, samples: int = 200, rounds: int = 3) -> None:
+    """Print how long a job takes to a held poll, with the reference of the same round."""
+    raise_limit()
+    with (
+        PostgresServer() as server,
+        server.database() as url,
+        server.database() as other,
+        served(folder / "held", database=url, processes=2, settings=HOLD) as cell,
+    ):
+        for number in range(1, rounds + 1):
+            raw = asyncio.run(claim_and_notify(other, samples))
+            show(f"round {number}: a claim and its NOTIFY, p50", _ms(statistics.median(raw)), f"p99 {_ms(percentile(raw, 0.99))}")
+            for name, process in (("same", cell[0]), ("another", cell[1])):
+                took = asyncio.run(hand_outs(url, cell[0], process, held=held, samples=samples))
+                for label, ours, theirs in (
+                    ("p50", statistics.median(took), statistics.median(raw)),
+                    ("p99", percentile(took, 0.99), percentile(raw, 0.99)),
+                ):
+                    what = f"enqueue to hand-out, {held:,} polls at the {name} process, {label}"
+                    show(f"  {what}", _ms(ours), f"{ours / theirs:.1f} of the reference")
+
+
+def memory(folder: Path, show: Show, *, held: int = 5000) -> None:
+    """Print what a held poll costs the cell."""
+    raise_limit()
+    with served(folder / "many", settings=HOLD) as cell:
+        per_poll = asyncio.run(_memory(cell[0], held))
+    show(f"{held:,} held polls, memory of the cell", f"{per_poll / 1024:.1f} KiB", "a poll, with its connection")
+
+
+async def _memory(process: ServedProcess, held: int) -> float:
+    caller = await Caller.connected(process.port)
+    tokens = [await new_runner(caller, description=f"r{number}") for number in range(20)]
+    async with asyncio.TaskGroup() as group:
+        # What is made once is there before the first look.
+        waiting = HeldPolls(group, process, tokens)
+        await waiting.hold(100)
+        before = resident(process.pid)
+        await waiting.hold(held)
+        after = resident(process.pid)
+        waiting.close()
+    caller.close()
+    return (after - before) / held
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--held", type=int, default=1000)
+    options.add_argument("--samples", type=int, default=200)
+    chosen = options.parse_args()
+
+    def show(name: str, figure: str, note: str) -> None:
+        print(f"{name:<66} {figure:>14}  {note}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as folder:
+        memory(Path(folder), show)
+        latency(Path(folder), show, held=chosen.held, samples=chosen.samples, rounds=chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
