@@ -29,7 +29,8 @@ async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
         if checked is None:
             if await reseal(settings, seals):
                 compact(settings)
-            await sealed(store, seals).put_setting(CHECK, "sealed")
+            # Another process may have been quicker; if it has other keys than this one, this ends the start.
+            await sealed(store, seals).change_setting(CHECK, lambda kept: kept or "sealed")
     except BaseException:
         await store.close()
         raise

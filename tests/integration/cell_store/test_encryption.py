@@ -2,8 +2,12 @@
 
 import asyncio
 import io
+import json
+import os
+import re
 import sqlite3
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,3 +335,36 @@ def test_a_changed_row_is_refused_and_not_misread(tmp_path: Path) -> None:
         answer = cell.api("GET", f"/projects/{project}/variables")
         assert answer.status >= 500
         assert SECRET not in answer.body.decode()
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    def remuda(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "remuda", "cell", *words, "--data", str(data)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+
+    data = tmp_path / "cell"
+    with ServedCell(data) as cell:
+        set_secrets(cell)
+        done = remuda("encryption", "rotate")
+        assert re.fullmatch(r"key \w{12} encrypts now; \d\d rows were encrypted with it\n", done.stdout), done
+        listed = json.loads(remuda("encryption", "list", "--output", "json").stdout)
+        assert [(key["encrypts"], key["known"]) for key in listed] == [(True, True), (False, True)]
+        assert "decrypts" in remuda("encryption", "list").stdout
+        assert "a moment ago" in remuda("encryption", "forget", listed[1]["id"]).stderr
+        done = remuda("backup", str(tmp_path / "bare"))
+        assert f"without the keys ({listed[0]['id']}): keep a copy of {data}/encryption.keys" in done.stdout
+        assert not (tmp_path / "bare" / "encryption.keys").exists()
+    keys = ",".join(written_key(key) for key in read_keys(data / "encryption.keys").by_id.values())
+    command = [sys.executable, "-m", "remuda", "cell", "encryption", "generate"]
+    new = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    done = remuda("encryption", "rotate", REMUDA_ENCRYPTION_KEYS=f"{new},{keys}")
+    assert done.returncode == 0, done
+    assert "REMUDA_ENCRYPTION_KEYS" in remuda("encryption", "forget", "x", REMUDA_ENCRYPTION_KEYS=new).stderr
+    refused = remuda("encryption", "list")
+    assert refused.returncode != 0
+    assert "which is not in" in refused.stderr
+    with ServedCell(data, encryption_keys=(new,)) as cell:
+        assert cell.api("GET", "/projects").status == 200
+    refused = remuda("encryption", "list", REMUDA_ENCRYPTION_KEYS="c2hvcnQ=")
+    assert "this is no encryption key" in refused.stderr
+    assert "c2hvcnQ=" not in refused.stderr

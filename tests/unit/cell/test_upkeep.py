@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.adapters.memory_bytes import MemoryBlobs
+from remuda.cell.audit import AuditEvent
 from remuda.cell.claims import NoJob
 from remuda.cell.core.blob_keys import trace_key
 from remuda.cell.core.expiry import LOOK_AGAIN_SECONDS, with_expiry
@@ -15,7 +16,7 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.retention import delete_artifacts, erase_job, keep_artifacts
 from remuda.cell.settings import CellSettings
 from remuda.cell.upkeep import ORPHAN_SECONDS, Upkeep
-from remuda.cell.values import Artifact, Job, Project
+from remuda.cell.values import Artifact, Job, Page, Project
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
 from remuda.testing.builders import a_spec
@@ -241,3 +242,13 @@ async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
         await kept.cell.clock.advance(DAY)
         assert await kept.types(job) == []
         stop.set()
+
+
+async def test_the_audit_log_is_kept_for_as_long_as_the_settings_say(kept: Kept) -> None:
+    store, clock = kept.cell.store, kept.cell.clock
+    for number in range(250):
+        await store.add_audit_event(AuditEvent(created_at=clock.now() + number, action="project_created"))
+    clock.jump(30 * DAY + 150)
+    assert await kept.upkeep(audit_expire_in="never").remove_old_audit_events() == 0
+    assert await kept.upkeep(audit_expire_in="30 days").remove_old_audit_events() == 150
+    assert (await store.audit_events(Page()))[1] == 100

@@ -88,7 +88,9 @@ class RateLimits:
         if not verdict.allowed:
             wait = str(verdict.retry_after_seconds)
             reason = f"there were too many requests; try again in {wait} seconds"
-            headers = _headers(verdict, name, self._clock.now())
+            now = self._clock.now()
+            headers = _headers(verdict, name, now)
+            headers["RateLimit-ResetTime"] = formatdate(now + verdict.reset_seconds, usegmt=True)
             raise ApiError(429, {"message": f"429 Too Many Requests - {reason}"}, Retry_After=wait, **headers)
         # Runners read none of them, and call often.
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
@@ -121,7 +123,6 @@ def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
         "RateLimit-Observed": str(verdict.limit - verdict.remaining),
         "RateLimit-Remaining": str(verdict.remaining),
         "RateLimit-Reset": str(int(now) + verdict.reset_seconds),
-        "RateLimit-ResetTime": formatdate(now + verdict.reset_seconds, usegmt=True),
     }
 
 
