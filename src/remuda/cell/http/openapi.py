@@ -77,7 +77,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "responses": {
                 "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": known.of(Refusal)}}},
-                "RefusalOfGit": {"description": _REFUSED, "content": {"text/plain": {}}},
+                "PlainRefusal": {"description": _REFUSED, "content": {"text/plain": {}, JSON: {}}},
             },
             "securitySchemes": _SCHEMES,
         },
@@ -187,8 +187,8 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
 
 
 def _responses(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
-    # git shows its user what it is told, so that is plain text.
-    refusal = "RefusalOfGit" if endpoint.access.kind is Kind.GIT else "Refusal"
+    # git and docker show their users what they are told, each in its own form.
+    refusal = "PlainRefusal" if endpoint.access.kind is Kind.GIT else "Refusal"
     answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
     for code in (endpoint.good_status, *(code for code in endpoint.also if code < HTTPStatus.BAD_REQUEST)):
         is_empty = code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
