@@ -34,8 +34,8 @@ from remuda.wire.job_token import SigningKey, new_key
 from remuda.wire.routable import decode, encode, token_hash
 
 PIPELINE = "a: {script: [echo]}\nb: {script: [echo]}\n"
-IN_MOTION = ("probe", "managers")
-"""Tables that change by themselves."""
+IN_MOTION = ("probe", "managers", "audit_events", "sequences")
+"""Tables that change by themselves, or tell of what was refused."""
 
 
 @dataclass
