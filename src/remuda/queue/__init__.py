@@ -12,6 +12,7 @@ when it comes to the top.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -22,10 +23,10 @@ AGE_STEP_SECONDS = 300.0
 AGE_STEPS = 3
 """So much priority a job can gain by waiting: one for each step of time, and no more than this."""
 
-_SPARE = 64
+_SPARE = 8
 """How many entries beyond twice what is needed a heap may have before it is made anew."""
 
-_Lane = tuple[frozenset[str], bool]
+_Needs = tuple[frozenset[str], bool]
 _Rank = tuple[int, int, JobId]
 """Of a line: minus its first job's priority, how many jobs its project has with runners, and that job's id."""
 
@@ -35,6 +36,7 @@ class Waiting:
     """How a job waits."""
 
     key: CapabilityKey
+    line: "_Line"
     priority: int
     since: float
     level: int
@@ -62,12 +64,13 @@ class Place:
 
 
 class _Line:
-    """The waiting jobs of one project in one lane."""
+    """The waiting jobs of one project in one lane, all with the same key."""
 
-    __slots__ = ("jobs", "key", "levels", "pools", "rank")
+    __slots__ = ("jobs", "key", "lane", "levels", "pools", "rank")
 
-    def __init__(self, key: CapabilityKey) -> None:
+    def __init__(self, key: CapabilityKey, lane: "_Lane") -> None:
         self.key = key
+        self.lane = lane
         self.pools = key.pools()
         self.jobs: list[tuple[int, JobId]] = []
         self.levels: dict[int, set[JobId]] = {}
@@ -99,38 +102,54 @@ class _Tally:
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
-class _LaneOfJobs:
+class _Lane:
     """All waiting jobs with the same needs."""
 
-    __slots__ = ("firsts", "lines")
+    __slots__ = ("firsts", "lines", "needs", "sizes")
 
-    def __init__(self) -> None:
-        self.lines: dict[int, _Line] = {}
-        self.firsts: dict[Pool, list[tuple[_Rank, int]]] = {}
-        """For each pool, a heap of its lines by rank, as (rank, project)."""
+    def __init__(self, needs: _Needs) -> None:
+        self.needs = needs
+        self.lines: dict[tuple[Pool, ...], _Line] = {}
+        """By all pools that each is of: a project that is in other groups by now has another line."""
+        self.firsts: dict[Pool, list[tuple[_Rank, tuple[Pool, ...]]]] = {}
+        """For each pool, a heap of its lines by rank."""
+        self.sizes: Counter[Pool] = Counter()
+        """How many lines a pool has."""
 
-    def push(self, project_id: int, line: _Line) -> None:
+    def open(self, key: CapabilityKey) -> _Line:
+        line = _Line(key, self)
+        self.lines[line.pools] = line
+        self.sizes.update(line.pools)
+        return line
+
+    def close(self, line: _Line) -> None:
+        del self.lines[line.pools]
+        for pool in line.pools:
+            self.sizes[pool] -= 1
+            if not self.sizes[pool]:
+                del self.sizes[pool], self.firsts[pool]
+
+    def push(self, line: _Line) -> None:
         if line.rank is None:
             return
         for pool in line.pools:
             heap = self.firsts.setdefault(pool, [])
-            heapq.heappush(heap, (line.rank, project_id))
-            if len(heap) > 2 * len(self.lines) + _SPARE:
-                current = [(one.rank, of) for of, one in self.lines.items() if one.rank and pool in one.pools]
-                heapq.heapify(current)
-                self.firsts[pool] = current
+            heapq.heappush(heap, (line.rank, line.pools))
+            if len(heap) > 2 * self.sizes[pool] + _SPARE:
+                heap[:] = {entry for entry in heap if self._is_current(*entry)}
+                heapq.heapify(heap)
 
     def first(self, pool: Pool) -> _Rank | None:
         heap = self.firsts.get(pool)
         while heap:
-            rank, project_id = heap[0]
-            line = self.lines.get(project_id)
-            if line is not None and line.rank == rank:
-                return rank
+            if self._is_current(*heap[0]):
+                return heap[0][0]
             heapq.heappop(heap)
-        if heap is not None:
-            del self.firsts[pool]
         return None
+
+    def _is_current(self, rank: _Rank, pools: tuple[Pool, ...]) -> bool:
+        line = self.lines.get(pools)
+        return line is not None and line.rank == rank
 
 
 class WaitingJobs:
@@ -139,12 +158,12 @@ class WaitingJobs:
     def __init__(self, *, is_fair: bool = True) -> None:
         self._is_fair = is_fair
         self._jobs: dict[JobId, Waiting] = {}
-        self._lanes: dict[_Lane, _LaneOfJobs] = {}
-        self._lanes_of: dict[int, set[_Lane]] = {}
+        self._lanes: dict[_Needs, _Lane] = {}
+        self._lines_of: dict[int, set[_Line]] = {}
         """Where a project has jobs."""
         self._busy: dict[int, int] = {}
         self._rising: list[tuple[float, JobId]] = []
-        self._fitting: dict[Fingerprint, list[_LaneOfJobs]] = {}
+        self._fitting: dict[Fingerprint, list[_Lane]] = {}
         """The lanes that fit, looked up once until there are other lanes."""
 
     def __len__(self) -> int:
@@ -160,21 +179,26 @@ class WaitingJobs:
         """A job waits for a runner since a time; adding it again changes nothing."""
         if job_id in self._jobs:
             return
+        line = self._line(key)
         rises_at = since + AGE_STEP_SECONDS
-        self._jobs[job_id] = Waiting(key, priority, since, priority, rises_at)
+        self._jobs[job_id] = Waiting(key, line, priority, since, priority, rises_at)
         heapq.heappush(self._rising, (rises_at, job_id))
-        at = _lane_of(key)
-        if at not in self._lanes:
-            self._lanes[at] = _LaneOfJobs()
-            self._fitting.clear()
-        lane = self._lanes[at]
-        line = lane.lines.get(key.project_id)
-        if line is None:
-            line = lane.lines[key.project_id] = _Line(key)
-            self._lanes_of.setdefault(key.project_id, set()).add(at)
         line.enter(job_id, priority)
         heapq.heappush(line.jobs, (-priority, job_id))
-        self._rank(lane, key.project_id)
+        self._rank(line)
+
+    def _line(self, key: CapabilityKey) -> _Line:
+        """Where jobs with this key wait; made where there are none yet."""
+        needs = (key.tags, key.protected)
+        lane = self._lanes.get(needs)
+        if lane is None:
+            lane = self._lanes[needs] = _Lane(needs)
+            self._fitting.clear()
+        line = lane.lines.get(key.pools())
+        if line is None:
+            line = lane.open(key)
+            self._lines_of.setdefault(key.project_id, set()).add(line)
+        return line
 
     def put_back(self, job_id: JobId, waiting: Waiting) -> None:
         """The job that was taken waits again, as if nothing had been."""
@@ -196,22 +220,23 @@ class WaitingJobs:
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
-        key = waiting.key
-        at = _lane_of(key)
-        lane = self._lanes[at]
-        line = lane.lines[key.project_id]
+        line = waiting.line
         line.leave(job_id, waiting.level)
         if line.levels:
-            self._rank(lane, key.project_id)
-            return waiting
-        del lane.lines[key.project_id]
-        self._lanes_of[key.project_id].discard(at)
-        if not self._lanes_of[key.project_id]:
-            del self._lanes_of[key.project_id]
-        if not lane.lines:
-            del self._lanes[at]
-            self._fitting.clear()
+            self._rank(line)
+        else:
+            self._close(line)
         return waiting
+
+    def _close(self, line: _Line) -> None:
+        lane, project_id = line.lane, line.key.project_id
+        lane.close(line)
+        self._lines_of[project_id].discard(line)
+        if not self._lines_of[project_id]:
+            del self._lines_of[project_id]
+        if not lane.lines:
+            del self._lanes[lane.needs]
+            self._fitting.clear()
 
     def occupy(self, project_id: int, jobs: int) -> None:
         """How many jobs of the project are with runners now."""
@@ -221,8 +246,8 @@ class WaitingJobs:
             self._busy[project_id] = jobs
         else:
             self._busy.pop(project_id, None)
-        for at in self._lanes_of.get(project_id, ()):
-            self._rank(self._lanes[at], project_id)
+        for line in self._lines_of.get(project_id, ()):
+            self._rank(line)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
         """The job this runner should get, or None."""
@@ -247,7 +272,7 @@ class WaitingJobs:
             return None
         tallies: dict[int, _Tally] = {}
         competing = 0
-        for line in self._competing(own.key, fingerprints):
+        for line in self._competing(own.line, fingerprints):
             tally = tallies.setdefault(line.key.project_id, _Tally())
             competing += len(line)
             equal = line.levels.get(own.level, set())
@@ -263,22 +288,20 @@ class WaitingJobs:
             ahead += tally.higher + (tally.before(turn - first) if self._is_fair else tally.older)
         return Place(ahead=ahead, competing=competing, level=own.level, running=running)
 
-    def _competing(self, key: CapabilityKey, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
+    def _competing(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
         """The lines of all jobs that one of the runners could take, and the job's own."""
-        own = self._lanes[_lane_of(key)]
-        served: dict[int, set[Pool]] = {id(own): set()}
+        served: dict[_Needs, set[Pool]] = {}
         for fingerprint in set(fingerprints):
             for lane in self._lanes_for(fingerprint):
-                served.setdefault(id(lane), set()).update(fingerprint.pools)
-        served[id(own)] = served[id(own)] or set(key.pools())
-        for lane in self._lanes.values():
-            pools = served.get(id(lane), ())
-            for project_id, line in lane.lines.items():
-                is_own = lane is own and project_id == key.project_id
-                if is_own or (pools and not pools.isdisjoint(line.pools)):
+                served.setdefault(lane.needs, set()).update(fingerprint.pools)
+        if not served.get(own.lane.needs):
+            served[own.lane.needs] = set(own.pools)
+        for needs, pools in served.items():
+            for line in self._lanes[needs].lines.values():
+                if line is own or not pools.isdisjoint(line.pools):
                     yield line
 
-    def _lanes_for(self, fingerprint: Fingerprint) -> list[_LaneOfJobs]:
+    def _lanes_for(self, fingerprint: Fingerprint) -> list[_Lane]:
         fitting = self._fitting.get(fingerprint)
         if fitting is None:
             fitting = [
@@ -289,20 +312,16 @@ class WaitingJobs:
             self._fitting[fingerprint] = fitting
         return fitting
 
-    def _rank(self, lane: _LaneOfJobs, project_id: int) -> None:
+    def _rank(self, line: _Line) -> None:
         """Find the first job of a line, and tell its pools if the line's rank has changed."""
-        line = lane.lines[project_id]
-        while line.jobs:
-            level, job_id = line.jobs[0]
-            waiting = self._jobs.get(job_id)
-            if waiting is not None and -waiting.level == level and waiting.key.project_id == project_id:
-                break
-            heapq.heappop(line.jobs)
         level, job_id = line.jobs[0]
-        rank = (level, self._busy.get(project_id, 0) if self._is_fair else 0, job_id)
+        while not ((waiting := self._jobs.get(job_id)) and waiting.line is line and -waiting.level == level):
+            heapq.heappop(line.jobs)
+            level, job_id = line.jobs[0]
+        rank = (level, self._busy.get(line.key.project_id, 0) if self._is_fair else 0, job_id)
         if rank != line.rank:
             line.rank = rank
-            lane.push(project_id, line)
+            line.lane.push(line)
 
     def _rise(self, now: float) -> None:
         """Let those rise that have waited long enough."""
@@ -311,8 +330,7 @@ class WaitingJobs:
             waiting = self._jobs.get(job_id)
             if waiting is None or waiting.rises_at != due or not waiting.may_rise:
                 continue
-            lane = self._lanes[_lane_of(waiting.key)]
-            line = lane.lines[waiting.key.project_id]
+            line = waiting.line
             line.leave(job_id, waiting.level)
             waiting.level += 1
             line.enter(job_id, waiting.level)
@@ -320,14 +338,10 @@ class WaitingJobs:
             if waiting.may_rise:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
             heapq.heappush(line.jobs, (-waiting.level, job_id))
-            self._rank(lane, waiting.key.project_id)
+            self._rank(line)
 
 
-def _lane_of(key: CapabilityKey) -> _Lane:
-    return key.tags, key.protected
-
-
-def _firsts(lane: _LaneOfJobs, fingerprint: Fingerprint) -> Iterator[_Rank]:
+def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:
     """The first line of each pool of the lane that the runner serves."""
     served = fingerprint.pools
     pools = [pool for pool in lane.firsts if pool in served] if len(lane.firsts) < len(served) else served

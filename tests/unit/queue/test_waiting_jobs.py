@@ -40,6 +40,24 @@ def test_a_job_may_come_back_with_other_needs() -> None:
     assert waiting.choose(Fingerprint(tags=frozenset({"gpu"}))) == 1
 
 
+def test_who_comes_back_with_other_needs_is_nobodys_successor() -> None:
+    waiting = WaitingJobs()
+    for number in (1, 2, 3):
+        waiting.add(JobId(number), LINUX)
+    waiting.discard(JobId(2))
+    waiting.add(JobId(2), GPU)
+    waiting.discard(JobId(1))
+    assert waiting.choose(Fingerprint(tags=frozenset({"linux"}))) == 3
+
+
+def test_a_project_that_was_put_into_a_group_has_jobs_of_before_and_after() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), CapabilityKey(project_id=5))
+    waiting.add(JobId(2), CapabilityKey(project_id=5, group_ids=(9,)))
+    assert waiting.choose(Fingerprint(pools=frozenset({("group", 9)}))) == 2
+    assert waiting.choose(Fingerprint(pools=frozenset({("project", 5)}))) == 1
+
+
 def test_priority_comes_before_age_and_grows_by_waiting_up_to_a_bound() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX, since=0)
@@ -92,6 +110,17 @@ def test_what_is_out_of_date_does_not_pile_up() -> None:
     assert max(map(len, lane.firsts.values())) < 100
 
 
+def test_nothing_is_left_of_projects_whose_jobs_are_gone() -> None:
+    waiting = WaitingJobs()
+    waiting.add(JobId(1), LINUX)
+    for number in range(2, 1000):
+        waiting.add(JobId(number), CapabilityKey(tags=LINUX.tags, project_id=number, group_ids=(number,)))
+        waiting.occupy(number, 1)
+        waiting.discard(JobId(number))
+    [lane] = waiting._lanes.values()
+    assert sum(map(len, lane.firsts.values())) < 100
+
+
 def test_a_priority_that_changes_counts_at_once() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX, since=0)
@@ -127,12 +156,13 @@ def test_a_place_counts_only_jobs_that_the_same_runners_could_take() -> None:
 
 PROJECTS = st.integers(1, 3)
 KEYS = st.builds(
-    lambda tags, protected, project: CapabilityKey(
-        tags=tags, protected=protected, project_id=project, group_ids=(project % 2,), organization_id=1 + project // 3
+    lambda tags, protected, project, group: CapabilityKey(
+        tags=tags, protected=protected, project_id=project, group_ids=(group,), organization_id=1 + project // 3
     ),
     st.frozensets(st.sampled_from("abc")),
     st.booleans(),
     PROJECTS,
+    st.integers(0, 1),
 )
 POOLS = st.one_of(
     st.just(("organization", 1)),
