@@ -118,12 +118,13 @@ def _types(endpoint: Endpoint) -> Iterable[Any]:
 
 
 def _operation(endpoint: Endpoint, path: str, known: _Known) -> dict[str, Any]:
-    told = endpoint.summary or endpoint.handler.__name__.replace("_", " ")
+    module = endpoint.handler.__module__.rpartition(".")[2]
+    told = endpoint.summary or f"{module}: {endpoint.handler.__name__}".replace("_", " ")
     operation: dict[str, Any] = {
         "operationId": "_".join([endpoint.method.lower(), *re.findall(r"\w+", path.removeprefix("/api/"))]),
         "summary": told[0].upper() + told[1:],
         "description": f"Who may call it: {endpoint.access}.",
-        "tags": [endpoint.handler.__module__.rpartition(".")[2]],
+        "tags": [module],
         "parameters": _parameters(endpoint, path, known),
         "security": _security(endpoint.access),
         "responses": _responses(endpoint, known),
