@@ -2,7 +2,9 @@
 
 import pytest
 
+from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.core.tokens import KEPT_SECONDS
+from remuda.cell.errors import StoreError
 from remuda.cell.keyring import REFRESH_SECONDS, KeyRing, job_token_keys, retire, rotate
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock
@@ -131,10 +133,27 @@ class TestOpaque:
 
 
 async def test_processes_that_start_at_once_make_one_key() -> None:
-    from remuda.cell.adapters.memory import MemoryStore
-
     store, clock = MemoryStore(), VirtualClock()
     rings = [KeyRing(store, clock, cell_id=1, issuer="i") for _ in range(2)]
     for ring in rings:
         await ring.load()
     assert len(await store.signing_keys()) == 1
+
+
+async def test_a_store_that_cannot_be_asked_is_no_refusal(
+    cell: MemoryCell, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal makes a runner give its job up; that is for the cell to know, not to guess."""
+    ring = a_ring(cell)
+    await ring.load()
+    await rotate(cell.store, cell_id=1, now=cell.clock.now())
+    token = await issued(a_ring(cell), job)
+
+    async def away() -> dict[str, bytes]:
+        raise StoreError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cell.store, "signing_keys", away)
+        with pytest.raises(StoreError):
+            await ring.opens(token, "job")
+    assert not await is_refused(ring, token)
