@@ -2,8 +2,9 @@
 
 Decided here: the order. All rows are of one moment and are taken first; then the files that rows name, none of which a
 row names before it is there. So whatever a row in the backup names is in the backup, unless somebody removed it in
-between. A repository's refs are taken before its objects, for the same reason. A backup counts once its manifest is
-there, a restored folder once its version is. `remuda cell backup` and `restore` call this; the cell may run meanwhile.
+between; then the row goes, too. A repository's refs are taken before its objects, for the same reason. A backup counts
+once its manifest is there, a restored folder once its version is. How files are copied is decided in `backup_files`.
+`remuda cell backup` and `restore` call this; the cell may run meanwhile.
 
 The rows are a SQLite file in any case (`remuda.cell.adapters.tables`). Blobs that a cell keeps in a bucket stay there.
 Secrets in the rows are encrypted; the keys are in the backup only if that is wished.
@@ -12,22 +13,26 @@ Secrets in the rows are encrypted; the keys are in the backup only if that is wi
 import asyncio
 import os
 import shutil
-import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from remuda.cell.adapters import migrations, tables
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.bodies import decode
 from remuda.cell.adapters.resealing import keys_in_use
-from remuda.cell.datafolder import VERSION
+from remuda.cell.adapters.trace_archive import ArchivedTraces
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.backup_files import copy, copy_repository, copy_traces, filled, is_archive, pack, unpacked
+from remuda.cell.datafolder import CONFIG, VERSION
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.key_files import NAME as KEYS
 from remuda.cell.key_files import VARIABLE, key_file, read_keys
 from remuda.cell.sealing import key_id, read_key
 from remuda.cell.settings import CellSettings
+from remuda.cell.values import Artifact, Job
 from remuda.lib.files import write_whole
 
 FORMAT = 1
@@ -55,59 +60,69 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
 
     `with_keys`: with the file of encryption keys, where there is one; then whoever has the backup has all secrets.
     """
-    if _is_tar(to):
+    if to.resolve().is_relative_to(settings.data.resolve()):
+        raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
+    async with tables.read(settings) as found:
+        tables.check_known(found)
+    if is_archive(to):
         if to.exists():
             raise DataFolderError(f"{to} exists already; give another name")
-        with tempfile.TemporaryDirectory(dir=_folder_of(to), prefix=f".{to.name}.") as beside:
-            manifest = await back_up(settings, Path(beside) / "backup", now=now, with_keys=with_keys)
-            await asyncio.to_thread(_pack, Path(beside) / "backup", to)
+        to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as beside:
+            manifest = await _back_up(settings, Path(beside) / "backup", now=now, with_keys=with_keys)
+            await asyncio.to_thread(pack, Path(beside) / "backup", to)
         return manifest
-    _check_empty(to)
-    to.mkdir(mode=0o700, parents=True, exist_ok=True)
-    await tables.save(settings, to / _ROWS)
-    cell_id = tables.up_to_date(to / _ROWS)
-    bucket = settings.blobs if "://" in settings.blobs else ""
-    await asyncio.to_thread(_copy_files, settings, to, with_blobs=not bucket)
-    # After the rows: a key is in the file before a row is encrypted with it.
-    keys = _copy_keys(settings, to) if with_keys else ()
-    manifest = Manifest(
-        format=FORMAT,
-        cell_id=cell_id,
-        revision=migrations.HEAD,
-        created_at=now,
-        blobs=bucket,
-        keys=keys,
-        keys_wanted=await _keys_of(to),
-    )
-    os.sync()
-    write_whole(to / _MANIFEST, msgspec.json.encode(manifest), durable=True)
+    return await _back_up(settings, to, now=now, with_keys=with_keys)
+
+
+async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool) -> Manifest:
+    with filled(to):
+        await tables.save(settings, to / _ROWS)
+        cell_id = tables.up_to_date(to / _ROWS)
+        bucket = settings.blobs if "://" in settings.blobs else ""
+        await asyncio.to_thread(_copy_files, settings, to)
+        await _forget_removed(settings, to)
+        # After the rows: a key is in the file before a row is encrypted with it.
+        keys = _copy_keys(settings, to) if with_keys else ()
+        manifest = Manifest(
+            format=FORMAT,
+            cell_id=cell_id,
+            revision=migrations.HEAD,
+            created_at=now,
+            blobs=bucket,
+            keys=keys,
+            keys_wanted=await _keys_of(to),
+        )
+        os.sync()
+        write_whole(to / _MANIFEST, msgspec.json.encode(manifest), durable=True)
     return manifest
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
     """Make a cell of a backup, in an empty data folder and, where one is given, an empty database."""
-    with _unpacked(source) as backup:
-        manifest = _read_manifest(backup)
-        data = settings.data
-        _check_empty(data)
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        rows = data / f".{_ROWS}"
-        await asyncio.to_thread(shutil.copyfile, backup / _ROWS, rows)
-        cell_id = tables.up_to_date(rows)
+    data = settings.data
+    with unpacked(source, data.parent) as backup:
+        manifest = _read_manifest(backup, source)
         blobs = _blobs_folder(settings)
-        for name, target in (("repos", data / "repos"), ("traces", data / "traces"), ("blobs", blobs)):
-            if target is not None and (backup / name).exists():
-                await asyncio.to_thread(shutil.copytree, backup / name, target, dirs_exist_ok=True)
-        if settings.is_shared:
-            await tables.load(rows, settings.database, cell_id)
-            rows.unlink()
-        else:
-            rows.rename(data / _ROWS)
-        if (backup / KEYS).exists() and not settings.encryption_keys:
-            write_whole(key_file(settings), (backup / KEYS).read_bytes(), durable=True)
-        os.sync()
-        write_whole(data / "cell", f"{cell_id}\n".encode(), durable=True)
-        write_whole(data / "version", f"{VERSION}\n".encode(), durable=True)
+        elsewhere = filled(blobs) if settings.blobs and blobs is not None else nullcontext()
+        with filled(data, keeps=(CONFIG, KEYS)), elsewhere:
+            rows = data / f".{_ROWS}"
+            await asyncio.to_thread(shutil.copyfile, backup / _ROWS, rows)
+            cell_id = tables.up_to_date(rows)
+            for name, target in (("repos", data / "repos"), ("traces", data / "traces"), ("blobs", blobs)):
+                if target is not None and (backup / name).exists():
+                    await asyncio.to_thread(shutil.copytree, backup / name, target, dirs_exist_ok=True)
+            if (backup / KEYS).exists() and not settings.encryption_keys and not key_file(settings).exists():
+                write_whole(key_file(settings), (backup / KEYS).read_bytes(), durable=True)
+            write_whole(data / "cell", f"{cell_id}\n".encode(), durable=True)
+            os.sync()
+            # As late as can be: what fails afterwards leaves a database that is not empty any more.
+            if settings.is_shared:
+                await tables.load(rows, settings.database, cell_id)
+                rows.unlink()
+            else:
+                rows.rename(data / _ROWS)
+            write_whole(data / "version", f"{VERSION}\n".encode(), durable=True)
     return manifest
 
 
@@ -132,18 +147,54 @@ def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
     return tuple(key for key in manifest.keys_wanted if key not in given)
 
 
-def _copy_files(settings: CellSettings, to: Path, *, with_blobs: bool) -> None:
+def _copy_files(settings: CellSettings, to: Path) -> None:
     data = settings.data
     for repo in sorted((data / "repos").glob("*/*.git")):
-        _copy_repository(repo, to / "repos" / repo.relative_to(data / "repos"))
-    # A trace wanders from the folder to the archive in it, and from there to the blobs.
-    _copy((data / "traces").glob("*.log"), data / "traces", to / "traces")
-    _copy((data / "traces" / "archive").glob("*.log"), data / "traces", to / "traces")
-    for sealed in (to / "traces" / "archive").glob("*.log"):
-        (to / "traces" / sealed.name).unlink(missing_ok=True)
+        copy_repository(repo, to / "repos" / repo.relative_to(data / "repos"))
+    copy_traces(data / "traces", to / "traces")
     blobs = _blobs_folder(settings)
-    if with_blobs and blobs is not None:
-        _copy((file for file in (blobs / "kept").rglob("*") if file.is_file()), blobs, to / "blobs")
+    if blobs is not None:
+        copy((file for file in (blobs / "kept").rglob("*") if file.is_file()), blobs, to / "blobs")
+
+
+async def _forget_removed(settings: CellSettings, to: Path) -> None:
+    """Bring the rows in step with what people and the cell itself removed while the files were copied.
+
+    What is missing though the cell still has a row for it is left as it is: `remuda cell check` tells of it.
+    """
+    if _blobs_folder(settings) is None:
+        return
+    copied = ArchivedTraces(FileTraces(to / "traces"), FolderBlobs(to / "blobs"))
+    async with tables.read(CellSettings(data=to)) as rows:
+        lost = [
+            artifact
+            async for (body,) in rows.rows("SELECT body FROM artifacts")
+            if not (to / "blobs" / "kept" / (artifact := decode(Artifact, body)).blob).exists()
+        ]
+        silent = [
+            job.id
+            async for (body,) in rows.rows("SELECT body FROM jobs")
+            if (job := decode(Job, body)).trace_bytes and not job.erased and not await copied.size(job.id)
+        ]
+    if not lost and not silent:
+        return
+    async with tables.read(settings) as now:
+        there = {
+            decode(Artifact, body).blob
+            for job_id in {artifact.job_id for artifact in lost}
+            async for (body,) in now.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
+        }
+        kept = {
+            job_id
+            for job_id in silent
+            async for (body,) in now.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
+            if not decode(Job, body).erased
+        }
+    tables.forget(
+        to / _ROWS,
+        artifacts=[artifact for artifact in lost if artifact.blob not in there],
+        traces=[job_id for job_id in silent if job_id not in kept],
+    )
 
 
 def _blobs_folder(settings: CellSettings) -> Path | None:
@@ -152,75 +203,12 @@ def _blobs_folder(settings: CellSettings) -> Path | None:
     return Path(settings.blobs) if settings.blobs else settings.data / "blobs"
 
 
-def _copy(files: Iterable[Path], root: Path, to: Path) -> None:
-    """Copy files; one that is gone by now has moved on, or nobody names it any more."""
-    for file in files:
-        target = to / file.relative_to(root)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            shutil.copyfile(file, target)
-
-
-def _copy_repository(repo: Path, to: Path) -> None:
-    """Refs first, then loose objects, then packs: whatever git moves meanwhile, it moves from an earlier to a later."""
-
-    def files(wanted: Callable[[Path], bool]) -> Iterator[Path]:
-        for file in list(repo.rglob("*")):
-            if file.is_file() and not file.name.endswith(".lock") and wanted(file.relative_to(repo)):
-                yield file
-
-    _copy(files(lambda path: path.parts[0] == "refs"), repo, to)
-    _copy(files(lambda path: path.parts[0] not in ("refs", "objects")), repo, to)
-    _copy(files(lambda path: path.parts[0] == "objects" and path.parts[1] != "pack"), repo, to)
-    copied: set[Path] = set()
-    while new := {file for file in (repo / "objects" / "pack").glob("*") if file.is_file()} - copied:
-        _copy(sorted(new), repo, to)
-        copied |= new
-    for folder in ("refs/heads", "refs/tags", "objects"):
-        (to / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _check_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(entry.name != "lost+found" for entry in folder.iterdir())):
-        raise DataFolderError(f"{folder} is not empty; give an empty or a new folder")
-
-
-def _read_manifest(backup: Path) -> Manifest:
+def _read_manifest(backup: Path, source: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((backup / _MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError):
-        raise CellError(f"{backup} is no backup of a cell, or one that was not finished; give another") from None
-    if manifest.format > FORMAT:
-        raise CellError(f"{backup} was made by a newer release (format {manifest.format}); use that release")
+        raise CellError(f"{source} is no backup of a cell, or one that was not finished; give another") from None
+    if manifest.format > FORMAT or manifest.revision not in migrations.NAMES:
+        what = f"format {manifest.format}, schema version {manifest.revision}"
+        raise CellError(f"{source} was made by a newer release ({what}); install that release or a later one")
     return manifest
-
-
-def _is_tar(path: Path) -> bool:
-    return path.name.endswith((".tar", ".tar.gz", ".tgz"))
-
-
-def _folder_of(file: Path) -> Path:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return file.parent
-
-
-def _pack(folder: Path, to: Path) -> None:
-    aside = folder.parent / "packed"
-    with tarfile.open(aside, "w" if to.name.endswith(".tar") else "w:gz") as packed:
-        packed.add(folder, arcname=".")
-    aside.chmod(0o600)
-    aside.rename(to)
-
-
-@contextmanager
-def _unpacked(source: Path) -> Iterator[Path]:
-    if not _is_tar(source):
-        yield source
-        return
-    try:
-        with tempfile.TemporaryDirectory(prefix="remuda-restore-") as folder:
-            with tarfile.open(source) as packed:
-                packed.extractall(folder, filter="data")
-            yield Path(folder)
-    except (tarfile.TarError, FileNotFoundError) as error:
-        raise CellError(f"cannot read {source}: {error}; give a backup") from None

@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.cell.adapters import migrations
 from remuda.cell.adapters.bodies import decode
-from remuda.cell.adapters.tables import Tables
+from remuda.cell.adapters.tables import Tables, check_known
 from remuda.cell.ports import Blobs, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job, Project
@@ -49,7 +49,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Look at everything; of a store that is not up to date only the version is told."""
+    """Look at everything; of a store that is not up to date only the version is told. DataFolderError when it is of a
+    newer release."""
+    check_known(tables)
     if tables.revision != migrations.HEAD:
         said = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
         return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(said,))

@@ -17,7 +17,11 @@ from remuda.lib.files import InUseError, shared_use, sole_use, write_whole
 
 VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
-_BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", "cell.toml", "encryption.keys")
+CONFIG = "cell.toml"
+"""Settings, where somebody put such a file there."""
+UNFINISHED = "unfinished"
+"""Stands in a folder that a restore has begun to fill."""
+_BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", CONFIG, "encryption.keys")
 """What may stand in a folder without a version: what a start left that died early, a new disk, a restored database,
 keys and settings that were put there."""
 
@@ -60,6 +64,12 @@ def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFo
         yield folder
 
 
+def check_cells(path: Path) -> None:
+    """DataFolderError when it is no cell's folder, for whoever only looks at one."""
+    if not (path / "version").exists():
+        raise DataFolderError(f"the folder {path} is not a cell's; give the data folder of the cell with --data")
+
+
 def _prepare(folder: DataFolder, cell_id: int) -> None:
     path = folder.path
     _check_version(path)
@@ -79,6 +89,10 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 def _check_ours(path: Path) -> None:
     """A mistyped --data must not change somebody else's folder, whose mode would be narrowed, too."""
+    if (path / UNFINISHED).exists():
+        raise DataFolderError(
+            f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
+        )
     if (path / "version").exists():
         return
     names = sorted(entry.name for entry in path.iterdir())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
 from remuda.cli.exits import Exit
 from remuda.cli.options import Data, Output
 
@@ -28,7 +28,10 @@ def migrate(
     *,
     data: Data = None,
     database: Database = None,
-    cell_id: Annotated[int, Parameter(help="Number of the cell, for a database that is empty.")] = 1,
+    cell_id: Annotated[
+        int | None, Parameter(help="Number of the cell, for a database that is empty [default: 1].")
+    ] = None,
+    config: Config = None,
 ) -> None:
     """Bring a cell's tables up to date.
 
@@ -42,11 +45,11 @@ def migrate(
     """
     from remuda.cell.adapters import migrations
 
-    asyncio.run(_migrate(_settings(data, database, cell_id)))
+    asyncio.run(_migrate(_settings(data, database, config, cell_id)))
     print(f"schema version {migrations.HEAD}")
 
 
-def check(*, data: Data = None, database: Database = None, output: Output = "text") -> int:
+def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
     """Look whether what a cell keeps hangs together.
 
     Tells the version of the tables, how much there is, references that lead nowhere, and repositories, artifacts and
@@ -57,7 +60,7 @@ def check(*, data: Data = None, database: Database = None, output: Output = "tex
         remuda cell check --data /var/lib/remuda
         remuda cell check --data /var/lib/remuda --output json
     """
-    report = asyncio.run(_check(_settings(data, database)))
+    report = asyncio.run(_check(_settings(data, database, config)))
     if output == "json":
         import msgspec
 
@@ -75,6 +78,7 @@ def backup(
     ] = False,
     data: Data = None,
     database: Database = None,
+    config: Config = None,
 ) -> None:
     """Write everything that a cell keeps to a folder or an archive, while it runs or not.
 
@@ -91,7 +95,7 @@ def backup(
     from remuda.cell.backups import back_up
     from remuda.cell.key_files import key_file
 
-    settings = _settings(data, database)
+    settings = _settings(data, database, config)
     manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
@@ -106,6 +110,7 @@ def restore(
     *,
     data: Data = None,
     database: Database = None,
+    config: Config = None,
 ) -> None:
     """Make a cell of a backup, in an empty data folder and, with --database, an empty database.
 
@@ -120,7 +125,7 @@ def restore(
     from remuda.cell.backups import restore as restored
     from remuda.cell.key_files import VARIABLE, key_file
 
-    settings = _settings(data, database)
+    settings = _settings(data, database, config)
     manifest = asyncio.run(restored(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
@@ -132,9 +137,11 @@ def restore(
         )
 
 
-def _settings(data: Path | None, database: str | None, cell_id: int = 1) -> "CellSettings":
+def _settings(
+    data: Path | None, database: str | None, config: Path | None, cell_id: int | None = None
+) -> "CellSettings":
     print_warnings(os.environ)
-    return settings_from(os.environ, data=cell_folder(data), cell_id=cell_id, database=database)
+    return settings_from(os.environ, data=data, config=config, cell_id=cell_id, database=database)
 
 
 async def _migrate(settings: "CellSettings") -> None:
@@ -155,8 +162,11 @@ async def _check(settings: "CellSettings") -> "Report":
     from remuda.cell.adapters.trace_archive import ArchivedTraces
     from remuda.cell.adapters.traces import FileTraces
     from remuda.cell.checks import check as checked
+    from remuda.cell.datafolder import check_cells
 
     async with tables.read(settings) as found:
+        tables.check_known(found)
+        check_cells(settings.data)
         blobs = await _blobs(settings)
         return await checked(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
 

@@ -144,11 +144,16 @@ def test_what_is_no_backup_and_no_empty_place(tmp_path: Path) -> None:
         asyncio.run(restore(tmp_path / "backup", settings))
     with ServedCell(settings.data):
         pass
-    with pytest.raises(DataFolderError, match="not empty"):
-        asyncio.run(back_up(settings, settings.data, now=NOW))
+    for inside in (settings.data, settings.data / "backup.tar"):
+        with pytest.raises(DataFolderError, match="in the data folder"):
+            asyncio.run(back_up(settings, inside, now=NOW))
     asyncio.run(back_up(settings, tmp_path / "good", now=NOW))
     with pytest.raises(DataFolderError, match="not empty"):
+        asyncio.run(back_up(settings, tmp_path / "good", now=NOW))
+    with pytest.raises(DataFolderError, match="not empty"):
         asyncio.run(restore(tmp_path / "good", settings))
+    with pytest.raises(CellError, match=r"ends in \.tar"):
+        asyncio.run(back_up(settings, tmp_path / "good.zip", now=NOW))
 
 
 def test_the_commands(tmp_path: Path, database: str) -> None:

@@ -6,7 +6,7 @@ PostgreSQL has stand-ins for texts that it cannot hold or that no index takes (`
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from graphlib import TopologicalSorter
 from itertools import islice
@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from remuda.cell.adapters import migrations, sqlite_schema
+from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.errors import DataFolderError
 from remuda.cell.settings import CellSettings
+from remuda.cell.values import Artifact, Job
+from remuda.model.job import JobId
 
 _NOT_ROWS = frozenset({"alembic_version", "cell", "probe", "sequences"})
 _BATCH = 500
@@ -31,6 +36,8 @@ class Tables(Protocol):
 
     cell_id: int
     revision: str
+    where: str
+    """Which database it is."""
 
     def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
         """What a query finds, a piece at a time; the SQL is what both databases understand."""
@@ -42,9 +49,10 @@ class _SqliteTables:
         self._db = db
         revision = sqlite_schema.revision(db)
         if revision is None:
-            raise DataFolderError(f"{path} is no store of a cell")
+            raise DataFolderError(f"{path} is no store of a cell; give the data folder of a cell with --data")
         self.revision = revision
         self.cell_id = sqlite_schema.owner(db)
+        self.where = str(path)
 
     async def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
         for row in self._db.execute(sql):
@@ -52,10 +60,11 @@ class _SqliteTables:
 
 
 class _PostgresTables:
-    def __init__(self, db: Any, revision: str, cell_id: int) -> None:
+    def __init__(self, db: Any, revision: str, cell_id: int, where: str) -> None:
         self._db = db
         self.revision = revision
         self.cell_id = cell_id
+        self.where = where
 
     async def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
         async for row in self._db.cursor(sql, prefetch=_BATCH):
@@ -78,7 +87,8 @@ async def read(settings: CellSettings) -> AsyncIterator[Tables]:
         revision = await postgres_schema.revision(server)
         if revision is None:
             raise DataFolderError(f"{where(settings.database)} holds no store of a cell")
-        yield _PostgresTables(server, revision, await server.fetchval("SELECT id FROM cell"))
+        cell_id = await server.fetchval("SELECT id FROM cell")
+        yield _PostgresTables(server, revision, cell_id, where(settings.database))
 
 
 @contextmanager
@@ -90,19 +100,46 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise DataFolderError(f"cannot read {path}: {error}; give the data folder of a cell with --data") from None
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        path.touch(mode=0o600)
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            yield db
+    except sqlite3.Error as error:
+        raise DataFolderError(f"cannot write {path}: {error}; free some space there, or give another place") from None
+
+
+def check_known(tables: Tables) -> None:
+    """DataFolderError when the tables are of a newer release."""
+    migrations.check(tables.where, tables.revision, None, tables.cell_id)
+
+
+def forget(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
+    """Take out of a SQLite file what is not there any more: rows of artifacts, and what jobs say of their logs."""
+    with closing(sqlite3.connect(path)) as db, db:
+        for artifact in artifacts:
+            db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
+        for job_id in traces:
+            (body,) = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            job = replace(decode(Job, body), erased=True, trace_bytes=0)
+            db.execute("UPDATE jobs SET body = ? WHERE id = ?", (encode(job), job_id))
+
+
 async def save(settings: CellSettings, target: Path) -> None:
     """Write all rows, as they are at one moment, into a new SQLite file."""
     if not settings.is_shared:
-        with _reading(settings.data / "cell.sqlite") as source, closing(sqlite3.connect(target)) as db:
+        with _reading(settings.data / "cell.sqlite") as source, _writing(target) as db:
             source.backup(db)
         return
     async with read(settings) as tables:
+        check_known(tables)
         if tables.revision != migrations.HEAD:
             raise DataFolderError(
                 f"the database has schema version {tables.revision}, not {migrations.HEAD}; "
                 "`remuda cell migrate` brings it up to date"
             )
-        with closing(sqlite3.connect(target, isolation_level=None)) as db:
+        with _writing(target) as db:
             sqlite_schema.prepare(db, str(target), tables.cell_id)
             db.execute("PRAGMA foreign_keys = OFF")
             db.execute("BEGIN")

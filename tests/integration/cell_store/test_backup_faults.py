@@ -1,0 +1,208 @@
+"""What can go wrong with a backup and a restore: what moves meanwhile, what is full, newer, cut off or half done."""
+
+import asyncio
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from remuda.cell import backups
+from remuda.cell.adapters import tables
+from remuda.cell.adapters.blobs import FolderBlobs
+from remuda.cell.adapters.trace_archive import ArchivedTraces
+from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.backups import back_up, restore
+from remuda.cell.checks import check
+from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.settings import CellSettings
+from remuda.testing.builders import NOW
+from remuda.testing.served_cell import ScriptedRunner, ServedCell
+
+PIPELINE = "".join(f"job{number}:\n  script: make\n" for number in range(4))
+ARCHIVE = b"PK\x05\x06" + bytes(18)
+
+
+def remuda(*words: str | Path, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "remuda", "cell", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
+
+
+async def problems(settings: CellSettings) -> tuple[str, ...]:
+    async with tables.read(settings) as found:
+        blobs = FolderBlobs(settings.data / "blobs")
+        traces = ArchivedTraces(FileTraces(settings.data / "traces"), blobs)
+        return (await check(found, settings, traces, blobs)).problems
+
+
+def ended(runner: ScriptedRunner) -> int:
+    """A job with a log and an archive."""
+    job = runner.take()
+    assert runner.patch(job, 0, b"hello\n").status == 202
+    assert runner.upload(job, ARCHIVE, query="?artifact_format=zip").status == 201
+    assert runner.put(job, "success").status == 200
+    return int(job["id"])
+
+
+def test_what_is_removed_meanwhile_is_not_in_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_files = backups._copy_files
+    with ServedCell(tmp_path / "cell") as cell:
+        project = cell.new_project("app", PIPELINE)
+        runner = cell.new_runner()
+        kept, stripped, erased, removed = (ended(runner) for _ in range(4))
+        lost = next((cell.settings.data / "blobs" / "kept").glob(f"artifacts/*/{removed}/*"))
+
+        def copy(settings: CellSettings, to: Path) -> None:
+            """The rows are copied already."""
+            assert cell.api("DELETE", f"/projects/{project}/jobs/{stripped}/artifacts").status == 204
+            assert cell.api("POST", f"/projects/{project}/jobs/{erased}/erase").status == 201
+            lost.unlink()
+            copy_files(settings, to)
+
+        monkeypatch.setattr(backups, "_copy_files", copy)
+        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW))
+    new = CellSettings(data=tmp_path / "new")
+    asyncio.run(restore(tmp_path / "backup", new))
+    # What the cell still has a row for is missed, not hidden.
+    [problem] = asyncio.run(problems(new))
+    assert problem.startswith(f"job {removed}: its archive")
+    with ServedCell(new.data) as cell:
+        found = {job["id"]: job for job in cell.api("GET", f"/projects/{project}/jobs").json()}
+        assert ["artifacts_file" in found[job_id] for job_id in (kept, stripped, erased)] == [True, False, False]
+        assert cell.api("GET", f"/projects/{project}/jobs/{kept}/trace").body == b"hello\n"
+        assert cell.api("GET", f"/projects/{project}/jobs/{erased}/trace").body == b""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    """A runner that is still there goes on, one that never spoke loses its job, a dead one ends it."""
+    database = {} if kind == "sqlite" else {"database": request.getfixturevalue("database")}
+    with ServedCell(tmp_path / "cell", lease_seconds=8, **database) as cell:
+        project = cell.new_project("app", PIPELINE)
+        runner = cell.new_runner()
+        going, dead, leased = (runner.take() for _ in range(3))
+        for job in (going, dead):
+            assert runner.patch(job, 0, b"hello\n").status == 202
+        asyncio.run(back_up(cell.settings, tmp_path / "backup.tgz", now=NOW))
+        assert runner.patch(going, 6, b"world\n").status == 202
+    new: dict[str, Any] = {"lease_seconds": 1, "silent_seconds": 12}
+    with ExitStack() as stack:
+        if kind == "postgres":
+            new["database"] = stack.enter_context(request.getfixturevalue("postgres_server").database())
+        settings = CellSettings(data=tmp_path / "new", database=new.get("database", ""))
+        asyncio.run(restore(tmp_path / "backup.tgz", settings))
+        cell = stack.enter_context(ServedCell(settings.data, **new))
+        runner = ScriptedRunner(cell, runner.token)
+
+        def status(job: dict[str, Any]) -> str:
+            return str(cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["status"])
+
+        answer = runner.patch(going, 12, b"more\n")
+        assert (answer.status, answer.headers["range"]) == (416, "0-6")
+        assert runner.patch(going, 6, b"world\nmore\n").status == 202
+        assert runner.put(going, "success").status == 200
+        assert cell.api("GET", f"/projects/{project}/jobs/{going['id']}/trace").body == b"hello\nworld\nmore\n"
+        cell.until(lambda: status(leased) == "pending", "the lease ends")
+        assert runner.put(leased, "success").status == 403
+        again = {job["id"] for job in (runner.take(), runner.take())}
+        assert leased["id"] in again
+        cell.until(lambda: status(dead) == "failed", "nobody speaks for it")
+        assert cell.api("GET", f"/projects/{project}/jobs/{dead['id']}/trace").body == b"hello\n"
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    data = tmp_path / "cell"
+    with ServedCell(data) as cell:
+        cell.new_project("app", PIPELINE)
+    (tmp_path / "empty").mkdir()
+    for place in ("new", "empty", "backup.tar"):
+        done = remuda("backup", tmp_path / place, "--data", data, limit=limit)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr
+        assert "full" in done.stderr or "space" in done.stderr
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cell", "empty"]
+    assert list((tmp_path / "empty").iterdir()) == []
+    assert remuda("backup", tmp_path / "backup", "--data", data).returncode == 0
+    done = remuda("restore", tmp_path / "backup", "--data", tmp_path / "new", limit=limit)
+    assert done.returncode == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_restore_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell") as cell:
+        project = cell.new_project("app", PIPELINE)
+        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW))
+    new = CellSettings(data=tmp_path / "new")
+    (new.data / "repos" / "ab").mkdir(parents=True)
+    (new.data / "unfinished").write_text("1\n")
+    (new.data / "cell.toml").write_text("lease_seconds = 9\n")
+    with (
+        pytest.raises(DataFolderError, match=r"was not finished; run `remuda cell restore` again"),
+        ServedCell(new.data),
+    ):
+        pass
+    asyncio.run(restore(tmp_path / "backup", new))
+    assert asyncio.run(problems(new)) == ()
+    assert not (new.data / "repos" / "ab").exists()
+    assert (new.data / "cell.toml").exists()
+    with ServedCell(new.data) as cell:
+        assert cell.api("GET", f"/projects/{project}").status == 200
+
+
+def test_a_backup_that_is_damaged(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell") as cell:
+        asyncio.run(back_up(cell.settings, tmp_path / "good.tgz", now=NOW))
+        asyncio.run(back_up(cell.settings, tmp_path / "good", now=NOW))
+    (tmp_path / "short.tgz").write_bytes((tmp_path / "good.tgz").read_bytes()[:5000])
+    (tmp_path / "no.tar").write_bytes(b"nothing of the kind")
+    (tmp_path / "good" / "cell.sqlite").write_bytes(b"x" * 5000)
+    for name in ("short.tgz", "no.tar", "gone.tar", "gone", "good"):
+        done = remuda("restore", tmp_path / name, "--data", tmp_path / "new")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_newer_schema_is_refused_by_all(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    options: list[str | Path] = ["--data", tmp_path / "cell"]
+    if kind == "postgres":
+        options += ["--database", request.getfixturevalue("database")]
+    assert remuda("migrate", *options).returncode == 0
+    assert remuda("backup", tmp_path / "good", *options).returncode == 0
+    newer = "UPDATE alembic_version SET version_num = '9999'"
+    if kind == "sqlite":
+        with sqlite3.connect(tmp_path / "cell" / "cell.sqlite") as db:
+            db.execute(newer)
+        db.close()
+    else:
+        asyncio.run(_execute(str(options[-1]), newer))
+    before = sorted(tmp_path.rglob("*"))
+    for words in (["migrate"], ["check"], ["backup", tmp_path / "bad"], ["serve", "--listen", "127.0.0.1:0"]):
+        done = remuda(*words, *options)
+        assert done.returncode == 2, words
+        assert "has schema version 9999, made by a newer release; this one reads up to" in done.stderr
+        assert done.stdout == ""
+    assert kind == "postgres" or sorted(tmp_path.rglob("*")) == before
+    assert not (tmp_path / "bad").exists()
+    manifest = tmp_path / "good" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"revision": "9999"}))
+    with pytest.raises(CellError, match=r"made by a newer release \(format 1, schema version 9999\)"):
+        asyncio.run(restore(tmp_path / "good", CellSettings(data=tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
+async def _execute(url: str, sql: str) -> None:
+    db = await asyncpg.connect(url)
+    await db.execute(sql)
+    await db.close()
