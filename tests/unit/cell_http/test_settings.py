@@ -28,9 +28,13 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
         ({"blobs_endpoint": "http://localhost:9000"}, "give blobs, too"),
         ({"artifacts_expire_in": "soon"}, "30 days"),
         ({"upkeep_seconds": 0}, "above 0"),
+        ({"job_tokens": "jwt"}, "signed or opaque"),
+        ({"registry": "registry.example"}, "https://registry.example"),
+        ({"registry": "https://registry.example/path"}, "without a path"),
+        ({"registry": "https://me:secret@registry.example"}, "without a path"),
     ],
 )
-def test_what_is_wrong_about_storage_is_said(wrong: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(CellError, match=said):
         CellSettings(data=Path("x"), **wrong)
 
