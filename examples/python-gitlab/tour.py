@@ -82,6 +82,8 @@ def look_around(gl: gitlab.Gitlab) -> None:
     settings.allow_runner_registration_token = True
     settings.save()
     assert any(one.kind == "user" for one in gl.namespaces.list(get_all=True))
+    assert gl.namespaces.get(gl.user.username).kind == "user"
+    assert gl.namespaces.exists(gl.user.username).exists
 
 
 def make_places(gl: gitlab.Gitlab, name: str) -> tuple[Group, Project]:
@@ -127,6 +129,7 @@ def invite_people(gl: gitlab.Gitlab, project: Project, group: Group, name: str) 
     assert user.id in [one.id for one in project.members.list(get_all=True)]
     group.members.create({"user_id": user.id, "access_level": gitlab.const.AccessLevel.GUEST})
     assert user.id in [one.id for one in project.members_all.list(get_all=True)]
+    assert user.id in [one.id for one in project.users.list(get_all=True)]
     group.members.delete(user.id)
 
     own = ann.personal_access_tokens.get("self")
@@ -169,6 +172,10 @@ def make_runners(gl: gitlab.Gitlab, project: Project, group: Group) -> None:
         {"runner_type": "project_type", "project_id": project.id, "tag_list": ["tour"], "run_untagged": False}
     )
     gl.runners.verify(made.token)
+    # The library has no name for this call of GitLab's, and sends it all the same.
+    renewed = gl.http_post(f"/runners/{made.id}/reset_authentication_token")
+    assert renewed["token"] != made.token
+    gl.runners.verify(renewed["token"])
     runner = gl.runners.get(made.id)
     assert (runner.tag_list, runner.runner_type) == (["tour"], "project_type")
     runner.description = "On tour"
@@ -290,6 +297,8 @@ def act_on_jobs(project: Project, pipeline: ProjectPipeline) -> None:
     make.refresh()
     assert make.erased_at is not None
     assert make.trace() == b""
+    project.artifacts.delete()
+    assert not [job for job in project.jobs.list(get_all=True) if getattr(job, "artifacts_file", None)]
 
 
 def start_otherwise(project: Project) -> None:

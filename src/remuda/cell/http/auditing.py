@@ -91,6 +91,7 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("DELETE", f"{_P}/pipelines/{{pipeline_id}}"): ("pipeline_deleted", "Project"),
     ("POST", f"{_P}/jobs/{{job_id}}/erase"): ("job_erased", "Project"),
     ("DELETE", f"{_P}/jobs/{{job_id}}/artifacts"): ("artifacts_deleted", "Project"),
+    ("DELETE", f"{_P}/artifacts"): ("artifacts_deleted", "Project"),
 }
 """What a call is remembered as, and whose affair it is."""
 

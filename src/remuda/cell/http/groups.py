@@ -14,10 +14,17 @@ from remuda.cell.http.admission import caller_of, check_level
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, json_answer, not_found
-from remuda.cell.http.lookup import group_in_path, number_in_path, number_or_text
+from remuda.cell.http.lookup import group_in_path, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.pagination import KEYSET, page_answer, page_of, slice_answer
 from remuda.cell.http.projects import LISTED, check_texts, page_of_projects, remove_project
-from remuda.cell.http.shapes import GroupShape, MessageShape, NamespaceShape, OrganizationShape, ProjectShape
+from remuda.cell.http.shapes import (
+    ExistsShape,
+    GroupShape,
+    MessageShape,
+    NamespaceShape,
+    OrganizationShape,
+    ProjectShape,
+)
 from remuda.cell.http.views import group_view, namespace_view, organization_view
 from remuda.cell.namespaces import all_projects
 from remuda.cell.paths import checked_path
@@ -163,6 +170,14 @@ async def show_namespace(edge: Edge, request: Request) -> Response:
     return json_answer(namespace_view(found, edge.settings.url))
 
 
+async def namespace_exists(edge: Edge, request: Request) -> Response:
+    """GET /namespaces/:id/exists: whether a path is taken, by somebody whom the caller may know of."""
+    found = await edge.store.namespace_by_path(text_in_path(request, "id"))
+    is_seen = found is not None and caller_of(request).level_in_group(found) is not None
+    answer: ExistsShape = {"exists": is_seen, "suggests": []}
+    return json_answer(answer)
+
+
 async def create_organization(edge: Edge, request: Request) -> Response:
     """POST /organizations."""
     asked = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
@@ -223,6 +238,7 @@ ENDPOINTS = (
     ),
     Endpoint("GET", "/api/v4/namespaces", list_namespaces, USER, query={"search": str}, gives=list[NamespaceShape]),
     Endpoint("GET", "/api/v4/namespaces/{id}", show_namespace, USER, gives=NamespaceShape),
+    Endpoint("GET", "/api/v4/namespaces/{id}/exists", namespace_exists, USER, gives=ExistsShape),
     Endpoint(
         "POST",
         "/api/v4/organizations",

@@ -19,7 +19,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.pagination import slice_answer
-from remuda.cell.http.shapes import MemberShape
+from remuda.cell.http.shapes import MemberShape, UserShape
 from remuda.cell.http.views import user_view
 from remuda.cell.people import Level, Member, User
 from remuda.lib.clock import rfc3339
@@ -126,6 +126,15 @@ async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
             if member.user_id not in found or found[member.user_id].level < member.level:
                 found[member.user_id] = member
     return found
+
+
+async def list_users(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/users: who is a member there, by whatever group."""
+    found = [await edge.store.user(number) for number in await _all(edge, await _place(edge, request))]
+    search = request.query_params.get("search", "").casefold()
+    url = edge.settings.url
+    shown = [user_view(url, user) for user in found if user and search in f"{user.username}\n{user.name}".casefold()]
+    return slice_answer(request, shown)
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -238,4 +247,14 @@ def _endpoints() -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
-ENDPOINTS = _endpoints()
+ENDPOINTS = (
+    *_endpoints(),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/users",
+        list_users,
+        in_project(Level.GUEST),
+        query={"search": str},
+        gives=list[UserShape],
+    ),
+)

@@ -14,11 +14,12 @@ from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import forbidden, json_answer, no_content, not_found
 from remuda.cell.http.jobs import describe
-from remuda.cell.http.lookup import any_job_in_path, job_in_path
+from remuda.cell.http.lookup import any_job_in_path, job_in_path, project_in_path
 from remuda.cell.http.pagination import page_answer, page_of
-from remuda.cell.http.shapes import JobShape
+from remuda.cell.http.shapes import JobShape, MessageShape
 from remuda.cell.people import Level
-from remuda.cell.values import Job
+from remuda.cell.values import Job, Page
+from remuda.model.job import FINAL
 
 
 async def keep(edge: Edge, request: Request) -> Response:
@@ -35,6 +36,18 @@ async def delete(edge: Edge, request: Request) -> Response:
     job, _ = await job_in_path(edge, request)
     await retention.delete_artifacts(edge.store, edge.blobs, job.id)
     return no_content()
+
+
+async def delete_all(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/artifacts: those of all jobs of the project that are over."""
+    project = await project_in_path(edge, request)
+    page = Page(size=100, ascending=True, counted=False)
+    while jobs := (await edge.store.jobs(page, project_id=project.id, with_retried=True))[0]:
+        for job in jobs:
+            if job.state in FINAL:
+                await retention.delete_artifacts(edge.store, edge.blobs, job.id)
+        page = msgspec.structs.replace(page, after=jobs[-1].id)
+    return json_answer({"message": "202 Accepted"}, 202)
 
 
 async def erase(edge: Edge, request: Request) -> Response:
@@ -70,6 +83,14 @@ _ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
 ENDPOINTS = (
     Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER), gives=JobShape, status=200),
     Endpoint("DELETE", f"{_ROOT}/artifacts", delete, in_project(Level.MAINTAINER)),
+    Endpoint(
+        "DELETE",
+        "/api/v4/projects/{id}/artifacts",
+        delete_all,
+        in_project(Level.MAINTAINER),
+        gives=MessageShape,
+        status=202,
+    ),
     Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER), gives=JobShape),
     Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER), gives=list[Listed]),
 )

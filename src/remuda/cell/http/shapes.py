@@ -43,6 +43,11 @@ class NamespaceShape(TypedDict):
     web_url: str
 
 
+class ExistsShape(TypedDict):
+    exists: bool
+    suggests: list[str]
+
+
 class OrganizationShape(TypedDict):
     id: int
     name: str
