@@ -91,7 +91,8 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
 
 
 async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
-    project = await reached(store, of.pipeline.user_id, need.project, Level.REPORTER, of.job.leased_at or 0)
+    now = of.job.leased_at or 0
+    project = await reached(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
     if project is None:
         raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
     ref = need.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")

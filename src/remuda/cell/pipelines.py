@@ -238,7 +238,7 @@ class Pipelines:
         def run(ask: Ask) -> _T:
             outside = Outside(
                 find_project=lambda path: ask(
-                    reached(self._store, request.user_id, path, Level.REPORTER, self._clock.now())
+                    reached(self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.now())
                 ),
                 fetch=lambda url: ask(fetch(url)),
                 host=urlsplit(self._settings.url).netloc,

@@ -135,8 +135,18 @@ def test_nothing_reaches_another_organization(cell: ServedCell) -> None:
     a_project_in(cell, a_group(cell, "elsewhere", organization_id=far, visibility="public"), "open", PIPELINE)
     ada = a_person(cell, "ada")
     own = ada.api("POST", "/projects", {"name": "own"}).json()["id"]
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "start: {trigger: elsewhere/open}\n"}]
+    body = {"branch": "main", "commit_message": "x", "actions": actions}
+    assert cell.api("POST", f"/projects/{own}/repository/commits", body).status == 201
+    # Not even in the name of an administrator, who may everywhere: the file may be somebody else's.
     lint = {"content": "include: [{project: elsewhere/open, file: .gitlab-ci.yml}]"}
-    assert not ada.api("POST", f"/projects/{own}/ci/lint", lint).json()["valid"]
+    for answer in (person.api("POST", f"/projects/{own}/ci/lint", lint) for person in (ada, cell)):
+        assert answer.json()["valid"] is False, answer
+    [pipeline] = cell.until_pipelines(1, "ada/own")
+    root = f"/projects/{own}/pipelines/{pipeline['id']}"
+    cell.until(lambda: cell.api("GET", root).json()["status"] in ("failed", "success"), "the trigger job ends")
+    [bridge] = cell.api("GET", f"{root}/bridges").json()
+    assert (bridge["status"], bridge["failure_reason"]) == ("failed", "downstream_bridge_project_not_found")
 
 
 @pytest.mark.usefixtures("shop")
