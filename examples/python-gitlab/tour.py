@@ -174,6 +174,7 @@ def make_runners(gl: gitlab.Gitlab, project: Project, group: Group) -> None:
     gl.runners.verify(made.token)
     # The library has no name for this call of GitLab's, and sends it all the same.
     renewed = gl.http_post(f"/runners/{made.id}/reset_authentication_token")
+    assert isinstance(renewed, dict)
     assert renewed["token"] != made.token
     gl.runners.verify(renewed["token"])
     runner = gl.runners.get(made.id)
