@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.cell_audit import record
-from remuda.cli.cell_settings import Database, print_warnings, settings_from
+from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
 
 
-def list_keys(*, data: Data = None, database: Database = None, output: Output = "text") -> None:
+def list_keys(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> None:
     """List the keys that sign tokens, and what each is for.
 
     Try:
@@ -33,7 +33,7 @@ def list_keys(*, data: Data = None, database: Database = None, output: Output = 
         remuda cell keys list --data /var/lib/remuda
         remuda cell keys list --data /var/lib/remuda --output json
     """
-    keys = asyncio.run(_list(_settings(data, database)))
+    keys = asyncio.run(_list(_settings(data, database, config)))
     if output == "json":
         print(json.dumps(keys, indent=2))
         return
@@ -50,6 +50,7 @@ def rotate(
     ] = False,
     data: Data = None,
     database: Database = None,
+    config: Config = None,
 ) -> None:
     """Make a new key, which is used from now on; the cell may run meanwhile.
 
@@ -63,13 +64,13 @@ def rotate(
     """
     if not job_tokens:
         raise BadInputError("which key? Give --job-tokens")
-    kid = asyncio.run(_rotate(_settings(data, database), at_once=at_once))
+    kid = asyncio.run(_rotate(_settings(data, database, config), at_once=at_once))
     print(f"{kid} signs job tokens now")
 
 
-def _settings(data: Path | None, database: str | None) -> "CellSettings":
+def _settings(data: Path | None, database: str | None, config: Path | None) -> "CellSettings":
     print_warnings(os.environ)
-    return settings_from(os.environ, data=data, database=database)
+    return settings_from(os.environ, data=data, config=config, database=database)
 
 
 async def _list(settings: "CellSettings") -> list[dict[str, object]]:

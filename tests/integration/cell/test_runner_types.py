@@ -258,12 +258,13 @@ class TestSettings:
         cell.api("POST", "/projects/root%2Fapp/pipeline", {"ref": "main"})
         assert runner.take()["job_info"]["name"] == "tagged"
         assert runner.ask().status == 204
-        for wrong in (
-            {"maximum_timeout": 599},
-            {"tag_list": []},
-            {"access_level": "x"},
-            {"description": "x" * 1025},
-        ):
+        refused: dict[str, Any] = {
+            "maximum_timeout": 599,
+            "tag_list": [],
+            "access_level": "x",
+            "description": "x" * 1025,
+        }
+        for wrong in ({name: value} for name, value in refused.items()):
             assert cell.api("PUT", path, wrong).status == 400, wrong
 
     def test_one_is_online_then_offline_then_stale(self, tmp_path: Path) -> None:
