@@ -8,6 +8,7 @@ Invariant: a key stands in the file, on the disk, before anything is sealed with
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.cell.errors import CellError, DataFolderError
@@ -87,11 +88,13 @@ def _create(path: Path) -> None:
     """A first key; of several processes that begin at once one makes it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.first")
     try:
-        write_whole(aside, _text([new_key()]), durable=True)
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(_text([new_key()]))
+            file.flush()
+            os.fsync(file.fileno())
         try:
-            os.link(aside, path)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.link(aside, path)
         finally:
             aside.unlink()
         sync_folder(path.parent)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Database, cell_folder, print_warnings, settings_from
+from remuda.cli.cell_settings import Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -50,7 +50,7 @@ def audit(
         raise BadInputError(f"--limit {limit}: at least 1")
     wanted = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
     print_warnings(os.environ)
-    settings = settings_from(os.environ, data=cell_folder(data), database=database)
+    settings = settings_from(os.environ, data=data, database=database)
     events = asyncio.run(_events(settings, wanted, limit))
     if output == "json":
         import msgspec

@@ -117,8 +117,10 @@ async def _opened(settings: CellSettings) -> AsyncIterator[_Database]:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
             # What is overwritten must not stay readable in the file.
             db.execute("PRAGMA secure_delete = ON")
-            yield _Sqlite(db)
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            database = _Sqlite(db)
+            yield database
+            if database.is_changed:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.Error as error:
         raise DataFolderError(f"cannot encrypt what is in {path}: {error}; nothing is lost, try again") from None
 
@@ -126,11 +128,13 @@ async def _opened(settings: CellSettings) -> AsyncIterator[_Database]:
 class _Sqlite:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self.is_changed = False
 
     async def rows(self, sql: str, *values: Any) -> Sequence[Sequence[Any]]:
         return self._db.execute(_numbered(sql), values).fetchall()
 
     async def update(self, sql: str, changes: Sequence[Sequence[Any]]) -> None:
+        self.is_changed = True
         self._db.execute("BEGIN IMMEDIATE")
         try:
             self._db.executemany(_numbered(sql), changes)
