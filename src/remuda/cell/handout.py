@@ -3,8 +3,8 @@
 What goes into the payload is decided in `core.payload`, whose artifacts the job gets in `remuda.cell.dependencies`.
 Dispatch calls this for every job it hands out.
 
-Invariant: jobs elsewhere whose artifacts the payload names are stored with the job before it goes out, and only those
-can be downloaded with its token.
+Invariant: jobs elsewhere whose artifacts the payload names, and the hash of an opaque token, are stored with the job
+before it goes out; only artifacts of those can be downloaded with its token.
 """
 
 import asyncio
@@ -86,15 +86,17 @@ async def gather_payload(
     found = await find_dependencies(store, of)
     await _check(store, of, features)
     of = replace(of, inherited=found.variables)
+    token = await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id)
     payload = build_payload(
         of,
         dependencies=found.sources,
-        token=await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id),
+        token=token,
         id_tokens=await _id_tokens(store, of, now),
     )
     payload = await with_policies(store, job, payload)
-    if found.outside != job.gets:
-        await store.change_job(job.id, lambda row: replace(row, gets=found.outside) if row.epoch == job.epoch else None)
+    kept = {"gets": found.outside, "token_hash": keys.kept(job, token)}
+    if kept != {"gets": job.gets, "token_hash": job.token_hash}:
+        await store.change_job(job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None)
     return payload
 
 

@@ -5,7 +5,7 @@ known), so that all processes of a cell see a rotation without being told; and t
 whichever kind is made. What a token says is decided in `core.tokens`; which state of a job it opens, in `holders`.
 
 Invariant: a token opens the job only if the row has the epoch that the token was made for. An opaque token's hash is
-in the row before the token goes out.
+in the row before the token goes out (`handout` sees to that).
 """
 
 import asyncio
@@ -14,10 +14,8 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from remuda.cell.core.tokens import JobTokens, key_name, over
-from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.errors import ConflictError
 from remuda.cell.ports import Store
 from remuda.cell.values import Job
 from remuda.lib.clock import Clock
@@ -101,18 +99,15 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """The token of a hand-out; NotFoundError when the job has meanwhile gone to somebody else."""
-        if not self._opaque:
-            tokens = await self._current()
-            return tokens.issue(job, timeout_seconds=timeout_seconds, now=self._clock.now(), user_id=user_id)
-        token = job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
-        kept = _hash(job, token)
-        stored = await self._store.change_job(
-            job.id, lambda row: replace(row, token_hash=kept) if row.epoch == job.epoch and row.state in HELD else None
-        )
-        if stored is None:
-            raise NotFoundError(f"job {job.id} is not this runner's any more")
-        return token
+        """The token of a hand-out. What is `kept` of it must be in the job's row before it goes out."""
+        if self._opaque:
+            return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
+        tokens = await self._current()
+        return tokens.issue(job, timeout_seconds=timeout_seconds, now=self._clock.now(), user_id=user_id)
+
+    def kept(self, job: Job, token: str) -> str:
+        """What the row has to have of a token, `token_hash`; empty for one that proves itself."""
+        return _hash(job, token) if self._opaque else ""
 
     async def opens(self, token: str, scope: str) -> Job:
         """The job that this token was made for; TokenError when it proves nothing, or not any more."""

@@ -1,6 +1,7 @@
 """Rotation of the keys of job tokens as several processes of a cell see it, and opaque tokens."""
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.core.tokens import KEPT_SECONDS
@@ -24,8 +25,11 @@ def a_ring(cell: MemoryCell, *, opaque: bool = False, cell_id: int = 1) -> KeyRi
     return KeyRing(cell.store, cell.clock, cell_id=cell_id, issuer="https://ci.example", opaque=opaque)
 
 
-async def issued(ring: KeyRing, job: Job) -> str:
-    return await ring.issue(job, timeout_seconds=3600, user_id=1)
+async def issued(cell: MemoryCell, ring: KeyRing, job: Job) -> str:
+    """A token that went out with a hand-out."""
+    token = await ring.issue(job, timeout_seconds=3600, user_id=1)
+    await cell.store.change_job(job.id, lambda row: replace(row, token_hash=ring.kept(job, token)))
+    return token
 
 
 async def kids(cell: MemoryCell) -> list[str]:
@@ -42,13 +46,13 @@ async def is_refused(ring: KeyRing, token: str, scope: str = "job") -> bool:
 
 async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) -> None:
     one, other = a_ring(cell), a_ring(cell)
-    before = await issued(one, job)
+    before = await issued(cell, one, job)
     assert (await other.opens(before, "job")).id == job.id
     new = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert (await kids(cell))[-1] == new
-    late = await issued(one, job)  # by one that has not looked again yet
+    late = await issued(cell, one, job)  # by one that has not looked again yet
     await cell.clock.advance(REFRESH_SECONDS)
-    after = await issued(one, job)
+    after = await issued(cell, one, job)
     assert after.split(".")[0] != late.split(".")[0] == before.split(".")[0]
     for ring in (one, other):
         for token in (before, late, after):
@@ -57,7 +61,7 @@ async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) ->
     newest = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert newest != new
     fresh = a_ring(cell)
-    assert (await one.opens(await issued(fresh, job), "job")).id == job.id
+    assert (await one.opens(await issued(cell, fresh, job), "job")).id == job.id
 
 
 async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job: Job) -> None:
@@ -67,7 +71,7 @@ async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job:
     assert await retire(cell.store, cell.clock.now() + KEPT_SECONDS - 2) == []
     # The job of the old key is still with its runner, however late it is.
     assert await retire(cell.store, cell.clock.now() + 10 * KEPT_SECONDS) == []
-    token = await issued(ring, job)
+    token = await issued(cell, ring, job)
     await cell.put(token, "success")
     old = (await kids(cell))[0]
     assert await retire(cell.store, cell.clock.now() + KEPT_SECONDS) == [old]
@@ -77,31 +81,31 @@ async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job:
 
 async def test_a_key_that_somebody_got_hold_of_dies_at_once(cell: MemoryCell, job: Job) -> None:
     ring = a_ring(cell)
-    token = await issued(ring, job)
+    token = await issued(cell, ring, job)
     await rotate(cell.store, cell_id=1, now=cell.clock.now(), at_once=True)
     assert len(await kids(cell)) == 1
     await cell.clock.advance(REFRESH_SECONDS)
     assert await is_refused(ring, token)
-    assert not await is_refused(ring, await issued(ring, job))
+    assert not await is_refused(ring, await issued(cell, ring, job))
 
 
 async def test_scopes_are_those_of_the_token(cell: MemoryCell, job: Job) -> None:
     ring = a_ring(cell)
-    token = await issued(ring, job)
+    token = await issued(cell, ring, job)
     for scope in ("job", "artifacts", "repository", "registry"):
         assert not await is_refused(ring, token, scope)
     assert await is_refused(ring, token, "api")
 
 
 async def test_another_cell_with_the_same_key(cell: MemoryCell, job: Job) -> None:
-    token = await issued(a_ring(cell, cell_id=2), job)
+    token = await issued(cell, a_ring(cell, cell_id=2), job)
     assert await is_refused(a_ring(cell), token)
 
 
 class TestOpaque:
     async def test_it_opens_its_job_and_is_stored_only_as_a_hash(self, cell: MemoryCell, job: Job) -> None:
         opaque, signed = a_ring(cell, opaque=True), a_ring(cell)
-        token = await issued(opaque, job)
+        token = await issued(cell, opaque, job)
         assert token.startswith(f"glcbt-{job.id:x}_")
         for ring in (opaque, signed):
             assert (await ring.opens(token, "registry")).id == job.id
@@ -111,7 +115,7 @@ class TestOpaque:
 
     async def test_a_near_miss_opens_nothing(self, cell: MemoryCell, job: Job) -> None:
         ring = a_ring(cell, opaque=True)
-        token = await issued(ring, job)
+        token = await issued(cell, ring, job)
         swapped = "b" if token[-1] == "a" else "a"
         for wrong in (token[:-1] + swapped, token[:-1], token + "a", token.replace(f"{job.id:x}_", "ffff_"), token[6:]):
             assert await is_refused(ring, wrong), wrong
@@ -121,12 +125,12 @@ class TestOpaque:
         await cell.push(a_spec())
         job, _ = await cell.take()
         ring = a_ring(cell, opaque=True)
-        token = await issued(ring, job)
+        token = await issued(cell, ring, job)
         await cell.dispatch.release(job)
         again, _ = await cell.take()
         assert again.id == job.id
         assert await is_refused(ring, token)
-        assert not await is_refused(ring, await issued(ring, again))
+        assert not await is_refused(ring, await issued(cell, ring, again))
 
     async def test_a_job_without_one_is_opened_by_none(self, cell: MemoryCell, job: Job) -> None:
         assert await is_refused(a_ring(cell), f"glcbt-{job.id:x}_{'A' * 20}")
@@ -147,7 +151,7 @@ async def test_a_store_that_cannot_be_asked_is_no_refusal(
     ring = a_ring(cell)
     await ring.load()
     await rotate(cell.store, cell_id=1, now=cell.clock.now())
-    token = await issued(a_ring(cell), job)
+    token = await issued(cell, a_ring(cell), job)
 
     async def away() -> dict[str, bytes]:
         raise StoreError("the store is away")
