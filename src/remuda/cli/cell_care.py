@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
+from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from, sourced
 from remuda.cli.exits import Exit
 from remuda.cli.options import Data, Output
 
@@ -52,20 +52,27 @@ def migrate(
 def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
     """Look whether what a cell keeps hangs together.
 
-    Tells the version of the tables, how much there is, references that lead nowhere, and repositories, artifacts and
-    logs that are missing. Changes nothing. Exit code 1 when there is a problem.
+    Tells where its settings come from, the version of the tables, how much there is, references that lead nowhere, and
+    repositories, artifacts and logs that are missing. Changes nothing. Exit code 1 when there is a problem.
 
     Try:
 
         remuda cell check --data /var/lib/remuda
         remuda cell check --data /var/lib/remuda --output json
     """
-    report = asyncio.run(_check(_settings(data, database, config)))
+    print_warnings(os.environ)
+    given = {"data": data, "database": database}
+    settings, sources = sourced(
+        os.environ, config=config, **{name: value for name, value in given.items() if value is not None}
+    )
+    report = asyncio.run(_check(settings))
     if output == "json":
         import msgspec
 
-        print(json.dumps(msgspec.to_builtins(report), indent=2))
+        print(json.dumps(msgspec.to_builtins(report) | {"settings": sources}, indent=2))
     else:
+        for name, source in sorted(sources.items()):
+            print(f"setting {name}: {source}")
         _print(report)
     return Exit.FAILURE if report.problems else Exit.SUCCESS
 

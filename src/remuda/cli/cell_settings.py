@@ -58,19 +58,36 @@ def settings_from(
     database: str | None = None,
 ) -> "CellSettings":
     """A cell's settings: what is given, REMUDA_<NAME> and the file for the rest. BadInputError names what is wrong."""
+    given = {"data": data, "host": host, "port": port, "cell_id": cell_id, "database": database}
+    return sourced(environment, config=config, **{name: value for name, value in given.items() if value is not None})[0]
+
+
+def sourced(
+    environment: Mapping[str, str], *, config: Path | None = None, **given: Any
+) -> tuple["CellSettings", dict[str, str]]:
+    """A cell's settings, and where each comes from that is not left to its default."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
 
-    given = {"data": data and data.absolute(), "host": host, "port": port, "cell_id": cell_id, "database": database}
+    if "data" in given:
+        given["data"] = given["data"].absolute()
+    path = _file(environment, given.get("data"), config)
+    of_file, of_environment = _of_file(path), _of_environment(environment)
     values = {
-        **_of_file(_file(environment, data, config)),
-        **_of_environment(environment),
-        **{name: value for name, value in given.items() if value is not None},
+        "data": cell_folder(None),
+        "host": DEFAULT_HOST,
+        "port": DEFAULT_PORT,
+        **of_file,
+        **of_environment,
+        **given,
     }
-    if values.setdefault("data", None) is None:
-        values["data"] = cell_folder(None)
-    return msgspec.convert({"host": DEFAULT_HOST, "port": DEFAULT_PORT, **values}, CellSettings)
+    sources = {
+        **dict.fromkeys(of_file, str(path)),
+        **{name: f"{PREFIX}{name.upper()}" for name in of_environment},
+        **dict.fromkeys(given, "option"),
+    }
+    return msgspec.convert(values, CellSettings), sources
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:

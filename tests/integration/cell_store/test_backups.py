@@ -169,6 +169,7 @@ def test_the_commands(tmp_path: Path, database: str) -> None:
     done = remuda("check", "--data", tmp_path / "new", "--database", database, "--output", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["cell_id"] == 3
+    assert json.loads(done.stdout)["settings"] == {"data": "option", "database": "option"}
     done = remuda("restore", tmp_path / "a.tar.gz", "--data", tmp_path / "other", "--database", database)
     assert done.returncode == 2
     assert "holds a cell already" in done.stderr

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell_settings import settings_from
+from remuda.cli.cell_settings import settings_from, sourced
 from remuda.cli.exits import BadInputError
 
 
@@ -103,3 +103,14 @@ def test_secrets_that_others_can_read_are_told(tmp_path: Path, capsys: pytest.Ca
     config(tmp_path, "lease_seconds = 5", 0o644)
     settings_from({}, data=tmp_path)
     assert capsys.readouterr().err == ""
+
+
+def test_where_each_setting_comes_from_is_known(tmp_path: Path) -> None:
+    file = config(tmp_path, "lease_seconds = 5\nsilent_seconds = 10\n")
+    _, sources = sourced({"REMUDA_LEASE_SECONDS": "7", "REMUDA_PORT": "1"}, data=tmp_path, port=80)
+    assert sources == {
+        "lease_seconds": "REMUDA_LEASE_SECONDS",
+        "silent_seconds": str(file),
+        "data": "option",
+        "port": "option",
+    }
