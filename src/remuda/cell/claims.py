@@ -1,19 +1,22 @@
 """Handing jobs out: which of the waiting jobs a runner gets, and what happens when nobody is there to take it.
 
-Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken. The job is
-leased in the store first, then its payload is made. The HTTP edge calls `request_job`.
+Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken, and
+`core.deference` who leaves a job to others. The job is leased in the store first, then its payload is made. The HTTP
+edge calls `request_job`.
 
 Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
 """
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core import leases
+from remuda.cell.core.deference import Offer, deference_seconds, offers_of
 from remuda.cell.errors import (
     CannotStartError,
     MissingDependencyError,
@@ -23,7 +26,7 @@ from remuda.cell.errors import (
 )
 from remuda.cell.handout import gather_payload
 from remuda.cell.motion import Motion
-from remuda.cell.values import Job, Runner
+from remuda.cell.values import Job, Page, Runner
 from remuda.lib import killpoints
 from remuda.model.job import FailureReason, JobId, ProjectId
 from remuda.model.runner import RunnerType
@@ -31,6 +34,11 @@ from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
 
 MANY = 5
 """More jobs of a project than this are not counted for the runner: it is a label of a metric there."""
+
+
+OFFERS_SECONDS = 10.0
+"""For so long it is good enough to know which runners there are."""
+_ALL = Page(size=100_000)
 
 
 class Handout(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +56,9 @@ class NoJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class Claims(Motion):
     """The part of dispatch that hands out."""
+
+    _offers: frozenset[Offer] = frozenset()
+    _offers_at = -math.inf
 
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: asyncio.Event
@@ -83,6 +94,9 @@ class Claims(Motion):
         fingerprint = runner.fingerprint()
         try:
             while (job_id := self._waiting.choose(fingerprint, self._clock.now())) is not None:
+                if (pause := await self._deference(runner, job_id)) > 0:
+                    await self._clock.sleep(pause)
+                    continue
                 now = self._clock.now()
                 terms = leases.Lease(
                     runner_id=runner.id,
@@ -97,6 +111,17 @@ class Claims(Motion):
             return None
         finally:
             self._polls.wake()
+
+    async def _deference(self, runner: Runner, job_id: JobId) -> float:
+        """How many seconds this runner leaves the job to a better one that may wait at another process."""
+        how, now = self._waiting.how(job_id), self._clock.now()
+        if how is None or not self._settings.is_shared:
+            return 0.0
+        if self._clock.monotonic() - self._offers_at >= OFFERS_SECONDS:
+            self._offers_at = self._clock.monotonic()
+            runners, _ = await self._store.runners(_ALL)
+            self._offers = offers_of(runners, await self._store.all_managers(), now)
+        return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
 
     async def _lease(self, job_id: JobId, terms: leases.Lease, now: float) -> Job | None:
         waiting = self._waiting.take(job_id)

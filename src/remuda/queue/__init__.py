@@ -249,6 +249,10 @@ class WaitingJobs:
         for line in self._lines_of.get(project_id, ()):
             self._rank(line)
 
+    def how(self, job_id: JobId) -> Waiting | None:
+        """How a job waits; None when it does not."""
+        return self._jobs.get(job_id)
+
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
         """The job this runner should get, or None."""
         self._rise(now)

@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from remuda.cell import projects
+from remuda.cell.core import deference
 from remuda.cell.errors import DataFolderError
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
@@ -169,3 +170,32 @@ def test_a_commit_is_its_authors_whichever_process_acts_on_it(
     found = {one["ref"]: one for one in cells[2].api("GET", f"/projects/{project}/pipelines").json()}
     shown = cells[2].api("GET", f"/projects/{project}/pipelines/{found['topic']['id']}").json()
     assert shown["user"]["username"] == "ann"
+
+
+def test_the_preferred_runner_gets_the_job_wherever_it_waits(
+    cells: list[ServedCell], runners: list[ScriptedRunner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deference, "DEFER_SECONDS", 3.0)  # however slow the machine
+    project = cells[0].new_project("app")
+    preferred = cells[1].new_runner()
+    found = cells[0].api("GET", "/runners/all").json()
+    assert cells[0].api("PUT", f"/runners/{max(one['id'] for one in found)}", {"priority": 5}).status == 200
+    answers: dict[str, Answer] = {}
+
+    def hold(name: str, runner: ScriptedRunner) -> Thread:
+        runner.ask()
+        poll = Thread(target=lambda: answers.setdefault(name, runner.ask(hold=True)), daemon=True)
+        poll.start()
+        runner.cell.until_metric("remuda_cell_held_polls 1.0")
+        return poll
+
+    usual = hold("usual", runners[0])
+    better = hold("preferred", preferred)
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "a: {script: [x]}\nb: {script: [x]}\n"}]
+    body = {"branch": "main", "commit_message": "First", "actions": actions}
+    # The process where the usual runner waits learns of the jobs first; the preferred one gets the first of them.
+    assert cells[0].api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    better.join(30)
+    usual.join(30)
+    names = {name: answer.json()["job_info"]["name"] for name, answer in answers.items()}
+    assert names == {"preferred": "a", "usual": "b"}

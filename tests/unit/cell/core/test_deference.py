@@ -1,0 +1,41 @@
+"""Who leaves a job to whom, and for how long."""
+
+import pytest
+
+from remuda.cell.core.deference import DEFER_SECONDS, deference_seconds, offers_of
+from remuda.cell.values import Runner, RunnerManager
+from remuda.model.job import RunnerId
+from remuda.model.runner import CapabilityKey, Fingerprint
+from remuda.testing.builders import NOW, a_runner
+
+JOB = CapabilityKey(tags=frozenset({"gpu"}))
+GPU = Fingerprint(tags=frozenset({"gpu"}))
+
+
+@pytest.mark.parametrize(
+    ("offers", "age", "seconds"),
+    [
+        ([(1, GPU)], 0.0, DEFER_SECONDS),
+        ([(1, GPU)], -5.0, DEFER_SECONDS),
+        ([(1, GPU)], 2 * DEFER_SECONDS, 0.0),
+        ([(0, GPU)], 0.0, 0.0),
+        ([(1, Fingerprint())], 0.0, 0.0),
+        ([], 0.0, 0.0),
+    ],
+)
+def test_only_to_better_ones_that_fit_and_not_for_long(
+    offers: list[tuple[int, Fingerprint]], age: float, seconds: float
+) -> None:
+    assert deference_seconds(0, JOB, offers, since=NOW - age, now=NOW) == seconds
+
+
+def test_who_counts() -> None:
+    def heard(runner: Runner, ago: float) -> RunnerManager:
+        return RunnerManager(runner_id=runner.id, system_id="s", contacted_at=NOW - ago)
+
+    usual, better = a_runner(id=RunnerId(1)), a_runner(id=RunnerId(2), priority=5)
+    gone = heard(better, 3600)
+    assert offers_of([usual, better], [heard(usual, 1), gone], NOW) == frozenset()
+    assert offers_of([usual], [heard(usual, 1)], NOW) == frozenset()
+    both = offers_of([usual, better], [heard(usual, 1), heard(better, 1)], NOW)
+    assert both == {(0, usual.fingerprint()), (5, better.fingerprint())}
