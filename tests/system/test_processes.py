@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, local
@@ -251,3 +251,35 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
     command = [sys.executable, "-m", "remuda", "cell", "check", "--data", str(tmp_path / "cell")]
     checked = subprocess.run(command, env=cells.environment, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.timeout(200)
+def test_a_push_is_acted_on_though_its_process_never_comes_back(tmp_path: Path, server: PostgresServer) -> None:
+    cells = Cells(tmp_path, server.url())
+    dying, living, _ = cells.parts
+    with ExitStack() as stack:
+        stack.callback(cells.close)
+        stack.callback(dying.kill)
+        stack.callback(living.kill)
+        cells.ports = cells.ports[1:2]
+        living.start()
+        project = cells.api("POST", "/projects", {"name": "app"})["id"]
+        dying.environment = cells.environment | {"REMUDA_KILL_POINT": "cell.ref_updated"}
+        dying.start()
+        actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "work: {script: [make]}\n"}]
+        commit = {"branch": "main", "commit_message": "First", "actions": actions}
+        port = int(dying.command[-1].rpartition(":")[2])
+        path = f"/api/v4/projects/{project}/repository/commits"
+        headers = {"PRIVATE-TOKEN": ADMIN_TOKEN, "Content-Type": "application/json"}
+
+        def has_died() -> bool:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            with closing(connection), suppress(OSError, http.client.HTTPException):
+                connection.request("POST", path, json.dumps(commit), headers)
+                assert connection.getresponse().status == 503
+            return not dying.is_alive()
+
+        until(has_died, "the process dies with the push")
+        until(lambda: cells.api("GET", f"/projects/{project}/pipelines"), "the push is acted on")
+        sha = cells.api("POST", f"/projects/{project}/repository/commits", commit)["id"]
+        assert [one["sha"] for one in cells.api("GET", f"/projects/{project}/pipelines")] == [sha]
