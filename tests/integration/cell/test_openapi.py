@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 import hypothesis
@@ -274,8 +275,12 @@ def explore(world: World) -> tuple[list[str], Counter[str]]:
                 settings(EXAMPLES or 1)(hypothesis.given(case=invalid)(attempt))()
             if EXAMPLES:
                 modes, config = list(GenerationMode), schema.config.generation_for(operation=operation)
-                for case in schema.iter_coverage_cases(operation, generation_modes=modes, generation_config=config):
+                edges = schema.iter_coverage_cases(operation, generation_modes=modes, generation_config=config)
+                for case in islice(edges, 10 * EXAMPLES):
                     attempt(case)
+                print(
+                    f"{operation.label}: {good[operation.label]} times success; wrong so far: {len(wrong)}", flush=True
+                )
     return wrong, good
 
 

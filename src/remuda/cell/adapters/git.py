@@ -75,26 +75,6 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         return self.message.split("\n", 1)[0].strip()
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder holds."""
-
-    mode: str
-    type: str
-    """blob, tree, or commit for a submodule."""
-    sha: str
-    path: str
-
-
-class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag and where it leads."""
-
-    name: str
-    target: str
-    """The commit, or the tag's own object if it has a message."""
-    sha: str
-    message: str
-
-
 def _only(path: str) -> list[str]:
     """What git is told where only one path counts."""
     return [f":(top,literal){path}"] if path else []
@@ -239,13 +219,13 @@ class GitRepos:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
         if "\0" in path:
             return None
-        code, content = await self._read("cat-file", "blob", f"{sha}:{path}", repo=repo, what=path, limit=limit_bytes)
+        code, content = await self.output("cat-file", "blob", f"{sha}:{path}", repo=repo, what=path, limit=limit_bytes)
         return content if code == 0 else None
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
         """All files of a commit; TooLargeError when they are too many."""
         command = ("ls-tree", "-r", "-z", "--full-tree", sha)
-        code, out = await self._read(*command, repo=repo, what="the list of all files", limit=LIST_LIMIT_BYTES)
+        code, out = await self.output(*command, repo=repo, what="the list of all files", limit=LIST_LIMIT_BYTES)
         if code != 0:
             raise GitError(f"git ls-tree: {sha} cannot be read")
         files = {}
@@ -254,35 +234,6 @@ class GitRepos:
             mode, _, name = head.decode().split(" ")
             files[path.decode(errors="surrogateescape")] = Entry(mode, name)
         return files
-
-    async def listing(self, repo: str, sha: str, path: str, *, is_deep: bool) -> list[Listed]:
-        """What is in a folder of a commit, and in those inside of it if wanted; TooLargeError when that is too much."""
-        deep = ("-r", "-t") if is_deep else ()
-        below = [f"{path}/"] if path else []
-        command = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", *deep, sha, "--", *below)
-        code, out = await self._read(*command, repo=repo, what="the list of files", limit=LIST_LIMIT_BYTES)
-        if code != 0:
-            raise GitError(f"git ls-tree: {sha} cannot be read")
-        found = []
-        for line in out.split(b"\0")[:-1]:
-            head, _, name = line.partition(b"\t")
-            mode, kind, sha = head.decode().split(" ")
-            found.append(Listed(mode=mode, type=kind, sha=sha, path=name.decode(errors="replace")))
-        return [one for one in found if one.path != path]
-
-    async def tags(self, repo: str) -> list[Tag]:
-        """All tags that lead to commits, by their names."""
-        fields = "%(refname:strip=2)%00%(objecttype)%00%(objectname)%00%(*objectname)%00%(contents)%00"
-        words = (await self._git("for-each-ref", f"--format={fields}", "refs/tags", repo=repo)).decode(errors="replace")
-        parts = words.split("\0")
-        found = []
-        for at in range(0, len(parts) - 5, 5):
-            name, kind, target, inner, message = parts[at].removeprefix("\n"), *parts[at + 1 : at + 5]
-            is_plain = kind == "commit"
-            sha = target if is_plain else await self.commit_of(repo, inner) if inner else None
-            if sha is not None:
-                found.append(Tag(name=name, target=target, sha=sha, message="" if is_plain else message.strip()))
-        return found
 
     async def add_branch(self, repo: str, name: str, sha: str, *, before_move: Callable[[str], None]) -> None:
         """Make a branch; ConflictError when there is one of that name. `before_move` is told before it is there."""
@@ -295,7 +246,7 @@ class GitRepos:
         """Remove a branch or a tag."""
         await self._git("update-ref", "-d", ref, repo=repo)
 
-    async def _read(self, *args: str, repo: str, what: str, limit: int) -> tuple[int, bytes]:
+    async def output(self, *args: str, repo: str, what: str, limit: int) -> tuple[int, bytes]:
         """What git writes, as far as a limit in bytes."""
         process = await self._start(*args, repo=repo)
         assert process.stdout is not None

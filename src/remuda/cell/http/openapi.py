@@ -23,7 +23,7 @@ _REFS = "#/components/schemas/{name}"
 _IN_PATH = re.compile(r"\{(\w+)(?::path)?\}")
 _BY_PATH = re.compile(r"/(?:projects|groups|namespaces)/\{id\}")
 """Where `{id}` may be a full path too, with its slashes encoded."""
-_NUMBERS = frozenset({"id", "job_id", "pipeline_id", "runner_id", "user_id", "schedule_id", "trigger_id", "iid"})
+_NUMBER = re.compile(r"id|iid|\w+_id")
 _MAX_NUMBER = 10**18 - 1
 _WHOLE_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": _MAX_NUMBER}
 _PLAIN_NAME: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -158,7 +158,7 @@ def _named(name: str, path: str) -> dict[str, Any]:
         return {"type": "string", "enum": list(SCOPES)}
     if name == "token_id":
         return {"anyOf": [_WHOLE_NUMBER, {"const": "self"}]}
-    if name not in _NUMBERS:
+    if not _NUMBER.fullmatch(name):
         return _PLAIN_NAME
     return {"anyOf": [_WHOLE_NUMBER, _PLAIN_NAME]} if name == "id" and _BY_PATH.search(path) else _WHOLE_NUMBER
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.adapters.git_changes import EXECUTABLE, FileAction
+from remuda.cell.adapters.git_lists import listing
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
@@ -69,7 +70,7 @@ async def list_tree(edge: Edge, request: Request) -> Response:
     if "\0" in path:
         raise bad_parameter("path is invalid")
     is_deep = query.get("recursive", "").lower() in ("true", "1")
-    found = await edge.projects.repos.listing(project.repo_path, sha, path, is_deep=is_deep)
+    found = await listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep)
     if path and not found:
         raise not_found("Tree")
     entries: list[TreeEntryShape] = [
@@ -86,7 +87,7 @@ async def show(edge: Edge, request: Request) -> Response:
     sha = await commit_at(edge, project, ref)
     content = await repos.file(project.repo_path, sha, path, limit_bytes=FILE_LIMIT_BYTES)
     folder = path.rpartition("/")[0]
-    listed = await repos.listing(project.repo_path, sha, folder, is_deep=False) if content is not None else []
+    listed = await listing(repos, project.repo_path, sha, folder, is_deep=False) if content is not None else []
     entry = next((one for one in listed if one.path == path), None)
     if content is None or entry is None:
         raise not_found("File")

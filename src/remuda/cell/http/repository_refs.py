@@ -10,8 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.adapters.git import Tag
 from remuda.cell.adapters.git_changes import is_branch_name
+from remuda.cell.adapters.git_lists import Tag, tags
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of
@@ -88,11 +88,11 @@ async def remove_branch(edge: Edge, request: Request) -> Response:
     return no_content()
 
 
-async def _views(edge: Edge, project: Project, tags: Sequence[Tag]) -> list[TagShape]:
+async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
     repo, url = project.repo_path, edge.settings.url
     releases = {release.tag: release for release in await edge.store.releases(project.id)}
     found: list[TagShape] = []
-    for tag in tags:
+    for tag in shown:
         commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
         if commit is not None:
             found.append(
@@ -112,15 +112,15 @@ async def list_tags(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/repository/tags: the last by their names first."""
     project, page = await project_in_path(edge, request), page_of(request)
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
-    tags = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
-    ordered = tags if sort == "asc" else tags[::-1]
+    found = [tag for tag in await tags(edge.projects.repos, project.repo_path) if search in tag.name]
+    ordered = found if sort == "asc" else found[::-1]
     shown = ordered[(page.number - 1) * page.size : page.number * page.size]
-    return page_answer(request, await _views(edge, project, shown), len(tags), page)
+    return page_answer(request, await _views(edge, project, shown), len(found), page)
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
-    tags = await edge.projects.repos.tags(project.repo_path)
-    found = next((tag for tag in tags if tag.name == name), None)
+    known = await tags(edge.projects.repos, project.repo_path)
+    found = next((tag for tag in known if tag.name == name), None)
     if found is None:
         raise not_found("Tag")
     return found
