@@ -14,6 +14,8 @@ from remuda.model.runner import Pool
 
 ONLINE_SECONDS = 2 * 3600
 """A runner or manager heard of within this time counts as online, as in GitLab."""
+PRESENT_SECONDS = 300
+"""One with room for a job asks at least once a minute; after so long without a word, and without jobs, it is gone."""
 STALE_SECONDS = 7 * 24 * 3600
 """One that was not heard of for so long counts as stale, as in GitLab."""
 NO_CONTACT = "never_contacted"

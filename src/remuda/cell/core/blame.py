@@ -35,13 +35,14 @@ def waited_for(job: Job, family: Family) -> list[Job]:
     return sorted(found, key=lambda other: (other.stage_index, other.id))
 
 
+def is_waited_for(job: Job) -> bool:
+    """Whether those behind a job wait for it: it is not over, and no manual one that need not be started."""
+    return job.state not in FINAL and not (job.state is JobState.MANUAL and job.allow_failure)
+
+
 def held_up_by(job: Job, family: Family) -> list[Job]:
-    """Those of them that are not over. Nobody waits for a manual job that need not be started."""
-    return [
-        other
-        for other in waited_for(job, family)
-        if other.state not in FINAL and not (other.state is JobState.MANUAL and other.allow_failure)
-    ]
+    """Those of them that are not over."""
+    return [other for other in waited_for(job, family) if is_waited_for(other)]
 
 
 def of_skipped(job: Job, family: Family) -> Blame:

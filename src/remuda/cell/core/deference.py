@@ -7,7 +7,7 @@ and no time is needed. Pure; `remuda.cell.claims` asks.
 
 from collections.abc import Iterable
 
-from remuda.cell.core.demand import PRESENT_SECONDS
+from remuda.cell.people import PRESENT_SECONDS
 from remuda.cell.values import Runner, RunnerManager
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
 

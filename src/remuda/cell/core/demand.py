@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from remuda.cell.core.blame import is_waited_for
+from remuda.cell.people import PRESENT_SECONDS
 from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
 from remuda.model.job import JobState
 from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
 from remuda.wire.demand import Ahead, KeyDemand, Share
-
-PRESENT_SECONDS = 300
-"""A manager that was not heard of for so long, and has no job, gets no share."""
 
 NEXT, LATER, HELD = "next", "later", "held"
 """What a job waits for: jobs that are under way, jobs that themselves wait, or nobody knows how long."""
@@ -75,8 +74,7 @@ def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
 
 def _words(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
     """For each job of a pipeline that a runner will get: what it waits for, judging by those right before it."""
-    # Nobody waits for a manual job that need not be started.
-    blocking = [job for job in family if not (job.state is JobState.MANUAL and job.allow_failure)]
+    blocking = [job for job in family if is_waited_for(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
     held = min((job.stage_index for job in blocking if job.state is not JobState.CREATED), default=None)

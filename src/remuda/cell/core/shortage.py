@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from remuda.cell.people import ONLINE_SECONDS
+from remuda.cell.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.cell.values import Job, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import lacks, misfit
@@ -17,8 +17,6 @@ from remuda.queue import Place
 from remuda.queue.pickups import Estimate
 from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, RunnerCounts
 
-SILENT_SECONDS = 300
-"""One with room for a job asks at least once a minute; after so long without a word, and without jobs, it is gone."""
 REASONS = 20
 """So many reasons why runners do not fit are told, the most frequent first."""
 
@@ -60,7 +58,7 @@ def standing(seen: Seen, now: float) -> str:
     if seen.contacted_at is None:
         return "never_seen"
     away = now - seen.contacted_at
-    return "offline" if away >= ONLINE_SECONDS else "silent" if away >= SILENT_SECONDS else "free"
+    return "offline" if away >= ONLINE_SECONDS else "silent" if away >= PRESENT_SECONDS else "free"
 
 
 def shortage(job: Job, known: Shortage, now: float) -> Explained:

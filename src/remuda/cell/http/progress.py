@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.core.blame import is_waited_for
 from remuda.cell.http.access import of_pipeline
 from remuda.cell.http.admission import Caller, caller_of
 from remuda.cell.http.edge import Edge, Endpoint
@@ -19,7 +20,7 @@ from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.views import waiting_seconds
 from remuda.cell.people import Level
 from remuda.cell.values import Family, Job
-from remuda.model.job import FINAL, JobState, PipelineId
+from remuda.model.job import JobState, PipelineId
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 
 DETAILS = ("none", "running", "all")
@@ -101,7 +102,7 @@ def waited_for(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     ahead = (
         other.name
         for other in family
-        if other.state not in FINAL and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
+        if is_waited_for(other) and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
     )
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
 

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.demand import HELD, LATER, NEXT, PRESENT_SECONDS, ManagerId, ahead, demand, shares
+from remuda.cell.core.demand import HELD, LATER, NEXT, ManagerId, ahead, demand, shares
+from remuda.cell.people import PRESENT_SECONDS
 from remuda.cell.values import Job, Runner, RunnerManager
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.runner import CapabilityKey, RunnerType
