@@ -100,9 +100,7 @@ async def claim_and_notify(url: str, samples: int) -> list[float]:
     return took
 
 
-async def hand_outs(
-    url: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int
-) -> list[float]:
+async def hand_outs(url: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int) -> list[float]:
     """Seconds from a job's turn to its hand-out, with so many idle polls."""
     caller = await Caller.connected(at.port)
     name = f"held{time.monotonic_ns()}"
@@ -145,7 +143,11 @@ def latency(folder: Path, show: Show, *, held: int = 1000, samples: int = 200, r
     ):
         for number in range(1, rounds + 1):
             raw = asyncio.run(claim_and_notify(other, samples))
-            show(f"round {number}: a claim and its NOTIFY, p50", _ms(statistics.median(raw)), f"p99 {_ms(percentile(raw, 0.99))}")
+            show(
+                f"round {number}: a claim and its NOTIFY, p50",
+                _ms(statistics.median(raw)),
+                f"p99 {_ms(percentile(raw, 0.99))}",
+            )
             for name, process in (("same", cell[0]), ("another", cell[1])):
                 took = asyncio.run(hand_outs(url, cell[0], process, held=held, samples=samples))
                 for label, ours, theirs in (

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from remuda.testing.lab import free_port
 
 TOKEN = "glpat-bench-administrator"
+UNLIMITED = {"REMUDA_REQUESTS_PER_MINUTE": "0", "REMUDA_JOB_REQUESTS_PER_MINUTE": "0"}
+"""A bench is one caller that does the work of hundreds."""
 _START_SECONDS = 30
 
 

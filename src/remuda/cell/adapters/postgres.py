@@ -43,6 +43,9 @@ from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = $1"
+_JOBS = "SELECT id, body FROM jobs WHERE id = ANY($1::bigint[])"
+_PIPELINES = "SELECT id, body FROM pipelines WHERE id = ANY($1::bigint[])"
+_SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
 _HOPEFUL_TRIES = 3
 """How often a job is changed in the hope that nobody else does; then it is locked."""
 
@@ -100,7 +103,7 @@ class PostgresStore(PostgresKeeping):
         return family
 
     async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
-        return await self._one(Pipeline, "SELECT body FROM pipelines WHERE id = $1", pipeline_id)
+        return await self._keyed(Pipeline, _PIPELINES, pipeline_id)
 
     async def pipelines(
         self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
@@ -149,14 +152,13 @@ class PostgresStore(PostgresKeeping):
     # jobs
 
     async def job(self, job_id: JobId) -> Job | None:
-        return await self._one(Job, "SELECT body FROM jobs WHERE id = $1", job_id)
+        return await self._keyed(Job, _JOBS, job_id)
 
     async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
         return await self._all(Job, "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id", list(job_ids))
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
-        sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = $1"
-        return await self._one(JobSpec, sql, job_id)
+        return await self._keyed(JobSpec, _SPECS, job_id)
 
     async def belongings(
         self, job: Job
@@ -207,12 +209,12 @@ class PostgresStore(PostgresKeeping):
         if known and hoped and await self._run(rows.UPDATE_JOB, *rows.update_values(encode(known), hoped)):
             return self._told(known, hoped)
         for _ in range(_HOPEFUL_TRIES):
-            found = await self._rows("SELECT body FROM jobs WHERE id = $1", job_id)
-            if not found:
+            body = await self._body(_JOBS, job_id)
+            if body is None:
                 return None
-            before = decode(Job, found[0][0])
+            before = decode(Job, body)
             after = decide(before)
-            if after is None or await self._run(rows.UPDATE_JOB, *rows.update_values(found[0][0], after)):
+            if after is None or await self._run(rows.UPDATE_JOB, *rows.update_values(body, after)):
                 return self._told(before, after)
 
         async def change(db: Connection) -> tuple[Job, Job | None]:

@@ -14,6 +14,7 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from remuda.cell.adapters.bodies import decode
+from remuda.cell.adapters.postgres_gather import Gathered
 from remuda.cell.adapters.postgres_hints import Hints
 from remuda.cell.adapters.postgres_pool import Connection, Pool
 from remuda.cell.adapters.postgres_schema import prepare
@@ -128,6 +130,7 @@ class PostgresDatabase:
     def __init__(self, pool: Pool, hints: Hints) -> None:
         self._pool = pool
         self._hints = hints
+        self._gathered: dict[str, Gathered[Any, bytes]] = {}
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
@@ -225,6 +228,20 @@ class PostgresDatabase:
     async def _one(self, kind: type[T], sql: str, *values: Any) -> T | None:
         found = await self._rows(sql, *values)
         return decode(kind, found[0][0]) if found else None
+
+    async def _body(self, sql: str, key: Any) -> bytes | None:
+        """The body behind a key; `sql` finds keys and bodies for a list of keys. Asked together with others."""
+        gathered = self._gathered.get(sql)
+        if gathered is None:
+            gathered = self._gathered[sql] = Gathered(partial(self._bodies, sql))
+        return await gathered.get(key)
+
+    async def _bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
+        return {row[0]: row[1] for row in await self._rows(sql, keys)}
+
+    async def _keyed(self, kind: type[T], sql: str, key: Any) -> T | None:
+        body = await self._body(sql, key)
+        return decode(kind, body) if body else None
 
     async def _all(self, kind: type[T], sql: str, *values: Any) -> list[T]:
         return [decode(kind, row[0]) for row in await self._rows(sql, *values)]

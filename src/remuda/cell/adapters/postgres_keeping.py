@@ -104,7 +104,8 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
         return await self._one(Runner, "SELECT body FROM runners WHERE id = $1", runner_id)
 
     async def runner_by_token(self, token_hash: str) -> Runner | None:
-        return await self._one(Runner, "SELECT body FROM runners WHERE token_hash = $1", token_hash)
+        sql = "SELECT token_hash, body FROM runners WHERE token_hash = ANY($1::text[])"
+        return await self._keyed(Runner, sql, token_hash)
 
     async def put_runner(self, runner: Runner) -> None:
         sql = "UPDATE runners SET token_hash = $1, body = $2 WHERE id = $3"

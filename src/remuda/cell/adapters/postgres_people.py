@@ -211,7 +211,7 @@ class PostgresPeople(PostgresDatabase):
         return await self._change(add, _LOCK_PATHS)
 
     async def project(self, project_id: ProjectId) -> Project | None:
-        return await self._one(Project, "SELECT body FROM projects WHERE id = $1", project_id)
+        return await self._keyed(Project, "SELECT id, body FROM projects WHERE id = ANY($1::bigint[])", project_id)
 
     async def project_by_path(self, path: str) -> Project | None:
         return await self._one(Project, "SELECT body FROM projects WHERE path_key = $1", path.casefold())

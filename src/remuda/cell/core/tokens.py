@@ -97,7 +97,15 @@ class JobTokens:
             epoch=job.epoch,
             expires_at=int(now + max(timeout_seconds, MINIMUM_LIFE_SECONDS) + job_token.LEEWAY_SECONDS),
         )
-        return job_token.sign(claims, self._newest, issuer=self._issuer, now=now)
+        token = job_token.sign(claims, self._newest, issuer=self._issuer, now=now)
+        self._remember(token, claims)
+        return token
+
+    def _remember(self, token: str, claims: JobClaims) -> None:
+        """A signature that is known to be right need not be looked at again."""
+        if len(self._verified) >= REMEMBERED_TOKENS:
+            del self._verified[next(iter(self._verified))]
+        self._verified[token] = claims
 
     def read(self, token: str, *, now: float) -> JobClaims:
         """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
@@ -106,9 +114,7 @@ class JobTokens:
             claims = job_token.verify(token, self.keys, now=now)
             if claims.cell_id != self._cell_id:
                 raise TokenError(f"the job token belongs to cell {claims.cell_id}")
-            if len(self._verified) >= REMEMBERED_TOKENS:
-                del self._verified[next(iter(self._verified))]
-            self._verified[token] = claims
+            self._remember(token, claims)
         if claims.expires_at <= now:
             raise job_token.ExpiredError(claims)
         return claims

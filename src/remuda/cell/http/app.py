@@ -1,6 +1,6 @@
 """The cell's ASGI application: which code answers a request, and what all answers have in common.
 
-Decided here: the two hottest endpoints and git go straight to plain ASGI, all others through Starlette's router; every
+Decided here: the hottest endpoints and git go straight to plain ASGI, all others through Starlette's router; every
 answer carries the request's id; an unexpected error becomes a 500 that says nothing, and a log line that says
 everything. The tables of endpoints are in the other modules.
 
@@ -8,14 +8,13 @@ Paths are matched as they were sent, before percent-decoding: `/projects/acme%2F
 """
 
 import re
-import uuid
+import secrets
 from collections.abc import Awaitable, Callable
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import msgspec
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -169,6 +168,9 @@ class CellApp:
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._name = secrets.token_hex(12)
+        self._numbers = count(1)
+        """Requests without an id of their own are numbered."""
         self._limits = RateLimits(edge.settings, edge.clock)
         auditor = Auditor(edge)
         self._router = Router([_route(edge, endpoint, auditor) for endpoint in ENDPOINTS], redirect_slashes=False)
@@ -177,7 +179,7 @@ class CellApp:
         if scope["type"] != "http":
             return
         shown_id = _shown_id(scope)
-        exchange = _Exchange(self._edge, send, shown_id or uuid.uuid4().hex)
+        exchange = _Exchange(self._edge, send, shown_id or f"{self._name}{next(self._numbers):x}")
         began = self._edge.clock.monotonic()
         receive = heard_within(receive, self._edge.settings.body_silent_seconds, self._edge.clock)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
@@ -215,6 +217,11 @@ class CellApp:
         elif method == "PATCH" and (found := trace.PATH.fullmatch(path)):
             exchange.route = trace.ROUTE
             await trace.patch_trace(self._edge, int(found[1]), scope, receive, exchange.send)
+        elif method == "PUT" and (found := runner_api.UPDATE_PATH.fullmatch(path)):
+            exchange.route = runner_api.UPDATE_ROUTE
+            scope["path_params"] = {"job_id": found[1]}
+            answer = await runner_api.update_job(self._edge, Request(scope, receive))
+            await answer(scope, receive, exchange.send)
         elif found := git.PATH.fullmatch(path):
             exchange.route = f"{git.ROUTE}/{found[2]}"
             await git.serve_git(self._edge, found[1], found[2], scope, receive, exchange.send)
@@ -259,8 +266,8 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message.setdefault("headers", [])
-            MutableHeaders(scope=message).update(self.headers)
+            common = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+            message["headers"] = [*message.get("headers", ()), *common]
         await self._send(message)
 
 

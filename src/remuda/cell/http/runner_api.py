@@ -4,6 +4,8 @@ Decided here: what a runner may be called and may ask for (GitLab's rules), and 
 What an update means for the job is decided by `remuda.cell.dispatch`.
 """
 
+import re
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +28,8 @@ from remuda.wire.runner_api import (
     VerifyRunner,
 )
 
+UPDATE_ROUTE = "/api/v4/jobs/{job_id}"
+UPDATE_PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})")
 MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
@@ -135,5 +139,5 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str], also=(501,)),
     Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
     Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
-    Endpoint("PUT", "/api/v4/jobs/{job_id}", update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),
+    Endpoint("PUT", UPDATE_ROUTE, update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),
 )
