@@ -325,3 +325,12 @@ def test_everybody_lists_the_jobs_of_their_own_projects(cell: ServedCell, team: 
     assert listed(team["guest"].token) == set()
     assert listed(team["reporter"].token) == {"acme/shop"}
     assert listed(ADMIN_TOKEN) == {"acme/shop", "other/shop"}
+
+
+def test_only_an_owner_shows_a_project_to_all(cell: ServedCell, team: dict[str, Person]) -> None:
+    path, shown = "/projects/acme%2Fshop", {"visibility": "public"}
+    assert team["maintainer"].api("PUT", path, {"visibility": "private", "description": "as it was"}).status == 200
+    assert team["maintainer"].api("PUT", path, shown).status == 403
+    assert team["stranger"].api("GET", path).status == 404
+    assert team["owner"].api("PUT", path, shown).status == 200
+    assert team["stranger"].api("GET", path).status == 200

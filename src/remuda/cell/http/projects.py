@@ -161,6 +161,8 @@ async def update(edge: Edge, request: Request) -> Response:
     project = await project_in_path(edge, request)
     asked = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
+    if asked.visibility not in (None, project.visibility):
+        check_level(caller_of(request).level_in(project), Level.OWNER, "Project")
     if asked.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= asked.build_timeout <= MAX_TIMEOUT_SECONDS:
         raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
     if asked.priority is not None:
