@@ -30,7 +30,8 @@ def online(
 ) -> frozenset[Fingerprint]:
     """What is offered by runners that are there: heard of lately, or with a job; one that is paused takes none."""
     heard = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS}
-    return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in heard | has_jobs)
+    there = heard | has_jobs
+    return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in there)
 
 
 def stuck_pending(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
