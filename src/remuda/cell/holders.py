@@ -63,8 +63,10 @@ class Holders(Motion):
         return job
 
     async def _outlived(self, claims: JobClaims) -> ForbiddenError:
-        """A job outlived its token, so nobody can say any more how it ended: it has failed. A token that was over before
-        the job was handed out was never its own."""
+        """A job outlived its token, so nobody can say any more how it ended: it has failed.
+
+        A token that was over before the job was handed out was never its own.
+        """
         job = await self._store.job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
