@@ -87,10 +87,10 @@ class Secrets:
             NewJob: lambda new: replace(new, spec=one(new.spec)),
             Retry: lambda retry: replace(retry, job=one(retry.job)),
             Leaves: lambda leaves: replace(leaves, job=one(leaves.job), artifacts=one(leaves.artifacts)),
-            Family: lambda family: replace(family, pipeline=one(family.pipeline), jobs=one(family.jobs)),
-            Applied: lambda done: replace(done, pipeline=one(done.pipeline), jobs=one(done.jobs)),
+            Family: lambda family: replace(family, pipeline=one(family.pipeline), jobs=_each(one, family.jobs)),
+            Applied: lambda done: replace(done, pipeline=one(done.pipeline), jobs=_each(one, done.jobs)),
             Changes: lambda changes: replace(
-                changes, pipeline=one(changes.pipeline), jobs=one(changes.jobs), retries=one(changes.retries)
+                changes, pipeline=one(changes.pipeline), jobs=_each(one, changes.jobs), retries=one(changes.retries)
             ),
         }
 
@@ -140,6 +140,11 @@ class Secrets:
 
     def _open_spec(self, spec: JobSpec) -> JobSpec:
         return _spec_of(self._unseal(spec.variables[""], "JobSpec")) if "" in spec.variables else spec
+
+
+def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """All jobs of a pipeline are read for each change of one; hardly any was given something."""
+    return tuple([one(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
 class _SealedStore:

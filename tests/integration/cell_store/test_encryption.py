@@ -246,6 +246,20 @@ def test_keys_are_rotated_while_the_cell_runs(
         assert cell.api("GET", f"/projects/{project}/variables/LATER").json()["value"] == SECRET
 
 
+def test_every_process_takes_up_a_new_key(tmp_path: Path, database: str) -> None:
+    data = tmp_path / "cell"
+    settings = CellSettings(data=data, database=database)
+    with ServedCell(data, database=database) as one, ServedCell(data, database=database) as other:
+        project = set_secrets(one)
+        new, _ = asyncio.run(cell_encryption._rotate(settings))
+        for number, cell in enumerate((one, other)):
+            path = f"/projects/{project}/variables"
+            assert {row["value"] for row in cell.api("GET", path).json()} >= {f"{SECRET}-0", f"{SECRET}-1"}
+            assert cell.api("POST", path, {"key": f"LATER{number}", "value": SECRET}).status == 201
+        assert asyncio.run(resealing.keys_in_use(settings)).keys() == {new}
+        assert other.api("GET", f"/projects/{project}/variables/LATER0").json()["value"] == SECRET
+
+
 def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "cell"
     settings = CellSettings(data=data)
