@@ -93,10 +93,14 @@ async def _ended(data: Path, *, closing: bool) -> bool:
 
 def _is_starting(data: Path) -> bool:
     """Whether an agent for this folder runs although it does not answer yet; its command line names the folder."""
+    from remuda.steps.standby import NAME
+
     wanted = {os.fsencode(data), b"remuda.steps"}
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted <= set(process.read_bytes().split(b"\0")):
+            words = set((process / "cmdline").read_bytes().split(b"\0"))
+            # What an agent has forked has its command line, too.
+            if wanted <= words and (process / "comm").read_text().strip() != NAME:
                 return True
     return False
 

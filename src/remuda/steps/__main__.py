@@ -5,11 +5,14 @@ Only arguments and exit codes are decided here. 75 means that another agent hold
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from remuda.steps.errors import AgentError, DataInUseError
+from remuda.steps.standby import Standby
 
 EXIT_IN_USE = 75
 
@@ -28,9 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         match options.command:
             case "serve":
-                from remuda.steps.service import serve as serve_jobs
+                with closing(Standby()) as standby:
+                    # What is imported stays; to look through it again and again meanwhile finds nothing.
+                    gc.disable()
+                    from remuda.steps.service import serve as serve_jobs
 
-                asyncio.run(serve_jobs(options.data, socket=options.socket, idle_exit_seconds=options.idle_exit))
+                    gc.freeze()
+                    gc.enable()
+                    work = serve_jobs(options.data, standby, socket=options.socket, idle_exit_seconds=options.idle_exit)
+                    asyncio.run(work)
             case "pack":
                 from remuda.steps.pack import pack as make_pack
 

@@ -11,7 +11,7 @@ import signal
 import socket as sockets
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,6 @@ from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.kernel import Changes, Pulse
 from remuda.steps.runner import Job
-from remuda.steps.script import own_program
 from remuda.steps.standby import Standby
 from remuda.steps.watching import CHUNK_BYTES, Watcher
 from remuda.wire.proto import agent_pb2, step_runner_pb2
@@ -161,19 +160,16 @@ class StepRunnerService(StepRunnerBase):
         await stream.send_message(step_runner_pb2.CancelResponse())
 
 
-async def serve(data: Path, *, socket: Path | None = None, idle_exit_seconds: float | None = None) -> None:
+async def serve(
+    data: Path, standby: Standby, *, socket: Path | None = None, idle_exit_seconds: float | None = None
+) -> None:
     """Serve until told to stop by SIGTERM or SIGINT, or until nobody has needed the agent for that long."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with (
-        occupied(data),
-        socket_path(data, socket) as path,
-        _listening(path) as listener,
-        closing(Standby(data.absolute(), own_program("standby", "remuda.steps.standby"))) as standby,
-    ):
+    with occupied(data), socket_path(data, socket) as path, _listening(path) as listener:
         pulse = Pulse()
         around = Surroundings(
             clock=SystemClock(),

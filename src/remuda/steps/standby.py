@@ -9,8 +9,9 @@ The standby process owes nothing to a job: it ends when its agent does, and know
 Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
 was perhaps started is not started twice.
 
-`Standby` is the agent's side, `main` the process: `python -m remuda.steps.standby DESCRIPTOR FOLDER`. The folder, the
-agent's, only stands in its command line, where whoever looks for the processes of a folder looks.
+It is itself forked from the agent, early: before anything is open that it must not have, and while there is little to
+copy, but with what both need imported. So its command line is the agent's; its name, and that of its children, is
+`NAME`. `Standby` is the agent's side, `_live` the process.
 """
 
 import contextlib
@@ -31,6 +32,8 @@ from typing import Any, NoReturn
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
 
+NAME = "remuda-standby"
+"""What tells it from the agent in a list of processes."""
 ANSWER_SECONDS = 5.0
 """A process that takes longer for a fork is not worth waiting for."""
 _PROGRAM = "remuda.stdsteps.__main__"
@@ -39,23 +42,16 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Standby:
-    """The process, seen from its agent. It is started at once and answers when its imports are done."""
+    """The process, seen from its agent. It is there at once and answers when its imports are done."""
 
-    def __init__(self, folder: Path, program: list[str] | None = None) -> None:
-        command = [sys.executable, "-I", *(program or ["-m", __name__])]
+    def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)
-        with theirs:
-            theirs.set_inheritable(True)
-            self._pid: int | None = os.posix_spawn(
-                sys.executable,
-                [*command, str(theirs.fileno()), str(folder)],
-                os.environ,
-                file_actions=[(os.POSIX_SPAWN_CLOSE, self._connection.fileno())],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=shim.RESET,
-            )
+        self._pid: int | None = os.fork()
+        if self._pid == 0:
+            self._connection.close()
+            _live(theirs)
+        theirs.close()
 
     def spawn(
         self, files: StepFiles, name: str, *, work_dir: Path, env: Mapping[str, str], open_files: int
@@ -93,19 +89,24 @@ class Standby:
             self._pid = None
 
 
-def main(arguments: list[str]) -> int:
+def _live(connection: socket.socket) -> NoReturn:
     """Fork as told until the agent is gone."""
-    connection = socket.socket(fileno=int(arguments[0]))
-    connection.set_inheritable(False)
-    program = importlib.import_module(_PROGRAM)
-    program.load()
-    # The kernel reaps the children: nobody here asks how they ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # Children share this memory until they write to it, and looking for garbage writes to all of it.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    with contextlib.suppress(OSError):
+    try:
+        os.setsid()
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text(NAME)
+        for number in (*_ENDING, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Whatever stood in their place was the parent's own affair.
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        # Children share this memory until they write to it, and looking for garbage writes to all of it.
+        gc.disable()
+        program = importlib.import_module(_PROGRAM)
+        program.load()
+        gc.freeze()
+        # The kernel reaps the children: nobody here asks how they ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while head := _received(connection, _SIZE.size):
             request = json.loads(_received(connection, *_SIZE.unpack(head)))
             pid = os.fork()
@@ -113,7 +114,12 @@ def main(arguments: list[str]) -> int:
                 connection.close()
                 _run(request, program.main)
             connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
-    return 0
+    except OSError:
+        pass
+    except BaseException:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
@@ -189,7 +195,3 @@ def _end(number: int, _frame: object) -> NoReturn:
     """Once: what the step does to tidy up is not to be disturbed."""
     signal.signal(number, signal.SIG_IGN)
     raise _EndedError(128 + number)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

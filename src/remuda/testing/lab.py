@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from remuda.lib.files import InUseError, sole_use
+from remuda.steps.standby import NAME
 
 ADMIN_TOKEN = "glpat-lab-administrator-token"
 
@@ -67,6 +68,14 @@ def processes() -> Iterator[tuple[int, list[str]]]:
         except OSError:
             continue
         yield int(folder.name), words
+
+
+def name_of(pid: int) -> str:
+    """A process's short name."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 @dataclass
@@ -220,7 +229,14 @@ class Lab:
         self._supervisor.start()
 
     def agent_pids(self) -> list[int]:
-        """The agent of this lab's manager, found by its command line."""
+        """The agent of this lab's manager, found by its command line. What it has forked has the same, but a name."""
+        return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
+
+    def standby_pids(self) -> list[int]:
+        """What the agent has forked: its standby process, and running standard steps."""
+        return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
+
+    def _agent_and_forks(self) -> list[int]:
         wanted = str(self.manager_data)
         return [
             pid

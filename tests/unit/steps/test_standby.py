@@ -23,8 +23,8 @@ def files(tmp_path: Path) -> StepFiles:
 
 
 @pytest.fixture
-def standby(tmp_path: Path) -> Iterator[Standby]:
-    made = Standby(tmp_path)
+def standby() -> Iterator[Standby]:
+    made = Standby()
     yield made
     made.close()
 
