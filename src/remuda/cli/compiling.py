@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from remuda.cli.exits import BadInputError
+from remuda.cli.parameter import Parameter
 from remuda.cli.snapshot import PIPELINE_FILE
 
 if TYPE_CHECKING:

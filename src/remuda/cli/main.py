@@ -7,11 +7,12 @@ its own module, which is imported only when that command is called.
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from remuda.cli import reading
 from remuda.cli.exits import Exit, code_of, first_cause
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Command(NamedTuple):
     summary: str
     early: str = ""
     """What to do with the arguments before anything else, the reading of options included."""
+    is_plain: bool = False
+    """Without arguments it is called at once: there are no options to read. Its modules use `parameter` for theirs."""
 
 
 GROUPS = {
@@ -45,6 +48,7 @@ COMMANDS = (
         "remuda.cli.run:run",
         "Run a repository's pipeline here and now.",
         early="remuda.cli.beginning:begin",
+        is_plain=True,
     ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
     Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
@@ -121,16 +125,26 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 def call(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; its exit code. Raises whatever went wrong."""
+    plain = next((command for command in COMMANDS if command.is_plain and [command.words] == list(arguments)), None)
+    reading.options_are_read = plain is None
     _begin_early(arguments)
-    result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
+    if plain is not None:
+        result = _named(plain.target)()
+    else:
+        result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
     return int(result) if result is not None else Exit.SUCCESS
 
 
 def _begin_early(arguments: Sequence[str]) -> None:
     for command in COMMANDS:
         if command.early and list(arguments[:1]) == [command.words]:
-            module, _, name = command.early.partition(":")
-            getattr(import_module(module), name)(arguments[1:])
+            _named(command.early)(arguments[1:])
+
+
+def _named(target: str) -> Callable[..., Any]:
+    module, _, name = target.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
 
 
 def describe(error: BaseException) -> tuple[str, Exit]:

@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
 from remuda.cli.exits import BadInputError
+from remuda.cli.parameter import Parameter
 
 Data = Annotated[Path | None, Parameter(help="Folder for everything that is kept [default: the user's data folder].")]
 Output = Annotated[Literal["text", "json"], Parameter(help="What to print: text for people, json for programs.")]

@@ -15,12 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from remuda.cli.beginning import end, listen_to_signals, manager_data, start, start_cell
 from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Output, platform_folder, usable_folder
+from remuda.cli.parameter import Parameter
 
 if TYPE_CHECKING:
     from remuda.cli.local_run import Plan
