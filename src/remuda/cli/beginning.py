@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from remuda.cli.exits import Exit
-from remuda.cli.snapshot import REPOSITORY_VARIABLES
+from remuda.cli.git_variables import REPOSITORY_VARIABLES
 from remuda.manager.adapters.agent_process import spawn_agent
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from remuda.cli.exits import CommandError
 
@@ -36,8 +35,7 @@ _MODULES = ("remuda.cell.service", "remuda.cli.access", "remuda.cli.servicelog")
 _SIZE = struct.Struct("!I")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(NamedTuple):
     """What to serve."""
 
     folder: Path
@@ -49,23 +47,20 @@ class Task:
     """Nothing of what it keeps is looked at after the run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(NamedTuple):
     """Something that the person who watches should read."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class Serving(NamedTuple):
     """The cell can be called."""
 
     url: str
     token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(NamedTuple):
     """It cannot begin."""
 
     error: Exception
@@ -87,11 +82,12 @@ class CellProcess:
     @asynccontextmanager
     async def serving(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
         """The cell, from the moment it serves; it stops when this is left."""
+        reader, writer = await asyncio.open_connection(sock=self._connection)
+        writer.write(_framed(task))
+        # It starts meanwhile.
         from remuda.cli.embedded import Cell
         from remuda.wire.user_client import UserClient
 
-        reader, writer = await asyncio.open_connection(sock=self._connection)
-        writer.write(_framed(task))
         told: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
             listener = group.create_task(_listen(reader, told, say, task.log), name="cell process")
@@ -148,8 +144,7 @@ def _live(connection: socket.socket) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-        for name in _MODULES:
-            import_module(name)
+        _load()
         with connection.makefile("rb") as stream:
             if head := stream.read(_SIZE.size):
                 task: Task = pickle.loads(stream.read(*_SIZE.unpack(head)))
@@ -159,6 +154,19 @@ def _live(connection: socket.socket) -> NoReturn:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(code)
+
+
+def _load() -> None:
+    """Do all that takes time and needs no settings."""
+    for name in _MODULES:
+        import_module(name)
+    from starlette.routing import compile_path
+
+    from remuda.cell.http.app import ENDPOINTS
+
+    for endpoint in ENDPOINTS:
+        # Patterns of paths: Python remembers those that it has compiled.
+        compile_path(endpoint.path)
 
 
 async def _serve(task: Task, connection: socket.socket) -> None:

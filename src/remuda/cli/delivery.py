@@ -46,14 +46,20 @@ class Package:
     snapshot: Snapshot
 
 
+def places(ready: "Ready", folder: Path) -> list[Path]:
+    """Where `pack` puts the repositories: the folder's own, then those of the other projects."""
+    return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(ready.projects))]
+
+
 def pack(ready: "Ready", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
     """The folder's own package, and those of the other projects; new repositories go below `folder`."""
     facts = ready.facts
-    snapshot = take(ready.folder, Repository.at(ready.folder), facts, folder / "own.git", compared=sorted(compared))
+    place, *other_places = places(ready, folder)
+    snapshot = take(ready.folder, Repository.at(ready.folder), facts, place, compared=sorted(compared))
     own = Package(path=facts.predefined["CI_PROJECT_PATH"], default_branch=facts.default_branch, snapshot=snapshot)
     others = [
-        _other(path, place.resolve(), folder / f"other-{number}.git")
-        for number, (path, place) in enumerate(ready.projects.items())
+        _other(path, clone.resolve(), other)
+        for (path, clone), other in zip(ready.projects.items(), other_places, strict=True)
     ]
     return own, others
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data
 from remuda.cli.cell_process import CellProcess, Task
-from remuda.cli.delivery import Choice, Package, deliver, pack
+from remuda.cli.delivery import Choice, Package, deliver, pack, places
 from remuda.cli.exits import CommandError
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
     from remuda.cli.compiling import Ready
+    from remuda.cli.embedded import Cell
     from remuda.cli.follow import Follower
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.junit import TestReport
@@ -99,7 +100,16 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int, process: Cell
             _check_room(folder)
             with (folder / LOG_NAME).open("a") as log:
                 logs.configure(stream=service_log(log, screen.say), level=_log_level())
-                outcome = await _through_platform(plan, folder, agent_pid, process, packing, screen, interrupts)
+                objects = [place / "objects" for place in places(plan.ready, own)]
+                task = Task(
+                    folder=folder,
+                    settings=_settings(plan, folder, objects),
+                    log=folder / LOG_NAME,
+                    log_level=_log_level(),
+                    ends_with_run=plan.borrows,
+                )
+                async with process.serving(task, screen.say) as cell:
+                    outcome = await _through_platform(plan, folder, agent_pid, cell, packing, screen, interrupts)
         if isinstance(screen.lost, BrokenPipeError):
             raise screen.lost
         return outcome
@@ -121,12 +131,12 @@ async def _through_platform(
     plan: Plan,
     folder: Path,
     agent_pid: int,
-    process: CellProcess,
+    cell: "Cell",
     packing: asyncio.Task[tuple[Package, list[Package]]],
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
-    """Start the platform, run the pipeline in it, stop it."""
+    """Start the rest of the platform, run the pipeline in it, stop it."""
     from remuda.cli import local_agent
     from remuda.cli.embedded import managing
     from remuda.cli.follow import Follower
@@ -140,17 +150,9 @@ async def _through_platform(
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
     data, news = manager_data(folder), asyncio.Event()
     links = _links(folder) if plan.borrows else None
-    settings = _settings(plan, folder, [own, *others])
-    task = Task(
-        folder=folder,
-        settings=settings,
-        log=folder / LOG_NAME,
-        log_level=_log_level(),
-        ends_with_run=plan.borrows,
-    )
     if plan.borrows:
         forgo_disk()
-    async with process.serving(task, screen.say) as cell, asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         delivering = group.create_task(
             deliver(cell, own, others, plan.ready, plan.choice, links=links), name="delivery"
         )
@@ -191,7 +193,8 @@ async def _through_platform(
             await local_agent.close(local_agent.data_of(data))
 
 
-def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSettings":
+def _settings(plan: Plan, folder: Path, objects: list[Path]) -> "CellSettings":
+    """`objects` is where those of the snapshots are going to be."""
     from remuda.cell.settings import CellSettings
 
     told = plan.ready.facts.predefined
@@ -202,7 +205,7 @@ def _settings(plan: Plan, folder: Path, packages: list[Package]) -> "CellSetting
         trace_interval_seconds=1,
         remote_includes=plan.ready.remotes,
         component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
-        borrowed_objects=tuple(package.snapshot.objects for package in packages) if plan.borrows else (),
+        borrowed_objects=tuple(objects) if plan.borrows else (),
         links=_links(folder) if plan.borrows else None,
         # The pipeline is asked for, with all that is known about it; pushes only bring commits.
         pipelines_per_push=0,

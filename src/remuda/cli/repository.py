@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.snapshot import REPOSITORY_VARIABLES
+from remuda.cli.git_variables import REPOSITORY_VARIABLES
 
 REGULAR = ("100644", "100755")
 GITLINK = "160000"

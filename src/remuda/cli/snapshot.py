@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.cli.exits import BadInputError, CommandError
+from remuda.cli.git_variables import REPOSITORY_VARIABLES
 
 if TYPE_CHECKING:
     from remuda.cli.repository import Repository
@@ -35,27 +36,6 @@ DESCRIBED_COMMITS = 50
 """So many commits back, tags come along: `git describe` works where it works in a job's shallow clone."""
 
 CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
-REPOSITORY_VARIABLES = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-)
-"""What ties git to one repository. Set inside a git hook; there it would turn every git of ours, and of the jobs,
-to the user's repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

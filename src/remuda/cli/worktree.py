@@ -77,7 +77,7 @@ def facts_of(
             address, source=branch, target=target, default_branch=default_branch, base=base or "", title=title
         )
     elif source == "push" and tag is None:
-        before = _pushed(repository, branch, current) if repository else None
+        before = _pushed(repository, branch, current, commit.get("CI_COMMIT_SHA")) if repository else None
         more = {"CI_COMMIT_BEFORE_SHA": before or NO_SHA}
     elif source == "trigger":
         more = {"CI_PIPELINE_TRIGGERED": "true"}
@@ -212,15 +212,15 @@ def _names(
     return branch, tag.removeprefix("refs/tags/") if tag else None
 
 
-def _pushed(repository: Repository, branch: str, current: str) -> str | None:
+def _pushed(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
     """The commit that the server has of the branch, as far as this clone knows.
 
     None as well when it has all there is here: with nothing to push, a run is one of everything.
     """
     tracked = repository.resolved("@{upstream}") if branch == current else None
     there = tracked or repository.resolved(f"refs/remotes/origin/{branch}")
-    base = repository.merge_base(there) if there else None
-    if base and base == repository.resolved("HEAD") and not repository.differing(base):
+    base = there if there == head else repository.merge_base(there) if there else None
+    if base and base == head and not repository.differing(base):
         return None
     return there
 

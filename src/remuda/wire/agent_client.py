@@ -10,9 +10,9 @@ Nothing is retried here, and every call may be repeated.
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from grpclib import GRPCError
 from grpclib.client import Channel, Stream
 from grpclib.config import Configuration
@@ -36,8 +36,7 @@ class AgentRefusedError(Exception):
     """The agent refuses the request as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentHello:
+class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers on the socket."""
 
     protocol: int
@@ -46,8 +45,7 @@ class AgentHello:
     pid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobVariable:
+class JobVariable(msgspec.Struct, frozen=True, kw_only=True):
     """A variable of the job's environment."""
 
     key: str
@@ -56,15 +54,14 @@ class JobVariable:
     masked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStart:
+class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the agent needs to run a job."""
 
     id: str
     work_dir: str
     steps: str
     """Two documents, JSON or YAML: the spec, then the definition."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
     variables: Sequence[JobVariable] = ()
     masks: Sequence[str] = ()
     mask_prefixes: Sequence[str] = ()
@@ -73,8 +70,7 @@ class JobStart:
     banner: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogChunk:
+class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a job's log, from an offset on."""
 
     job_id: str
@@ -82,8 +78,7 @@ class LogChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResultEvent:
+class StepResultEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a job's steps: a JSON object, see docs/reference/step-results.md."""
 
     job_id: str
@@ -91,8 +86,7 @@ class StepResultEvent:
     json: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnded:
+class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The last event of a job."""
 
     job_id: str
@@ -106,8 +100,7 @@ class JobEnded:
     log_checksum: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownJob:
+class UnknownJob(msgspec.Struct, frozen=True, kw_only=True):
     """The agent does not keep this job, or not any more."""
 
     job_id: str

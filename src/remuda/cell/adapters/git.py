@@ -126,12 +126,19 @@ class GitRepos:
     async def create(self, repo: str, default_branch: str) -> None:
         """Make an empty repository; again is no mistake."""
         self.path(repo).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await self._git("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", repo)
         if self._borrowed:
-            listed = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
-            info = self.path(repo) / "objects" / "info"
-            info.mkdir(exist_ok=True)
-            (info / "alternates").write_bytes(listed)
+            self._lay_out(repo, default_branch)
+        else:
+            await self._git("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", repo)
+
+    def _lay_out(self, repo: str, default_branch: str) -> None:
+        """What `git init` makes, without another process, and where the objects are."""
+        for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+            (self.path(repo) / name).mkdir(parents=True, exist_ok=True)
+        listed = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
+        (self.path(repo) / "objects/info/alternates").write_bytes(listed)
+        (self.path(repo) / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+        (self.path(repo) / "HEAD").write_bytes(os.fsencode(f"ref: refs/heads/{default_branch}\n"))
 
     def link(self, repo: str, path: str) -> None:
         """Let a repository be found by its project's path, where that is wanted."""

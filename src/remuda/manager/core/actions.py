@@ -1,54 +1,46 @@
 """What `Life` can ask for, one value per action; `remuda.manager.jobs` performs them."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(msgspec.Struct, frozen=True):
     """PUT running: we have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Prepare the environment and give the job to the agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """Ask the agent for log and results from `Life.position` on."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelSteps:
+class CancelSteps(msgspec.Struct, frozen=True):
     """Have the agent end the running step."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendTrace:
+class SendTrace(msgspec.Struct, frozen=True):
     """PATCH bytes of the log."""
 
     start: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SendResults:
+class SendResults(msgspec.Struct, frozen=True):
     """POST step results."""
 
     first_seq: int
     results: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAlive:
+class KeepAlive(msgspec.Struct, frozen=True):
     """PUT running: still at it."""
 
     bytesize: int
     checksum: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SendFinal:
+class SendFinal(msgspec.Struct, frozen=True):
     """PUT success or failed."""
 
     state: str
@@ -58,18 +50,15 @@ class SendFinal:
     checksum: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """Have the agent forget the job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Remove the job from the journal; there is nothing more to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Nothing to do until something happens, or until then."""
 
     until: float
