@@ -21,6 +21,10 @@ from remuda.model.job import STARTED, FailureReason, JobState, ProjectId, Runner
 _ALL = Page(size=100_000)
 
 
+_HELD_UP = 0.25
+"""A look that comes later than planned by this part of a lease shows that the process was held up."""
+
+
 class Sweeps(Motion):
     """The part of dispatch that looks by itself."""
 
@@ -32,7 +36,7 @@ class Sweeps(Motion):
             try:
                 late = self._clock.now() - sweep_at
                 if late >= 0:
-                    if is_away or self._settings.lease_seconds <= late < math.inf:
+                    if is_away or self._settings.lease_seconds * _HELD_UP <= late < math.inf:
                         self._since = self._clock.now()
                     sweep_at, is_away = await self._sweep(), False
                 pause = min(sweep_at, await self._start_due()) - self._clock.now()

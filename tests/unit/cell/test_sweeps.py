@@ -135,12 +135,15 @@ class TestLeases:
             await cell.clock.advance(1900)
             assert await cell.status(running.id) == "failed"
 
-    async def test_a_process_that_was_stopped_takes_nothing_back_at_once(self, cell: MemoryCell) -> None:
+    @pytest.mark.parametrize("seconds", [80, 7200])
+    async def test_a_process_that_was_stopped_takes_nothing_back_at_once(
+        self, cell: MemoryCell, seconds: float
+    ) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         async with cell.watching():
             running, _ = await cell.start()
             leased, _ = await cell.take()
-            cell.clock.jump(7200)
+            cell.clock.jump(seconds)
             await cell.clock.advance(59)
             assert await cell.status(leased.id) == "running"
             await cell.clock.advance(2)
