@@ -334,3 +334,15 @@ def test_only_an_owner_shows_a_project_to_all(cell: ServedCell, team: dict[str, 
     assert team["stranger"].api("GET", path).status == 404
     assert team["owner"].api("PUT", path, shown).status == 200
     assert team["stranger"].api("GET", path).status == 200
+
+
+def test_what_was_protected_stays_so_when_another_branch_is_the_default(
+    cell: ServedCell, team: dict[str, Person]
+) -> None:
+    root = "/projects/acme%2Fshop"
+    [pipeline] = cell.until_pipelines(1, "acme/shop")
+    assert cell.api("POST", f"{root}/repository/branches", {"branch": "next", "ref": "main"}).status == 201
+    assert team["maintainer"].api("PUT", root, {"default_branch": "next"}).status == 200
+    assert cell.api("POST", f"{root}/pipelines/{pipeline['id']}/cancel").status == 200
+    assert team["developer"].api("POST", f"{root}/pipelines/{pipeline['id']}/retry").status == 403
+    assert team["maintainer"].api("POST", f"{root}/pipelines/{pipeline['id']}/retry").status == 201

@@ -22,7 +22,7 @@ from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ApiError, forbidden, not_found, unauthorized
 from remuda.cell.http.lookup import any_job_in_path, group_in_path, number_in_path, project_in_path, runner_in_path
 from remuda.cell.people import Level, Member, Namespace, Sight, User
-from remuda.cell.values import Job, Project, Runner, UserToken
+from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
 from remuda.model.job import PipelineId
 from remuda.model.runner import RunnerType
 
@@ -176,6 +176,15 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
     """403 when the ref is the protected one and the caller is no maintainer."""
     if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.protected_ref(project):
         raise forbidden(f"{ref.removeprefix('refs/heads/')} is protected; that is for maintainers")
+
+
+def check_starts_again(caller: Caller, project: Project, what: Job | Pipeline) -> None:
+    """403 when a job or pipeline gets what is protected and the caller is no maintainer.
+
+    Its ref may not be protected any more: what was made for one that was gets the same again.
+    """
+    if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
+        raise forbidden(f"{what.ref} is protected; that is for maintainers")
 
 
 def check_level(level: int | None, wanted: int, what: str) -> None:

@@ -16,7 +16,7 @@ from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, USER, in_project, of_job
-from remuda.cell.http.admission import Caller, caller_of
+from remuda.cell.http.admission import Caller, caller_of, check_starts_again
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
@@ -232,27 +232,20 @@ async def cancel(edge: Edge, request: Request) -> Response:
 
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/retry: the new job."""
-    job, _ = await job_in_path(edge, request)
+    job, project = await job_in_path(edge, request)
     if job.retried:
         raise forbidden("Job is not retryable")
-    await _check_protected(edge, request, job)
+    check_starts_again(caller_of(request), project, job)
     try:
         return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
     except InvalidError:
         raise forbidden("Job is not retryable") from None
 
 
-async def _check_protected(edge: Edge, request: Request, job: Job) -> None:
-    """A job of a protected ref gets what is protected; only maintainers start it."""
-    level = caller_of(request).level_in(await project_in_path(edge, request)) or 0
-    if job.protected and level < Level.MAINTAINER:
-        raise forbidden(f"{job.ref} is protected; that is for maintainers")
-
-
 async def play(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/play."""
-    job, _ = await job_in_path(edge, request)
-    await _check_protected(edge, request, job)
+    job, project = await job_in_path(edge, request)
+    check_starts_again(caller_of(request), project, job)
     given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
     variables, _ = read_given(given.job_variables_attributes)
     try:

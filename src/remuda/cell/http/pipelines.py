@@ -11,7 +11,7 @@ from starlette.responses import Response
 from remuda.cell import retention
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_protected
+from remuda.cell.http.admission import caller_of, check_starts_again
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, no_content, not_found
@@ -165,8 +165,7 @@ async def cancel(edge: Edge, request: Request) -> Response:
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
-    if pipeline.protected:
-        await check_protected(edge, caller_of(request), project, f"refs/heads/{pipeline.ref}")
+    check_starts_again(caller_of(request), project, pipeline)
     return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 
