@@ -63,18 +63,23 @@ class HeldPolls:
     def wake(self) -> bool:
         """Wake the first poll that some waiting job fits; False when there is none."""
         while len(self._waiting) and not self.stopped:
-            now = self._clock.now()
-            heads = (
-                next(iter(polls.values()))
-                for (_, fingerprint), polls in self._held.items()
-                if self._waiting.choose(fingerprint, now) is not None
-            )
-            poll = min(heads, key=lambda poll: (poll.group[0], poll.number), default=None)
+            poll = self._first_that_fits()
             if poll is None:
                 return False
             if self._end(poll, woken=True):
                 return True
         return False
+
+    def _first_that_fits(self) -> _Poll | None:
+        now = self._clock.now()
+        best: _Poll | None = None
+        for (_, fingerprint), polls in self._held.items():
+            first = next(iter(polls.values()))
+            # Looking for a job costs more than looking who was first; so it is done only for who would be.
+            is_before = best is None or (first.group[0], first.number) < (best.group[0], best.number)
+            if is_before and self._waiting.choose(fingerprint, now) is not None:
+                best = first
+        return best
 
     def stop(self) -> None:
         """End all polls, and those to come."""
