@@ -8,18 +8,22 @@ Invariant: a key stands in the file, on the disk, before anything is sealed with
 """
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.sealed_store import SETTING
 from remuda.cell.sealing import EncryptionKeys, Seals, new_key, read_key, written_key
 from remuda.cell.settings import CellSettings
 from remuda.lib.files import sync_folder, write_whole
+from remuda.telemetry.logs import logger
 
 NAME = "encryption.keys"
 CHECK = "encryption_check"
 """A setting by which a start sees whether its keys are the right ones."""
 VARIABLE = "REMUDA_ENCRYPTION_KEYS"
+_log = logger("cell")
 _HEAD = "# The keys of this cell's secrets; the first one encrypts. Keep a copy elsewhere: without it they are lost.\n"
 
 
@@ -40,8 +44,10 @@ def seals_for(settings: CellSettings, checked: str | None) -> Seals:
         if checked is None and not path.exists():
             _create(path)
         seals = Seals(read_keys(path), lambda: read_keys(path), where=str(path))
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            _log.warning("others on this machine may read the encryption keys; chmod 600", file=str(path))
     if checked is not None:
-        seals.unseal(checked, "setting")
+        seals.unseal(checked, SETTING)
     return seals
 
 

@@ -27,6 +27,8 @@ REMEMBERED = 50_000
 _FREE = ("/-/",)
 _RUNNERS = re.compile(r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/jobs/\d+/results|/.*\.git/[a-z-]+(/refs)?")
 """What runners and jobs call; a personal token that is shown there counts as one."""
+_JOBS_OF_AN_ADDRESS = 10
+"""The first call with each job's token counts for the address, and all jobs of a manager come from one."""
 _NOT_ACCEPTED = frozenset({401, 403, 429})
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
@@ -66,7 +68,8 @@ class RateLimits:
         jobs = Rate(calls=settings.job_requests_per_minute)
         anonymous = Rate(calls=settings.anonymous_requests_per_minute)
         self._tokens = {"user": Buckets(Rate(calls=settings.requests_per_minute)), "jobs": Buckets(jobs)}
-        self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(jobs)}
+        many = Rate(calls=_JOBS_OF_AN_ADDRESS * jobs.calls)
+        self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(many)}
 
     def admit(self, scope: Scope) -> "Admitted":
         """Count a call; 429 when it is one too many."""
