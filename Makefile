@@ -59,8 +59,8 @@ format: setup ## let ruff format the code
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 
-bench: setup ## figures as ratios to a reference in the same run
-	$(BIN)/python -m tests.bench
+bench: setup ## figures as ratios to a reference in the same run; PARTS="lifecycles latency" for some
+	$(BIN)/python -m tests.bench $(PARTS)
 
 packages: ## install (as root) or name the Debian packages that tests use
 	@tools/packages

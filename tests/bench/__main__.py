@@ -1,8 +1,9 @@
-"""`make bench`: figures of the whole stack, each beside a reference taken in the same run.
+"""`make bench`: figures of the whole stack, each beside a reference taken in the same run; `make bench PARTS=...` some.
 
 Machines are noisy, so what counts is the ratio. Nothing here asserts a time; docs/performance.md keeps the figures.
 """
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -10,10 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench.decisions import decisions
+from tests.bench.held_polls import latency
+from tests.bench.held_polls import memory as polls_memory
+from tests.bench.http_calls import resident
+from tests.bench.http_calls import shown as show
+from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
 from tests.bench.pipeline import compile_large
 
@@ -62,10 +70,6 @@ async def spawn_many(count: int) -> float:
 
 def seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
-
-
-def show(name: str, figure: str, note: str = "") -> None:
-    print(f"{name:<58} {figure:>14}  {note}", flush=True)
 
 
 def noop_jobs(folder: Path) -> None:
@@ -145,13 +149,27 @@ def memory(folder: Path) -> None:
         )
 
 
+PARTS: dict[str, Callable[[Path], None]] = {
+    "pipeline": lambda folder: compile_large(show),
+    "run": lambda folder: local_run(folder / "run", show),
+    "jobs": noop_jobs,
+    "start": start_latency,
+    "memory": memory,
+    "lifecycles": lambda folder: lifecycles(folder, show),
+    "latency": lambda folder: latency(folder, show),
+    "polls": lambda folder: polls_memory(folder, show),
+    "decisions": lambda folder: decisions(show),
+}
+
+
 def main() -> None:
-    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("parts", nargs="*", choices=[*PARTS, []], help="only these; without any, all")
+    chosen = options.parse_args().parts or list(PARTS)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
     with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name:
-        compile_large(show)
-        local_run(Path(name) / "run", show)
-        for part in (noop_jobs, start_latency, memory):
-            part(Path(name))
+        for part in chosen:
+            PARTS[part](Path(name))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from tests.bench.http_calls import Show, shown
+
 from remuda.cell.polls import HeldPolls
-from remuda.lib.clock import SystemClock
+from remuda.lib.clock import SystemClock, settle
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint
 from remuda.queue import WaitingJobs
@@ -21,8 +23,6 @@ RUNNERS = 1_000
 PROJECTS = 200
 TAGS = [frozenset(tags) for tags in ((), ("linux",), ("linux", "arm"), ("gpu",), ("windows",), ("macos", "m2"))]
 SAMPLES = 3_000
-
-Show = Callable[[str, str, str], None]
 
 
 def a_queue(jobs: int, chance: random.Random) -> WaitingJobs:
@@ -71,8 +71,8 @@ async def wakes(offered: Sequence[Fingerprint], jobs: int) -> list[float]:
     took = []
     async with asyncio.TaskGroup() as group:
         held = [group.create_task(polls.hold(one, 600, gone)) for one in offered]
-        while len(polls) < len(offered):
-            await asyncio.sleep(0)
+        await settle()
+        assert len(polls) == len(offered)
         # Jobs that no runner here can take stand in the queue all the time.
         for number in range(jobs):
             key = CapabilityKey(tags=frozenset({"nobody"}), project_id=number % PROJECTS)
@@ -93,10 +93,11 @@ async def wakes(offered: Sequence[Fingerprint], jobs: int) -> list[float]:
 def decisions(show: Show) -> None:
     """Print the figures."""
     offered = runners(random.Random(1))
-    for name, timed in (
-        ("choose and take", lambda size: choices(a_queue(size, random.Random(2)), offered)),
-        ("wake the right poll", lambda size: asyncio.run(wakes(offered, size))),
-    ):
+    kinds: dict[str, Callable[[int], list[float]]] = {
+        "choose and take": lambda size: choices(a_queue(size, random.Random(2)), offered),
+        "wake the right poll": lambda size: asyncio.run(wakes(offered, size)),
+    }
+    for name, timed in kinds.items():
         reference = 0.0
         for size in SIZES:
             took = timed(size)
@@ -107,4 +108,4 @@ def decisions(show: Show) -> None:
 
 
 if __name__ == "__main__":
-    decisions(lambda name, figure, note: print(f"{name:<58} {figure:>14}  {note}", flush=True))
+    decisions(shown)

@@ -16,11 +16,11 @@ from itertools import count
 from pathlib import Path
 
 import asyncpg
+from tests.bench.decisions import percentile
+from tests.bench.http_calls import Answer, Caller, ServedProcess, Show, new_project, new_runner, resident, served, shown
 
 from remuda.lib.descriptors import raise_limit
 from remuda.testing.postgres_server import PostgresServer
-from tests.bench.decisions import Show, percentile
-from tests.bench.http_calls import Answer, Caller, ServedProcess, new_project, new_runner, resident, served
 
 HOLD = {"REMUDA_POLL_HOLD_SECONDS": "600"}
 _numbers = count(1)
@@ -148,13 +148,13 @@ def latency(folder: Path, show: Show, *, held: int = 1000, samples: int = 200, r
                 _ms(statistics.median(raw)),
                 f"p99 {_ms(percentile(raw, 0.99))}",
             )
-            for name, process in (("same", cell[0]), ("another", cell[1])):
+            for name, process in (("the same", cell[0]), ("another", cell[1])):
                 took = asyncio.run(hand_outs(url, cell[0], process, held=held, samples=samples))
                 for label, ours, theirs in (
                     ("p50", statistics.median(took), statistics.median(raw)),
                     ("p99", percentile(took, 0.99), percentile(raw, 0.99)),
                 ):
-                    what = f"enqueue to hand-out, {held:,} polls at the {name} process, {label}"
+                    what = f"enqueue to hand-out, {held:,} polls at {name} process, {label}"
                     show(f"  {what}", _ms(ours), f"{ours / theirs:.1f} of the reference")
 
 
@@ -191,13 +191,9 @@ def main() -> None:
     options.add_argument("--held", type=int, default=1000)
     options.add_argument("--samples", type=int, default=200)
     chosen = options.parse_args()
-
-    def show(name: str, figure: str, note: str) -> None:
-        print(f"{name:<66} {figure:>14}  {note}", flush=True)
-
     with tempfile.TemporaryDirectory(prefix="remuda-bench-") as folder:
-        memory(Path(folder), show)
-        latency(Path(folder), show, held=chosen.held, samples=chosen.samples, rounds=chosen.rounds)
+        memory(Path(folder), shown)
+        latency(Path(folder), shown, held=chosen.held, samples=chosen.samples, rounds=chosen.rounds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A cheap HTTP/1.1 client, and cells as processes of their own, for the benches of the cell's edge.
+"""A cheap HTTP/1.1 client, cells as processes of their own, and how a figure is printed: for the benches of the cell.
 
 Nothing is measured here. The client writes a request as bytes it was given and looks only for the status, two headers
 and the length of the answer: what a bench measures is the cell, not its caller.
@@ -10,8 +10,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,13 @@ TOKEN = "glpat-bench-administrator"
 UNLIMITED = {"REMUDA_REQUESTS_PER_MINUTE": "0", "REMUDA_JOB_REQUESTS_PER_MINUTE": "0"}
 """A bench is one caller that does the work of hundreds."""
 _START_SECONDS = 30
+
+Show = Callable[[str, str, str], None]
+
+
+def shown(name: str, figure: str, note: str = "") -> None:
+    """A figure on a line of its own."""
+    print(f"{name:<66} {figure:>16}  {note}".rstrip(), flush=True)
 
 
 class Answer(NamedTuple):
@@ -80,7 +88,8 @@ class Caller(asyncio.Protocol):
     async def call(self, start: bytes, headers: bytes, body: bytes = b"") -> Answer:
         """`start` is method and path; `headers` are whole lines."""
         assert self._transport is not None
-        answer = self._answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answer = answer
         self._transport.write(
             b"%b HTTP/1.1\r\nHost: cell\r\nContent-Length: %d\r\n%b\r\n%b" % (start, len(body), headers, body)
         )
@@ -113,11 +122,8 @@ def served(
     """Processes of one cell, started with the command that an operator types, while the block runs."""
     ports = [free_port() for _ in range(processes)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "CI_", "GIT_"))}
-    environment |= {
-        "REMUDA_ADMIN_TOKEN": TOKEN,
-        "REMUDA_PUBLIC_URL": f"http://127.0.0.1:{ports[0]}",
-        **(settings or {}),
-    }
+    environment |= {"REMUDA_ADMIN_TOKEN": TOKEN, "REMUDA_PUBLIC_URL": f"http://127.0.0.1:{ports[0]}", **UNLIMITED}
+    environment |= settings or {}
     started = []
     with ExitStack() as stack:
         for port in ports:
@@ -133,8 +139,6 @@ def served(
 
 
 def _await_served(port: int, process: subprocess.Popen[bytes]) -> None:
-    from http.client import HTTPConnection
-
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         connection = HTTPConnection("127.0.0.1", port, timeout=5)

@@ -1,4 +1,4 @@
-"""Full lives of jobs through real HTTP (request, running, two traces, success) against what the database does by itself.
+"""Full lives of jobs through HTTP (request, running, two traces, success) against what the database does by itself.
 
 The reference is the rate at which PostgreSQL claims rows, each claim committed with fsync, over as many connections at
 a time. Both databases take turns, several rounds, because a machine's disk and its neighbours change from minute to
@@ -7,15 +7,16 @@ minute: the ratio of one round is worth comparing, a rate alone is not. `python 
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from itertools import count
 from pathlib import Path
 
-from remuda.testing.postgres_server import PostgresServer
-from tests.bench.http_calls import Caller, ServedProcess, new_project, new_runner, served
+import msgspec
+from tests.bench.http_calls import Caller, ServedProcess, Show, new_project, new_runner, served, shown
 from tests.bench.store import raw_claims
+
+from remuda.testing.postgres_server import PostgresServer
 
 AT_A_TIME = 16
 JOBS_OF_ONE = 20
@@ -25,21 +26,31 @@ PIECE = b"the build goes on and on, line after line after line\n" * 20
 _numbers = count(1)
 
 
+class Taken(msgspec.Struct):
+    """What is read of a payload."""
+
+    id: int
+    token: str
+
+
+_taken = msgspec.json.Decoder(Taken).decode
+
+
 async def one_life(caller: Caller, token: str) -> bool:
     """One job from request to end; False when there was none."""
-    body = json.dumps({"token": token, "system_id": "s_bench", "info": INFO}).encode()
+    body = msgspec.json.encode({"token": token, "system_id": "s_bench", "info": INFO})
     headers = b"Content-Type: application/json\r\nX-Request-Id: bench-%d\r\n" % next(_numbers)
     asked = await caller.call(b"POST /api/v4/jobs/request", headers, body)
     if asked.status == 204:
         return False
     assert asked.status == 201, asked
-    job = json.loads(asked.body)
-    key = f"JOB-TOKEN: {job['token']}\r\n".encode()
+    job = _taken(asked.body)
+    key = f"JOB-TOKEN: {job.token}\r\n".encode()
     as_json = key + b"Content-Type: application/json\r\n"
-    update, trace = f"PUT /api/v4/jobs/{job['id']}".encode(), f"PATCH /api/v4/jobs/{job['id']}/trace".encode()
+    update, trace = f"PUT /api/v4/jobs/{job.id}".encode(), f"PATCH /api/v4/jobs/{job.id}/trace".encode()
 
     def state(name: str, **more: object) -> bytes:
-        return json.dumps({"token": job["token"], "state": name, **more}).encode()
+        return msgspec.json.encode({"token": job.token, "state": name, **more})
 
     answers = [await caller.call(update, as_json, state("running"))]
     for at in (0, len(PIECE)):
@@ -79,30 +90,39 @@ async def lives(cell: list[ServedProcess], jobs: int) -> float:
     return rate
 
 
+def lifecycles(folder: Path, show: Show, *, rounds: int = 3, jobs: int = 1000, processes: int = 2) -> None:
+    """Print the figures of each round, and the range of the ratios."""
+    of_raw, of_postgres = [], []
+    with (
+        PostgresServer() as server,
+        server.database() as url,
+        server.database() as other,
+        served(folder / "pg", database=url, processes=processes) as postgres,
+        served(folder / "lite") as sqlite,
+    ):
+        for number in range(1, rounds + 1):
+            raw = asyncio.run(raw_claims(other))
+            with_postgres = asyncio.run(lives(postgres, jobs))
+            with_sqlite = asyncio.run(lives(sqlite, jobs))
+            of_raw.append(with_postgres / raw)
+            of_postgres.append(with_sqlite / with_postgres)
+            show(f"round {number}: raw claims of PostgreSQL, fsync", f"{raw:.0f}/s", f"{AT_A_TIME} at a time")
+            show(f"  lives through HTTP on PostgreSQL, {processes} processes", f"{with_postgres:.0f}/s", "")
+            show("    of the raw claims", f"{of_raw[-1]:.3f}", "")
+            show("  lives through HTTP on SQLite", f"{with_sqlite:.0f}/s", "")
+            show("    of those on PostgreSQL", f"{of_postgres[-1]:.2f}", "")
+    show("lives on PostgreSQL of raw claims", f"{min(of_raw):.3f} to {max(of_raw):.3f}", "")
+    show("lives on SQLite of those on PostgreSQL", f"{min(of_postgres):.2f} to {max(of_postgres):.2f}", "")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--jobs", type=int, default=1000)
     options.add_argument("--processes", type=int, default=2, help="of the cell on PostgreSQL")
     chosen = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name, PostgresServer() as server:
-        folder = Path(name)
-        with (
-            server.database() as url,
-            server.database() as other,
-            served(folder / "pg", database=url, processes=chosen.processes) as postgres,
-            served(folder / "lite") as sqlite,
-        ):
-            print(f"{'round':<8}{'raw claims':>12}{'PostgreSQL':>12}{'of raw':>8}{'SQLite':>10}{'of PostgreSQL':>15}")
-            for number in range(1, chosen.rounds + 1):
-                raw = asyncio.run(raw_claims(other))
-                with_postgres = asyncio.run(lives(postgres, chosen.jobs))
-                with_sqlite = asyncio.run(lives(sqlite, chosen.jobs))
-                print(
-                    f"{number:<8}{raw:>10.0f}/s{with_postgres:>10.0f}/s{with_postgres / raw:>8.3f}{with_sqlite:>8.0f}/s"
-                    f"{with_sqlite / with_postgres:>15.2f}",
-                    flush=True,
-                )
+    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as folder:
+        lifecycles(Path(folder), shown, rounds=chosen.rounds, jobs=chosen.jobs, processes=chosen.processes)
 
 
 if __name__ == "__main__":
