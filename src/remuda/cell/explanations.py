@@ -17,7 +17,7 @@ from remuda.cell.core.why import Situation, explain
 from remuda.cell.errors import NotFoundError
 from remuda.cell.motion import Motion
 from remuda.cell.values import LEGACY, Job, Page, Project
-from remuda.model.job import JobState, RunnerId
+from remuda.model.job import OCCUPYING, JobState, RunnerId
 from remuda.model.runner import fits
 from remuda.wire.demand import KeyDemand
 from remuda.wire.explanations import JobWhy
@@ -96,7 +96,9 @@ class Explanations(Motion):
         upstream_id = family.pipeline.upstream_job_id
         upstream = await self._store.job(upstream_id) if upstream_id is not None else None
         above = await self._store.project(upstream.project_id) if upstream else None
-        is_held_up = job.state is JobState.WAITING_FOR_RESOURCE
+        holder = None
+        if job.state is JobState.WAITING_FOR_RESOURCE:
+            holder = await self._store.first_of_group(job.project_id, job.resource_group, OCCUPYING)
         return explain(
             Situation(
                 job=job,
@@ -104,7 +106,7 @@ class Explanations(Motion):
                 project=project.path,
                 now=self._clock.now(),
                 runner=await self._store.runner(job.runner_id) if job.runner_id is not None else None,
-                holder=await self._store.resource_holder(job.project_id, job.resource_group) if is_held_up else None,
+                holder=holder,
                 downstream=downstream,
                 downstream_project=there.path if there and sees(there) else "",
                 upstream=upstream if above and sees(above) else None,

@@ -195,8 +195,7 @@ class Motion:
 
         If it does not take it, somebody else has it, or the job does not wait any more, which is passed on in its turn.
         """
-        waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
-        oldest = next((job for job in waiting if (job.project_id, job.resource_group) == (project_id, group)), None)
+        oldest = await self._store.first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 

@@ -239,8 +239,8 @@ class Store(Protocol):
         """All jobs in one of these states, oldest first."""
         ...
 
-    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
-        """The job that has a resource group, in one of the occupying states."""
+    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        """The oldest job with a resource group that is in one of these states."""
         ...
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:

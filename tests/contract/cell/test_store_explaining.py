@@ -7,7 +7,7 @@ import pytest
 
 from remuda.cell.ports import Store
 from remuda.cell.values import Job, Project, RunnerManager, StepResult
-from remuda.model.job import JobId, JobState, ProjectId
+from remuda.model.job import OCCUPYING, JobId, JobState, ProjectId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
 
@@ -87,6 +87,8 @@ async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
     first = await a_stored_job(store, project, resource_group="production")
     second = await a_stored_job(store, project, resource_group="production")
     assert (first.state, second.state) == (JobState.PENDING, JobState.WAITING_FOR_RESOURCE)
-    assert await store.resource_holder(project.id, "production") == first
-    assert await store.resource_holder(project.id, "staging") is None
-    assert await store.resource_holder(ProjectId(99), "production") is None
+    await a_stored_job(store, project, resource_group="production")
+    assert await store.first_of_group(project.id, "production", OCCUPYING) == first
+    assert await store.first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE]) == second
+    assert await store.first_of_group(project.id, "staging", OCCUPYING) is None
+    assert await store.first_of_group(ProjectId(99), "production", OCCUPYING) is None

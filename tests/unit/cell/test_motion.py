@@ -66,7 +66,7 @@ class TestResourceGroups:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "jobs_in", fail)
+            patch.setattr(cell.store, "first_of_group", fail)
             assert await cell.put(token, "success") == (200, "success")
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
         async with cell.watching():

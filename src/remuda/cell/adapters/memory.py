@@ -275,10 +275,10 @@ class MemoryStore(MemoryAudit):
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]
 
-    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         wanted = (project_id, group)
         found = (job for job in self._jobs.values() if (job.project_id, job.resource_group) == wanted)
-        return next((job for job in found if job.state in OCCUPYING), None)
+        return next((job for job in found if job.state in states), None)
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         for job in self._jobs.values():

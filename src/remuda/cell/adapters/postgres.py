@@ -38,7 +38,7 @@ from remuda.cell.values import (
     ProjectVariable,
     Schedule,
 )
-from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -244,12 +244,12 @@ class PostgresStore(PostgresKeeping):
         job_ids = [JobId(row[0]) for row in await self._rows(sql, [state.value for state in states])]
         return await read_in_pieces(job_ids, self.some_jobs, states)
 
-    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
             " ORDER BY id LIMIT 1"
         )
-        return await self._one(Job, sql, project_id, plain(group), [state.value for state in OCCUPYING])
+        return await self._one(Job, sql, project_id, plain(group), [state.value for state in states])
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = $1 AND request_id = $2"

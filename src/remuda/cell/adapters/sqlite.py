@@ -40,7 +40,7 @@ from remuda.cell.values import (
     Schedule,
     StepResult,
 )
-from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -265,12 +265,12 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         job_ids = [JobId(row[0]) for row in self._rows(sql, encode(list(states)).decode())]
         return await read_in_pieces(job_ids, self.some_jobs, states)
 
-    async def resource_holder(self, project_id: ProjectId, group: str) -> Job | None:
+    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
-            " AND state IN (SELECT value FROM json_each(?)) LIMIT 1"
+            " AND state IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT 1"
         )
-        return self._one(Job, sql, project_id, group, encode(sorted(OCCUPYING)).decode())
+        return self._one(Job, sql, project_id, group, encode(sorted(states)).decode())
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
