@@ -1,8 +1,8 @@
 """Images in a real Docker registry that takes the cell's tokens: who may push and pull, and for how long."""
 
-import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -10,11 +10,14 @@ from urllib.parse import urlencode
 import jwt
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from remuda.cell.errors import CellError
 from remuda.testing.people import a_group, a_member, a_person, a_project_in
 from remuda.testing.registry_server import RegistryClient, RegistryServer
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.wire.registry_token import RegistryKey
 
 PIPELINE = "job: {script: [echo]}\n"
 LAYER = b"a layer of an image" * 1000
@@ -40,6 +43,18 @@ def cell(tmp_path: Path, registry: RegistryServer) -> Iterator[ServedCell]:
 
 def basic(name: str, password: str) -> str:
     return f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"
+
+
+def an_rsa_key() -> RegistryKey:
+    private = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tokens")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, private.public_key(), 1, now - timedelta(1), now + timedelta(1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    return RegistryKey(private=private, certificate=certificate)
 
 
 def of_job(registry: RegistryServer, job: dict[str, Any]) -> RegistryClient:
@@ -149,11 +164,9 @@ def test_a_token_is_for_nothing_but_what_was_asked_for(cell: ServedCell, runner:
 
 def test_a_key_of_ones_own(tmp_path: Path, registry: RegistryServer) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        [*"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout".split(), key, "-out", certificate],
-        check=True,
-        capture_output=True,
-    )
+    made = an_rsa_key()
+    certificate.write_bytes(made.certificate_pem())
+    key.write_bytes(made.pem().removesuffix(made.certificate_pem()))
     both = tmp_path / "both.pem"
     both.write_bytes(key.read_bytes() + certificate.read_bytes())
     with ServedCell(tmp_path / "cell", registry=registry.url, registry_key=both) as cell:
