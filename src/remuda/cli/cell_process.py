@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 10.0
 """How long it may take to stop before it is killed."""
-SHARED = ("remuda.pipeline", "remuda.wire.user_api", "remuda.cli.servicelog", "remuda.telemetry.logs")
+SHARED = (
+    *("remuda.pipeline", "remuda.wire.user_api", "remuda.wire.runner_api", "remuda.cli.servicelog"),
+    *("remuda.telemetry.metrics", "remuda.lib.sqlite_writer", "yaml", "yarl"),
+)
 """What both processes need is imported before they part."""
-_MODULES = ("remuda.cell.service", "remuda.cli.access", "remuda.cli.servicelog")
+_MODULES = ("remuda.cell.service", "remuda.cli.access", "uvicorn.lifespan.off", "encodings.idna")
 _SIZE = struct.Struct("!I")
 
 
@@ -123,7 +126,10 @@ async def _listen(
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             message = pickle.loads(await reader.readexactly(size))
         except asyncio.IncompleteReadError:
-            raise CommandError(f"the cell has ended, and with it the run; {log} may say why") from None
+            raise CommandError(
+                f"the cell has ended, and with it the run; run it again with --keep, and {log.name} in the folder that "
+                "is kept may say why"
+            ) from None
         match message:
             case Said():
                 say(message.text)

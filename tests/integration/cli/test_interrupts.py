@@ -126,6 +126,20 @@ def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipelin
     assert world.is_empty()
 
 
+def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, until: Any, finish: Any) -> None:
+    process = world.start("run", slow)
+    until((world.folder / "begun").exists, "the job runs")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    # It is forked, so its command line is that of the run; the agent's is another.
+    own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    (cell,) = [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == own]
+    os.kill(cell, signal.SIGKILL)
+    result = finish(process)
+    assert result.code == 1
+    assert "the cell has ended" in result.err
+    assert world.is_empty()
+
+
 def test_a_killed_run_leaves_an_agent_that_ends_by_itself(world: Any, pipeline: MakePipeline, until: Any) -> None:
     folder = pipeline(f"a:\n  script: [touch {world.folder}/begun, sleep 1]\n")
     process = world.start("run", folder)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
     # rich brings asyncio along where help is drawn.
     heavy = [name for name in HEAVY.split() if name != "asyncio" or arguments == ["version"]]
     program = (
-        "import sys\n"
+        "import os, sys\n"
+        "os._exit = sys.exit\n"
         f"sys.argv = ['remuda', *{arguments!r}]\n"
         "from remuda.cli.main import main\n"
         "try:\n    main()\n"
@@ -26,6 +28,22 @@ def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "os._exit = sys.exit\n"
+        "sys.argv = ['remuda', 'run']\n"
+        "from remuda.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert end.code == 2, end.code\n"
+        "assert 'remuda.cli.run' in sys.modules\n"
+        "assert 'cyclopts' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "remuda: " in done.stderr
 
 
 def test_version_and_help(world: Any) -> None:
