@@ -11,11 +11,12 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import islice
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import hypothesis
 import pytest
@@ -292,3 +293,56 @@ def test_every_answer_is_as_the_document_says(world: World) -> None:
     never = sorted(label for label, count in good.items() if not count)
     print(f"never answered with success: {never}")
     assert len(never) < len(good) / 4
+
+
+HOSTILE: Mapping[str, Sequence[object]] = {
+    "integer": (0, -1, 2**31, 2**63 - 1, 2**63, 2**64, -(10**30), 10**400),
+    "number": (-1.5, 1e308, 10**400),
+    "string": ("", " ", "\0", "\u202e\x1b[0m\r\n", "\ufffe\U0001f40e", "../../etc", "-x", "'\";--", "x" * 200_000),
+    "boolean": ("maybe", 2),
+    "array": ([], [None], [[]], [{}], ["\0"] * 50),
+    "object": ({}, {"": ""}, {"\0": "\0"}, {"a": {"b": [{}]}}),
+}
+
+
+def test_no_single_value_breaks_the_cell(world: World) -> None:
+    """Each field of each body, and each parameter of each query, with what is at the edge of its type and beyond."""
+    document = world.cell.send("GET", "/api/remuda/v1/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    broken = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method == "delete" or path.endswith("/events"):
+                continue
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            schema = schemas[content["schema"]["$ref"].rpartition("/")[2]] if content else {}
+            start = {name: plausible(world, name, "x") for name in schema.get("required", ())}
+            queried = {one["name"]: one["schema"] for one in operation["parameters"] if one["in"] == "query"}
+            words = path.split("/")
+            address = "/".join(
+                quote(str(world.paths.get(words[at - 1], "x")), safe="") if word.startswith("{") else word
+                for at, word in enumerate(words)
+            )
+            attempts: list[tuple[str, object]] = [
+                (address, {**start, name: value})
+                for name, field in schema.get("properties", {}).items()
+                for value in values_for(field)
+            ]
+            attempts += [
+                (f"{address}?{urlencode({name: str(value)[:2000]})}", None)
+                for name, field in queried.items()
+                for value in values_for(field)
+            ]
+            for target, body in attempts:
+                answer = world.cell.send(method.upper(), target, body, PRIVATE_TOKEN=world.cell.token)
+                if answer.status >= 500 and answer.status != HTTPStatus.NOT_IMPLEMENTED:
+                    broken.append(f"{method} {target[:200]} {str(body)[:200]}: {answer}")
+    assert not broken, "\n".join(broken)
+
+
+def values_for(schema: Mapping[str, Any]) -> Iterator[object]:
+    """What may be hard to bear where a schema is asked for."""
+    for kind in (schema, *schema.get("anyOf", ())):
+        types = kind.get("type", [])
+        for name in [types] if isinstance(types, str) else types:
+            yield from HOSTILE.get(name, ())

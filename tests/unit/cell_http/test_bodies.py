@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.http.bodies import MAX_DEPTH, SLOWEST_BYTES_PER_SECOND, Body, decode, heard_within, unfold
+from remuda.cell.http.bodies import MAX_DEPTH, SLOWEST_BYTES_PER_SECOND, Body, converted, decode, heard_within, unfold
 from remuda.cell.http.errors import ApiError, ClientGoneError
 from remuda.lib.clock import VirtualClock
 
@@ -147,3 +147,17 @@ async def test_a_body_that_trickles_is_given_up_and_a_slow_one_is_not() -> None:
     slow = caller(SLOWEST_BYTES_PER_SECOND * 10, 10)
     for _ in range(100):
         await slow()
+
+
+@pytest.mark.parametrize("number", [10**18, -(10**18), 2**64, 10**400])
+def test_a_number_that_no_store_holds(number: int) -> None:
+    class Numbered(msgspec.Struct):
+        count: int
+
+    assert converted({"count": str(10**18 - 1)}, Numbered).count == 10**18 - 1
+    with pytest.raises(ApiError) as refused:
+        converted({"count": number}, Numbered)
+    assert (refused.value.status, refused.value.body) == (
+        400,
+        {"error": "count is invalid: no number has more than 18 digits"},
+    )

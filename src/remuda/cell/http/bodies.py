@@ -24,6 +24,7 @@ SLOWEST_BYTES_PER_SECOND = 1024
 """A body that comes more slowly is given up, once it has been waited for as long as for a silent one."""
 _DECODE_IN_THREAD_BYTES = 256 * 1024
 _MAX_FORM_FIELDS = 1000
+_MAX_NUMBER = 10**18 - 1
 MAX_DEPTH = 100
 """How often JSON objects and lists may stand in each other."""
 _MISSING = re.compile(r"missing required field `([^`]+)`")
@@ -118,9 +119,20 @@ def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
 def converted(given: dict[str, Any], kind: type[T]) -> T:
     """Parameters as a value; 400 in GitLab's words when they do not make one."""
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise bad_parameter(_in_words(str(error))) from None
+    if isinstance(found, msgspec.Struct):
+        _check_numbers(found)
+    return found
+
+
+def _check_numbers(found: msgspec.Struct) -> None:
+    """400 for a number that no store can hold."""
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        if isinstance(value, int) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+            raise bad_parameter(f"{name} is invalid: no number has more than 18 digits")
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.access import USER, in_project
 from remuda.cell.http.admission import Caller, caller_of, check_level
@@ -197,7 +198,8 @@ def _changed(project: Project, asked: ProjectChange) -> Project:
 
 async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None:
     repos = edge.projects.repos
-    if await repos.commit_of(project.repo_path, f"refs/heads/{branch}") is None:
+    ref = f"refs/heads/{branch}"
+    if not is_branch_name(branch) or await repos.commit_of(project.repo_path, ref) is None:
         raise bad_field("default_branch", f"there is no branch {branch!r}; push it first")
     await repos.put_head(project.repo_path, branch)
 
