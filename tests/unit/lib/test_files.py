@@ -3,6 +3,8 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,27 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path: Path)
     with pytest.raises(OSError, match="folder"):
         write_whole(tmp_path / "folder", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+SYNCING = """
+import os, sys
+from pathlib import Path
+from remuda.lib.files import forgo_disk, is_disk_waited_for, sync_folder, write_whole
+synced = []
+os.fsync = synced.append
+if sys.argv[2] == "forgone":
+    forgo_disk()
+write_whole(Path(sys.argv[1]) / "file", b"text", durable=True)
+sync_folder(Path(sys.argv[1]))
+print(is_disk_waited_for(), len(synced))
+"""
+
+
+@pytest.mark.parametrize(("how", "told"), [("kept", "True 3"), ("forgone", "False 0")])
+def test_a_process_whose_files_end_with_it_does_not_wait_for_the_disk(tmp_path: Path, how: str, told: str) -> None:
+    command = [sys.executable, "-c", SYNCING, str(tmp_path), how]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == told
+    assert (tmp_path / "file").read_bytes() == b"text"
 
 
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
