@@ -79,6 +79,8 @@ _WORDS_IF_ALLOWED = _WORDS | {
     JobState.CANCELED: _WARNED,
     JobState.MANUAL: _IGNORED,
 }
+OPEN = frozenset(_WORDS.values()) - OVER
+"""Words for all other pipelines."""
 _PASSED = frozenset({_SUCCESS, _SKIPPED, _WARNED, _IGNORED})
 _ENDED = _PASSED | {_FAILED, _CANCELED}
 _DID_NOT_RUN = frozenset({_SKIPPED, _IGNORED})

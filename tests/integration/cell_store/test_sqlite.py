@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,42 @@ async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch
         assert len(await store.jobs_in([JobState.PENDING])) == 100
         beside.cancel()
     assert turns >= 9
+    await store.close()
+
+
+async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_history(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    project = await store.add_project(a_project())
+    costs: list[tuple[int, int]] = []
+
+    async def cost(asked: Awaitable[object]) -> int:
+        """How much SQLite had to do, in its own small steps."""
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        store._db.set_progress_handler(count, 10)
+        await asked
+        store._db.set_progress_handler(None, 0)
+        return steps
+
+    # The first round is for SQLite's own preparations.
+    for many in (1, 10, 500):
+        for number in range(many):
+            over = a_pipeline(project_id=project.id, ref=f"topic-{number}", status="success")
+            await store.add_pipeline(over, (), now=NOW)
+        jobs = new_jobs(*(a_spec(f"deploy-{number}", resource_group=f"group-{number}") for number in range(many)))
+        await store.add_pipeline(a_pipeline(project_id=project.id, ref="topic"), jobs, now=NOW)
+        costs.append(
+            (
+                await cost(store.open_pipelines(project.id, "main")),
+                await cost(store.first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE])),
+            )
+        )
+    assert all(later <= earlier + 2 for earlier, later in zip(*costs[1:], strict=True)), costs
     await store.close()
 
 

@@ -39,7 +39,7 @@ from remuda.cell.values import (
     Schedule,
 )
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.model.progress import OVER
+from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = $1"
@@ -112,8 +112,8 @@ class PostgresStore(PostgresKeeping):
         return await self._page(Pipeline, "pipelines", where, page, order(wanted))
 
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
-        sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status != ALL($3::text[]) ORDER BY id"
-        return await self._all(Pipeline, sql, project_id, plain(ref), sorted(OVER))
+        sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status = ANY($3::text[]) ORDER BY id"
+        return await self._all(Pipeline, sql, project_id, plain(ref), sorted(OPEN))
 
     async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return await self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
@@ -247,7 +247,7 @@ class PostgresStore(PostgresKeeping):
     async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
-            " ORDER BY id LIMIT 1"
+            " ORDER BY id + 0 LIMIT 1"  # of the few that are found, not in the order of all that a project has
         )
         return await self._one(Job, sql, project_id, plain(group), [state.value for state in states])
 

@@ -41,10 +41,12 @@ from remuda.cell.values import (
     StepResult,
 )
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.model.progress import OVER
+from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
+_SORTED = "+id"
+"""The few that are found are sorted; otherwise SQLite walks over all of a project because they are in order then."""
 
 
 class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
@@ -152,9 +154,9 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         sql = (
             "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
-            " AND status NOT IN (SELECT value FROM json_each(?)) ORDER BY id"
+            f" AND status IN (SELECT value FROM json_each(?)) ORDER BY {_SORTED}"
         )
-        return self._all(Pipeline, sql, project_id, ref, encode(sorted(OVER)).decode())
+        return self._all(Pipeline, sql, project_id, ref, encode(sorted(OPEN)).decode())
 
     async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
@@ -268,7 +270,7 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
-            " AND state IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT 1"
+            f" AND state IN (SELECT value FROM json_each(?)) ORDER BY {_SORTED} LIMIT 1"
         )
         return self._one(Job, sql, project_id, group, encode(sorted(states)).decode())
 
