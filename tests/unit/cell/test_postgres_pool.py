@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from remuda.cell.adapters.postgres_pool import IDLE_SECONDS, Pool
@@ -121,8 +122,13 @@ async def test_who_gives_up_takes_nothing_along() -> None:
     assert await bench.pool.take() is db
 
 
-async def test_close() -> None:
+async def test_after_the_end_none_is_given_out() -> None:
     bench = Bench()
+    late: Any = await bench.pool.take()
     bench.pool.give(await bench.pool.take())
     await bench.pool.close()
-    assert bench.made[0].closed
+    assert bench.made[1].closed
+    bench.pool.give(late)
+    assert late.closed
+    with pytest.raises(asyncpg.InterfaceError):
+        await bench.pool.take()

@@ -234,7 +234,7 @@ class PostgresDatabase:
         gathered = self._gathered.get(sql)
         if gathered is None:
             gathered = self._gathered[sql] = Gathered(partial(self._bodies, sql))
-        return await gathered.get(key)
+        return await gathered.get(_held(key))
 
     async def _bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
         return {row[0]: row[1] for row in await self._rows(sql, keys)}

@@ -44,10 +44,13 @@ class Pool:
         """The one that was used last is used next; those that are not needed grow old."""
         self._count = 0
         """Those that are idle, in a hand, or being made."""
+        self._closed = False
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
         """A connection for the caller alone, until `give`; TimeoutError when all are in other hands for too long."""
+        if self._closed:
+            raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:
             db, since = self._idle.pop()
             if not db.is_closed() and self._clock.monotonic() - since < IDLE_SECONDS:
@@ -66,6 +69,8 @@ class Pool:
 
     def give(self, db: Connection) -> None:
         """It is not needed any more. One that is closed makes room for another."""
+        if self._closed:
+            db.terminate()
         if db.is_closed():
             self._let_make()
         elif waiting := self._next():
@@ -74,7 +79,8 @@ class Pool:
             self._idle.append((db, self._clock.monotonic()))
 
     async def close(self) -> None:
-        """Close those that are idle; one that is still in a hand ends with its process."""
+        """Give out no more. Those that are idle are closed, those that are still in a hand when they come back."""
+        self._closed = True
         while self._idle:
             await self._idle.pop()[0].close(timeout=self._wait_seconds)
             self._count -= 1
