@@ -1,0 +1,36 @@
+"""What a cell keeps, as values. The store holds them, `core/` makes new ones from old ones, none is changed in place.
+
+Every stored value carries the version of its meaning. Times are seconds since the epoch.
+"""
+
+from remuda.cell.values.jobs import Artifact, Family, Job, NewJob, Pipeline, StepResult
+from remuda.cell.values.lists import ALL_PIPELINES, Page, PipelineFilter
+from remuda.cell.values.projects import Project, ProjectVariable, Release, Schedule, TriggerToken, UserToken
+from remuda.cell.values.runners import LEGACY, Runner, RunnerManager
+from remuda.cell.values.stored import MAX_PRIORITY, NAMESPACE_ID, ORGANIZATION_ID, USER_ID, Value
+
+__all__ = [
+    "ALL_PIPELINES",
+    "LEGACY",
+    "MAX_PRIORITY",
+    "NAMESPACE_ID",
+    "ORGANIZATION_ID",
+    "USER_ID",
+    "Artifact",
+    "Family",
+    "Job",
+    "NewJob",
+    "Page",
+    "Pipeline",
+    "PipelineFilter",
+    "Project",
+    "ProjectVariable",
+    "Release",
+    "Runner",
+    "RunnerManager",
+    "Schedule",
+    "StepResult",
+    "TriggerToken",
+    "UserToken",
+    "Value",
+]
