@@ -72,7 +72,7 @@ async def test_old_ones_go_a_piece_at_a_time(store: Store) -> None:
     assert later.id > added[-1].id
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.text(), target=st.text(st.characters(codec="utf-8")))
 async def test_any_text_is_kept(store: Store, name: str, target: str) -> None:
     added = await store.add_audit_event(AuditEvent(created_at=NOW, action="x", author_name=name, target=target))
