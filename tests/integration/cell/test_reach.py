@@ -161,6 +161,11 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     variable = {"key": "K", "value": "v"}
     assert bob.api("POST", f"{root}/{made['id']}/variables", variable).status == 403
     assert bob.api("POST", f"{root}/{made['id']}/take_ownership").status == 403
+    # What runs there is ada's, and so are its secrets.
+    assert ada.api("POST", f"{root}/{made['id']}/variables", variable).status == 201
+    assert bob.api("GET", f"{root}/{made['id']}/variables/K").status == 403
+    assert (bob.api("GET", f"{root}/{made['id']}").json()["variables"], bob.api("GET", root).status) == ([], 200)
+    assert bob.api("POST", f"{root}/{made['id']}/play").status == 400  # a play is by whoever plays
     token = ada.api("POST", "/projects/acme%2Fshop/triggers", {"description": "x"}).json()
     assert token["owner"]["username"] == "ada"
     call = {"token": token["token"], "ref": "main"}
@@ -168,10 +173,10 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     assert (started.status, started.json()["user"]["username"]) == (201, "ada")
     assert cell.api("DELETE", f"/projects/acme%2Fshop/members/{ada.id}").status == 204
     assert cell.send("POST", "/api/v4/projects/acme%2Fshop/trigger/pipeline", call).status == 404
-    refused = cell.api("POST", f"{root}/{made['id']}/play")
-    assert (refused.status, "permission" in refused.json()["message"]) == (400, True)
     assert cell.api("POST", f"{root}/{made['id']}/take_ownership").json()["owner"]["username"] == "root"
     assert cell.api("POST", f"{root}/{made['id']}/play").status == 201
+    newest = cell.api("GET", "/projects/acme%2Fshop/pipelines?source=schedule").json()[0]["id"]
+    assert cell.api("GET", f"/projects/acme%2Fshop/pipelines/{newest}").json()["user"]["username"] == "root"
 
 
 def test_nobody_passes_for_a_trigger_job(cell: ServedCell, shop: int) -> None:

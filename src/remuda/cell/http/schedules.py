@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from remuda.cell.core.schedules import CronError, TimezoneError, planned
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_protected
+from remuda.cell.http.admission import Caller, caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
@@ -113,13 +113,13 @@ async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response
     return json_answer(await _details(edge, schedule), status)
 
 
-async def _details(edge: Edge, schedule: Schedule) -> ScheduleShape:
+async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) -> ScheduleShape:
     last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
     return {
         **await _view(edge, schedule),
         "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
-        "variables": [_variable(schedule, key) for key in schedule.variables],
-        "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()],
+        "variables": [_variable(schedule, key) for key in schedule.variables] if with_values else [],
+        "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()] if with_values else [],
     }
 
 
@@ -131,12 +131,16 @@ async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
     return schedule, project
 
 
+def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
+    """Whether a person may know all of what runs in the name of a schedule's owner: the owner, and maintainers."""
+    return schedule.user_id == caller.user.id or (caller.level_in(project) or 0) >= Level.MAINTAINER
+
+
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller may change what runs in its owner's name: the owner, and maintainers."""
+    """The schedule, if the caller may change what runs in its owner's name."""
     schedule, project = await _find(edge, request)
-    caller = caller_of(request)
-    if schedule.user_id != caller.user.id and (caller.level_in(project) or 0) < Level.MAINTAINER:
-        raise forbidden("a schedule is changed by its owner or by a maintainer")
+    if not _is_own(caller_of(request), schedule, project):
+        raise forbidden("a schedule, and what it keeps, is its owner's and the maintainers'")
     return schedule
 
 
@@ -190,9 +194,10 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id."""
-    schedule, _ = await _find(edge, request)
-    return await _answer(edge, schedule)
+    """GET /projects/:id/pipeline_schedules/:schedule_id: what it keeps only for its owner and maintainers."""
+    schedule, project = await _find(edge, request)
+    is_own = _is_own(caller_of(request), schedule, project)
+    return json_answer(await _details(edge, schedule, with_values=is_own))
 
 
 async def update(edge: Edge, request: Request) -> Response:
@@ -212,12 +217,14 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 
 async def play(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/play: its next time stays as it is."""
-    schedule, _ = await _find(edge, request)
-    await edge.schedules.run(schedule)
+    """POST /projects/:id/pipeline_schedules/:schedule_id/play: in the caller's name; its next time stays as it is."""
+    schedule, project = await _find(edge, request)
+    caller = caller_of(request)
+    await edge.schedules.run(replace(schedule, user_id=caller.user.id))
     schedule, _ = await _find(edge, request)
     # GitLab answers with the message alone; python-gitlab takes what it gets for the schedule.
-    return json_answer({"message": "201 Created", **await _details(edge, schedule)}, 201)
+    details = await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
+    return json_answer({"message": "201 Created", **details}, 201)
 
 
 async def take_ownership(edge: Edge, request: Request) -> Response:
@@ -271,6 +278,7 @@ async def create_variable(edge: Edge, request: Request) -> Response:
 
 async def show_variable(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    await _find_own(edge, request)
     return json_answer(_variable(*await _find_variable(edge, request)))
 
 
