@@ -100,8 +100,9 @@ class CellProcess:
                     yield Cell(url=there.url, token=there.token, client=client)
             finally:
                 listener.cancel()
-                writer.write_eof()
-                with suppress(TimeoutError):
+                # Its timeout is an OSError, and so is a process that is gone already.
+                with suppress(OSError):
+                    writer.write_eof()
                     async with asyncio.timeout(STOP_SECONDS):
                         await asyncio.wait([listener])
                         while await reader.read(65536):
@@ -125,7 +126,7 @@ async def _listen(
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             message = pickle.loads(await reader.readexactly(size))
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, OSError):
             raise CommandError(
                 f"the cell has ended, and with it the run; run it again with --keep, and {log.name} in the folder that "
                 "is kept may say why"

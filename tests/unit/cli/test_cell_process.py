@@ -1,0 +1,72 @@
+"""The cell of a run as a process: it serves, it says why it cannot, and its end is noticed."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from remuda.cell.errors import CellError
+from remuda.cell.settings import CellSettings
+from remuda.cli.cell_process import CellProcess, Task
+from remuda.cli.exits import CommandError, first_cause
+
+
+def task(folder: Path) -> Task:
+    settings = CellSettings(data=folder / "cell", port=0)
+    return Task(folder=folder, settings=settings, log=folder / "log", log_level="warning", ends_with_run=True)
+
+
+def is_gone(process: CellProcess) -> bool:
+    try:
+        os.kill(process._pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def use(process: CellProcess, folder: Path) -> str:
+    """What the cell says of itself."""
+
+    async def ask() -> str:
+        async with process.serving(task(folder), lambda text: None) as cell:
+            version = await cell.client.call("GET", "/api/v4/version", None)
+            return str(version)
+
+    return asyncio.run(ask())
+
+
+def test_it_serves_and_stops(tmp_path: Path) -> None:
+    process = CellProcess()
+    assert "version" in use(process, tmp_path)
+    assert is_gone(process)
+
+
+def test_it_says_why_it_cannot_serve(tmp_path: Path) -> None:
+    (tmp_path / "cell").write_text("no folder")
+    process = CellProcess()
+    with pytest.raises(ExceptionGroup) as caught:
+        use(process, tmp_path)
+    assert isinstance(first_cause(caught.value), CellError)
+    assert is_gone(process)
+
+
+def test_one_that_died_is_told(tmp_path: Path) -> None:
+    process = CellProcess()
+    os.kill(process._pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process._pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ExceptionGroup) as caught:
+        use(process, tmp_path)
+    error = first_cause(caught.value)
+    assert isinstance(error, CommandError)
+    assert "the cell has ended" in str(error)
+    assert is_gone(process)
+
+
+def test_without_a_task_it_ends_with_its_parents_connection() -> None:
+    process = CellProcess()
+    process._connection.close()
+    os.waitid(os.P_PID, process._pid, os.WEXITED | os.WNOWAIT)
+    process.end()
+    assert is_gone(process)
