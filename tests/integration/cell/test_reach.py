@@ -166,6 +166,16 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     assert bob.api("GET", f"{root}/{made['id']}/variables/K").status == 403
     assert (bob.api("GET", f"{root}/{made['id']}").json()["variables"], bob.api("GET", root).status) == ([], 200)
     assert bob.api("POST", f"{root}/{made['id']}/play").status == 400  # a play is by whoever plays
+    eve = a_developer(cell, 40, "eve")
+    assert eve.api("GET", f"{root}/{made['id']}/variables/K").status == 200
+    # What runs in ada's name is changed by ada, or by who has made it theirs.
+    assert eve.api("PUT", f"{root}/{made['id']}", {"ref": "side"}).status == 403
+    assert eve.api("PUT", f"{root}/{made['id']}/variables/K", {"value": "w"}).status == 403
+    assert eve.api("POST", f"{root}/{made['id']}/variables", {"key": "L", "value": "w"}).status == 403
+    other = ada.api("POST", root, body).json()["id"]
+    assert eve.api("POST", f"{root}/{other}/take_ownership").status == 201
+    assert eve.api("PUT", f"{root}/{other}", {"description": "hers"}).status == 200
+    assert ada.api("DELETE", f"{root}/{other}").status == 204
     token = ada.api("POST", "/projects/acme%2Fshop/triggers", {"description": "x"}).json()
     assert token["owner"]["username"] == "ada"
     call = {"token": token["token"], "ref": "main"}

@@ -137,10 +137,22 @@ def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
 
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller may change what runs in its owner's name."""
+    """The schedule, if the caller may know what it keeps, and remove it."""
     schedule, project = await _find(edge, request)
     if not _is_own(caller_of(request), schedule, project):
         raise forbidden("a schedule, and what it keeps, is its owner's and the maintainers'")
+    return schedule
+
+
+async def _find_to_change(edge: Edge, request: Request) -> Schedule:
+    """The schedule, if the caller may change what runs: that is in its owner's name, so only the owner may.
+
+    A maintainer makes it theirs first.
+    """
+    schedule, _ = await _find(edge, request)
+    user = caller_of(request).user
+    if schedule.user_id != user.id and not user.is_admin:
+        raise forbidden("a schedule is changed by its owner; a maintainer takes ownership of it first")
     return schedule
 
 
@@ -202,7 +214,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id."""
-    schedule = await _find_own(edge, request)
+    schedule = await _find_to_change(edge, request)
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     await _check_ref(edge, request, given.ref)
     now = edge.clock.now()
@@ -264,7 +276,7 @@ def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Sche
 
 async def create_variable(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
-    schedule = await _find_own(edge, request)
+    schedule = await _find_to_change(edge, request)
     given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.now()
 
@@ -284,7 +296,7 @@ async def show_variable(edge: Edge, request: Request) -> Response:
 
 async def update_variable(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
-    await _find_own(edge, request)
+    await _find_to_change(edge, request)
     schedule, key = await _find_variable(edge, request)
     given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.now()
