@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -92,9 +93,16 @@ class Seals:
         return self._keys
 
     def refresh(self) -> None:
-        """Take up keys that were added or removed meanwhile."""
+        """Take up keys that were added or removed meanwhile.
+
+        CellError when they cannot be read, or are without the one that has sealed so far: that one leaves only long
+        after a newer one has come, so these are another cell's, or what is left of an accident.
+        """
         if self._reread is not None:
-            self._keys = self._reread()
+            keys = self._reread()
+            if self._keys.primary not in keys.by_id:
+                raise CellError(f"{self._where} is without key {self._keys.primary}, which is in use; bring it back")
+            self._keys = keys
 
     def seal(self, text: str, purpose: str) -> str:
         # Two threads may do this at the same time: then there is a salt too many, or one is used for a text more.
@@ -117,7 +125,8 @@ class Seals:
         name, _, body = text[1:].partition(".")
         key = self._keys.by_id.get(name)
         if key is None:
-            self.refresh()
+            with suppress(CellError):  # what is said below is the better advice
+                self.refresh()
             key = self._keys.by_id.get(name)
         if key is None:
             raise SealError(

@@ -68,6 +68,26 @@ def test_older_keys_open_and_a_new_key_is_taken_up_when_a_text_names_it() -> Non
     assert rotated.is_current(running.seal("c", "p")), "it seals with the new key from now on"
 
 
+def test_keys_without_the_one_in_use_are_not_taken_up() -> None:
+    seals = Seals(EncryptionKeys([KEY]), lambda: EncryptionKeys([OTHER]), where="the file")
+    hidden = seals.seal("a", "p")
+    with pytest.raises(CellError, match=f"the file is without key {seals.keys.primary}"):
+        seals.refresh()
+    with pytest.raises(SealError, match="bring the key back"):
+        seals.unseal(Seals(EncryptionKeys([OTHER])).seal("b", "p"), "p")
+    assert seals.unseal(hidden, "p") == "a"
+
+
+def test_keys_that_cannot_be_read_again_stay() -> None:
+    def gone() -> EncryptionKeys:
+        raise CellError("the file is not there")
+
+    seals = Seals(EncryptionKeys([KEY]), gone)
+    with pytest.raises(SealError):
+        seals.unseal(Seals(EncryptionKeys([OTHER])).seal("b", "p"), "p")
+    assert seals.unseal(seals.seal("a", "p"), "p") == "a"
+
+
 def test_equal_texts_look_different() -> None:
     seals = Seals(EncryptionKeys([KEY]))
     assert seals.seal("same", "p") != seals.seal("same", "p")
