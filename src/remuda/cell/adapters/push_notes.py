@@ -2,7 +2,8 @@
 
 git tells the options of a push to its pre-receive hook alone. The hook leaves a note of them, with the refs that the
 push moves, in the repository before any ref moves; the cell leaves such a note itself for what people commit or tag
-through its API. It reads the notes when it acts on the refs, perhaps after a restart or in another process. What options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
+through its API. It reads the notes when it acts on the refs, perhaps after a restart or in another process. What
+options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
 
 Invariants: whoever sees a ref moved by a push can read the push's note; a note appears whole; nothing that a client
 sent becomes part of a path or of a command: at the time of the hook git has not even checked the names of the refs.

@@ -26,7 +26,7 @@ GITLAB_VERSION = "18.5.0"
 """The version of GitLab that this cell is like; clients and scripts switch features by it."""
 
 REGISTRY = "CI_REGISTRY"
-"""Among what a pipeline is told when it is created: the registry, as names of images begin. Without it there is none."""
+"""Among what a pipeline is told when it is created: the registry, as names of images begin; without it, none."""
 
 _GROUPED_BY_HAND = re.compile(r"[\s:]+[0-9]+[\s:/\\]+[0-9]+\s*")
 _TIERS = (
