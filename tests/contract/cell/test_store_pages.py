@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from remuda.cell.people import RunnerFilter
 from remuda.cell.ports import Changes, Retry, Store
 from remuda.cell.values import Artifact, Family, Page, StepResult
 from remuda.model.job import JobId, PipelineId
-from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.builders import a_pipeline, a_project, a_runner, a_spec, new_jobs
 
 
 @pytest.fixture
@@ -102,3 +103,9 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
     assert [one.id for one in left] == [one.id for one in others if one.id != family.pipeline.id]
     assert len((await store.jobs(Page(), project_id=family.pipeline.project_id))[0]) == 2
     assert not await store.remove_pipeline(PipelineId(10**9))
+
+
+async def test_nobody_has_a_tag_that_no_text_can_hold(store: Store) -> None:
+    await store.add_runner(a_runner(tags=("linux",)))
+    assert await store.runners(Page(), RunnerFilter(tags=("linux",))) != ([], 0)
+    assert await store.runners(Page(), RunnerFilter(tags=("\0",))) == ([], 0)

@@ -106,7 +106,7 @@ def runners(wanted: RunnerFilter) -> Conditions:
         where[f"{field('paused', 'boolean')} = ?"] = wanted.paused
     if wanted.tags:
         tags = f"SELECT json_array_elements_text({_BODY} -> 'tags')"
-        where[f"?::text[] <@ ARRAY({tags})"] = list(wanted.tags)
+        where[f"?::text[] <@ ARRAY({tags})"] = [without_nul(tag) for tag in wanted.tags]
     if wanted.pools is not None:
         where |= _serving(wanted.pools)
     if wanted.status:

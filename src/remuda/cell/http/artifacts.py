@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Literal
 from urllib.parse import quote
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +25,7 @@ from remuda.cell.core.expiry import with_expiry
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, in_project, of_job
-from remuda.cell.http.bodies import Body
+from remuda.cell.http.bodies import Body, converted
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
@@ -78,6 +79,13 @@ RAW = frozenset(
 _PACKED_DOTENV_BYTES = 64 * 1024
 """Of a dotenv report no more is taken up: packed, it is smaller than what it holds, or nearly so."""
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
+
+
+class OfRef(msgspec.Struct, kw_only=True):
+    """GET /projects/:id/jobs/artifacts/:ref/..."""
+
+    job: str
+    job_token: str = ""
 
 
 async def upload(edge: Edge, request: Request) -> Response:
@@ -190,7 +198,7 @@ async def file_of_ref(edge: Edge, request: Request) -> Response:
 
 async def _newest(edge: Edge, request: Request) -> Job:
     project = await project_in_path(edge, request)
-    name = request.query_params.get("job")
+    name = converted(dict(request.query_params), OfRef).job
     if not name:
         raise bad_parameter("job is missing")
     job = await edge.store.newest_success(project.id, text_in_path(request, "ref"), name)
@@ -229,7 +237,6 @@ def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Re
 _ROOT = "/api/v4/projects/{id}/jobs"
 _UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
 _AS_JOB = {"token": str}
-_OF_REF = {"job": str, "job_token": str}
 
 ENDPOINTS = (
     Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB, takes=bytes, query=_UPLOAD, gives=str),
@@ -246,7 +253,7 @@ ENDPOINTS = (
         f"{_ROOT}/artifacts/{{ref}}/download",
         download_of_ref,
         in_project(Level.REPORTER, or_job="artifacts"),
-        query=_OF_REF,
+        takes=OfRef,
         gives=bytes,
     ),
     Endpoint(
@@ -254,7 +261,7 @@ ENDPOINTS = (
         f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}",
         file_of_ref,
         in_project(Level.REPORTER, or_job="artifacts"),
-        query=_OF_REF,
+        takes=OfRef,
         gives=bytes,
     ),
     Endpoint(
