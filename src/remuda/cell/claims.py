@@ -124,9 +124,9 @@ class Claims(Motion):
         return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
 
     async def _lease(self, job_id: JobId, terms: leases.Lease, now: float) -> Job | None:
-        waiting = self._waiting.take(job_id)
+        waiting, known = self._waiting.take(job_id), self._newest.pop(job_id, None)
         try:
-            leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+            leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now), known=known)
         except BaseException:
             # Whether it was stored is unknown. If it was, the next one to choose it finds out, and the lease ends.
             if waiting is not None:

@@ -7,7 +7,7 @@ time, never a job. `claims`, `holders`, `orders` and `sweeps` build on this; `di
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
@@ -31,6 +31,8 @@ from remuda.queue.pickups import PickUps
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import to_base36
 
+_NEWEST = 1000
+
 
 class Motion:
     """What all parts of dispatch share."""
@@ -46,6 +48,8 @@ class Motion:
         self._waiting = WaitingJobs()
         self._polls = HeldPolls(self._waiting, clock)
         self._pick_ups = PickUps()
+        self._newest: OrderedDict[JobId, Job] = OrderedDict()
+        """Those that were last enqueued, as they were then: most are handed out like that, without being read again."""
         self._with_runners: dict[JobId, Job] = {}
         """As each was when it was handed out."""
         self._noted: dict[JobId, Job] | None = None
@@ -94,6 +98,9 @@ class Motion:
                 continue
             elif job.id not in self._waiting:
                 self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
+                self._newest[job.id] = job
+                if len(self._newest) > _NEWEST:
+                    self._newest.popitem(last=False)
                 arrived += 1
             else:
                 self._waiting.prioritize(job.id, job.priority)

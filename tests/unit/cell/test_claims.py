@@ -87,7 +87,7 @@ class TestHandingOut:
     ) -> None:
         await cell.push(a_spec())
 
-        async def fail(*_: object) -> None:
+        async def fail(*_: object, **__: object) -> None:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
