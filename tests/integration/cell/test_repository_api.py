@@ -1,5 +1,6 @@
 """Files, folders, branches and tags over the API: what is refused, and how, beside what the tour shows to work."""
 
+import subprocess
 from typing import Any
 
 import gitlab
@@ -102,10 +103,14 @@ def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.
     person = client.users.create({"username": "dev", "name": "Dev", "email": "dev@example.com"})
     token = person.personal_access_tokens.create({"name": "x", "scopes": ["api"]}).token
     project.members.create({"user_id": person.id, "access_level": 40})
-    address = f"/api/v4/projects/{project.id}/pipelines/{pipeline.id}"
-    assert cell.send("DELETE", address, PRIVATE_TOKEN=token).status == 403
+    target = f"/api/v4/projects/{project.id}/pipelines/{pipeline.id}"
+    assert cell.send("DELETE", target, PRIVATE_TOKEN=token).status == 403
 
+    address = cell.url.replace("://", f"://x:{cell.token}@")
+    list_refs = ["git", "ls-remote", f"{address}/root/gone.git", "refs/pipelines/*"]
+    assert f"refs/pipelines/{pipeline.id}" in subprocess.check_output(list_refs, text=True)
     pipeline.delete()
+    assert subprocess.check_output(list_refs, text=True) == ""
     assert project.pipelines.list(get_all=True) == []
     assert project.jobs.list(get_all=True) == []
     assert cell.api("GET", f"/projects/{project.id}/jobs/{job['id']}").status == 404
@@ -113,7 +118,7 @@ def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.
     assert runner.put(job, "success").status == 403
     assert runner.patch(job, 7, b"more\n").status == 403
     assert runner.ask().status == 204
-    assert cell.send("DELETE", address, PRIVATE_TOKEN=cell.token).status == 404
+    assert cell.send("DELETE", target, PRIVATE_TOKEN=cell.token).status == 404
     assert project.pipelines.create({"ref": "main"}).status == "pending"
     assert runner.take()["id"] > job["id"]
 

@@ -175,7 +175,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again. Child
     pipelines stay, as in GitLab.
     """
-    pipeline, _ = await pipeline_in_path(edge, request)
+    pipeline, project = await pipeline_in_path(edge, request)
     if pipeline.status not in OVER:
         await edge.dispatch.cancel_pipeline(pipeline.id)
     if pipeline.upstream_job_id is not None:
@@ -188,6 +188,7 @@ async def remove(edge: Edge, request: Request) -> Response:
             await retention.delete_artifacts(edge.store, edge.blobs, job.id)
             await edge.traces.remove(job.id)
         page = replace(page, after=jobs[-1].id)
+    await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
     await edge.store.remove_pipeline(pipeline.id)
     return no_content()
 
