@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.core.predefined import of_pipeline
+from remuda.cell.settings import CellSettings
+from remuda.cell.stores import open_store
 from remuda.cell.values import Page
 from remuda.model.job import PipelineId, ProjectId
 
@@ -59,9 +60,9 @@ deploy:
 INCLUDED = "included: {stage: test, needs: [], script: [echo $CI_JOB_NAME], retry: 1, tags: [any]}\n"
 
 
-async def graph(database: Path, pipeline: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+async def graph(data: Path, pipeline: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The newest pipeline of a cell's store: its jobs as they were made, and what all of them were given."""
-    store = SqliteStore.open(database, 1)
+    store, _ = await open_store(CellSettings(data=data, admin_token="never called"))
     try:
         if pipeline is None:
             newest, _ = await store.pipelines(ProjectId(1), Page())
@@ -125,8 +126,8 @@ def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any, unti
     up.terminate()
     assert up.wait(30) == 0
 
-    ours, given_here = asyncio.run(graph(world.folder / "ran" / "cell" / "cell.sqlite", 1))
-    pushed, given_there = asyncio.run(graph(world.folder / "platform" / "cell" / "cell.sqlite"))
+    ours, given_here = asyncio.run(graph(world.folder / "ran" / "cell", 1))
+    pushed, given_there = asyncio.run(graph(world.folder / "platform" / "cell"))
     assert [job["name"] for job in pushed] == [
         *(f"build: [{os}, {mode}]" for os in ("linux", "mac") for mode in ("fast", "slow")),
         "compared",

@@ -23,7 +23,15 @@ def test_a_token_says_what_its_bearer_may_do() -> None:
     token = sign_registry_token(ACCESS, KEY, issuer="https://ci.example", service="r", subject="ada", now=NOW)
     public = KEY.certificate.public_key()
     assert isinstance(public, ec.EllipticCurvePublicKey)
-    claims = jwt.decode(token, public, algorithms=["ES256"], audience="r", issuer="https://ci.example")
+    # When the test comes to run it may be over: whether it is, is not the question here.
+    claims = jwt.decode(
+        token,
+        public,
+        algorithms=["ES256"],
+        audience="r",
+        issuer="https://ci.example",
+        options={"verify_exp": False},
+    )
     assert claims["access"] == [{"type": "repository", "name": "acme/shop", "actions": ["pull", "push"]}]
     assert (claims["sub"], claims["exp"] - claims["iat"]) == ("ada", 300)
     header = jwt.get_unverified_header(token)
