@@ -22,6 +22,7 @@ from tests.bench.http_calls import Answer, Caller, ServedProcess, Show, new_proj
 from remuda.lib.descriptors import raise_limit
 from remuda.testing.postgres_server import PostgresServer
 
+JOBS_OF_ONE = 10
 HOLD = {"REMUDA_POLL_HOLD_SECONDS": "600"}
 _numbers = count(1)
 
@@ -103,14 +104,14 @@ async def claim_and_notify(url: str, samples: int) -> list[float]:
 async def hand_outs(url: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int) -> list[float]:
     """Seconds from a job's turn to its hand-out, with so many idle polls."""
     caller = await Caller.connected(at.port)
-    name = f"held{time.monotonic_ns()}"
-    file = f"job:\n  parallel: {samples}\n  when: manual\n  script: make\n"
-    project = await new_project(caller, name, file)
-    pipeline = (await caller.api("GET", f"/api/v4/projects/{project}/pipelines"))[0]["id"]
+    file = f"job:\n  parallel: {JOBS_OF_ONE}\n  when: manual\n  script: make\n"
+    project = await new_project(caller, f"held{time.monotonic_ns()}", file)
+    for _ in range(samples // JOBS_OF_ONE - 1):
+        await caller.api("POST", f"/api/v4/projects/{project}/pipeline", {"ref": "main"})
     jobs: list[int] = []
     for page in range(1, samples // 100 + 2):
-        path = f"/api/v4/projects/{project}/pipelines/{pipeline}/jobs?per_page=100&page={page}"
-        jobs += [job["id"] for job in await caller.api("GET", path)]
+        found = await caller.api("GET", f"/api/v4/projects/{project}/jobs?per_page=100&page={page}")
+        jobs += [job["id"] for job in found]
     tokens = [await new_runner(caller, description=f"r{number}") for number in range(20)]
     database = await asyncpg.connect(url)
     took = []
