@@ -123,8 +123,13 @@ def test_an_opaque_token_names_its_job(job_id: int, random: bytes) -> None:
 def test_the_public_half_is_enough_to_check_a_token() -> None:
     public = jwt.PyJWK(KEY.public_jwk()).key
     made = sign(CLAIMS, KEY, issuer="i", now=NOW)[6:]
-    options = {"verify_exp": False, "verify_iat": False}
-    read = jwt.decode(made, public, algorithms=["EdDSA"], audience="gitlab-authz-token", options=options)
+    read = jwt.decode(
+        made,
+        public,
+        algorithms=["EdDSA"],
+        audience="gitlab-authz-token",
+        options={"verify_exp": False, "verify_iat": False},
+    )
     assert read["scopes"] == sorted(SCOPES)
     assert jwt.get_unverified_header(made)["kid"] == KEY.public_jwk()["kid"] == "k1"
 
