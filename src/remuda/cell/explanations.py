@@ -63,7 +63,7 @@ class Explanations(Motion):
         return counted
 
     async def _count(self, now: float) -> Counted:
-        coming = await self._store.jobs_in(demand.AHEAD)
+        coming = await self._store.coming_jobs(demand.AHEAD, held_since=now - demand.HELD_SECONDS)
         runners, _ = await self._store.runners(_ALL)
         managers = await self._store.all_managers()
         ready, running = self._waiting.waiting(), list(self._with_runners.values())

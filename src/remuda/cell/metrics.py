@@ -1,18 +1,34 @@
 """What a cell counts. GitLab's names where GitLab has them, so that dashboards and alerts keep working.
 
 The edge counts requests and hand-outs as they happen; what can be read from the store and the queue is read when
-somebody asks for the metrics. docs/reference/http.md lists the names.
+somebody asks for the metrics: of jobs and pipelines those that are not over, because all others only ever become more.
+How many ended is counted by each process from its start. docs/reference/http.md lists the names.
 """
 
+from collections import Counter as Numbers
 from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from remuda.model.job import JobState
+from remuda.model.job import FINAL, JobState
+from remuda.model.progress import OPEN
 from remuda.telemetry.metrics import new_registry, render
 
 QUEUE_BUCKETS = (0.05, 0.25, 1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class _Ended:
+    """A counter that follows numbers which are counted elsewhere."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._told: Numbers[str] = Numbers()
+
+    def become(self, numbers: Mapping[str, int]) -> None:
+        for word, number in numbers.items():
+            self._counter.labels(word).inc(number - self._told[word])
+            self._told[word] = number
 
 
 class CellMetrics:
@@ -45,20 +61,43 @@ class CellMetrics:
             "Jobs that ended with a checksum of their log that is not that of the stored one.",
             registry=self.registry,
         )
-        self._jobs = Gauge("remuda_cell_jobs", "Jobs by state.", ("state",), registry=self.registry)
-        self._pipelines = Gauge("remuda_cell_pipelines", "Pipelines by status.", ("status",), registry=self.registry)
+        self._jobs = Gauge("remuda_cell_jobs", "Jobs that are not over, by state.", ("state",), registry=self.registry)
+        self._pipelines = Gauge(
+            "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry
+        )
+        self._ended_jobs = _Ended(
+            Counter("remuda_cell_jobs_ended", "Jobs that this process ended.", ("state",), registry=self.registry)
+        )
+        self._ended_pipelines = _Ended(
+            Counter(
+                "remuda_cell_pipelines_ended",
+                "Pipelines that ended through this process.",
+                ("status",),
+                registry=self.registry,
+            )
+        )
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
         self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
 
     def text(
-        self, *, jobs: Mapping[str, int], pipelines: Mapping[str, int], waiting: int, polls: int, watchers: int = 0
+        self,
+        *,
+        jobs: Mapping[str, int],
+        pipelines: Mapping[str, int],
+        ended_jobs: Mapping[str, int],
+        ended_pipelines: Mapping[str, int],
+        waiting: int,
+        polls: int,
+        watchers: int = 0,
     ) -> bytes:
         """All of it as Prometheus reads it."""
-        for state in JobState:
+        for state in frozenset(JobState) - FINAL:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
-            if state is not JobState.LEASED:
-                self._pipelines.labels(state.value).set(pipelines.get(state.value, 0))
+        for status in OPEN:
+            self._pipelines.labels(status).set(pipelines.get(status, 0))
+        self._ended_jobs.become(ended_jobs)
+        self._ended_pipelines.become(ended_pipelines)
         self._waiting.set(waiting)
         self._polls.set(polls)
         self._watchers.set(watchers)

@@ -60,6 +60,10 @@ class Motion:
         self._scheduled = asyncio.Event()
         """A delayed job has got its time."""
         self._ending: set[JobId] = set()
+        self.ended_jobs: Counter[str] = Counter()
+        """How many this process ended, by their states."""
+        self.ended_pipelines: Counter[str] = Counter()
+        """The same by statuses; one that a retry opened again ends twice."""
         self._log = logger("cell")
 
     async def start(self) -> None:
@@ -170,7 +174,15 @@ class Motion:
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Store a decision, then let everything else follow."""
-        applied = await self._store.change_family(pipeline_id, decide)
+        before: Family | None = None
+
+        def noted(family: Family) -> Changes:
+            nonlocal before
+            before = family  # of the last time, if it has to be decided anew
+            return decide(family)
+
+        applied = await self._store.change_family(pipeline_id, noted)
+        self.count_ends(before, applied)
         await self.announce(applied.jobs)
         for job in applied.jobs:
             is_over = job.state in FINAL and not job.is_trigger
@@ -183,6 +195,16 @@ class Motion:
         except StoreError as error:
             self._log.warning("a change is stored, but not all that follows from it", error=str(error))
         return applied
+
+    def count_ends(self, before: Family | None, applied: Applied) -> None:
+        """Count what ended by a change of a family, or, without one before, was over when it was stored."""
+        were_over = {job.id for job in before.jobs if job.state in FINAL} if before else frozenset()
+        self.ended_jobs.update(
+            job.state.value for job in applied.jobs if job.state in FINAL and job.id not in were_over
+        )
+        was_over = before is not None and before.pipeline.status in OVER
+        if applied.pipeline and applied.pipeline.status in OVER and not was_over:
+            self.ended_pipelines[applied.pipeline.status] += 1
 
     async def _let_others_follow(self, pipeline_id: PipelineId, applied: Applied) -> None:
         """What a change means for other pipelines. If it is not stored, sweeps make up for it where a job waits."""

@@ -61,6 +61,8 @@ class Jobs(Protocol):
 
     async def announce(self, jobs: Sequence[Job]) -> None: ...
 
+    def count_ends(self, before: Family | None, applied: Applied) -> None: ...
+
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied: ...
 
 
@@ -259,6 +261,7 @@ class Pipelines:
             due_at=request.due_at,
         )
         await self.keep_commit(request.project, family.pipeline)
+        self._jobs.count_ends(None, Applied(jobs=family.jobs, pipeline=family.pipeline))
         await self._jobs.announce(family.jobs)
         if family.jobs:
             await self._cancel_redundant(family.pipeline)

@@ -152,7 +152,7 @@ class Upkeep:
         if pipeline is None:
             return False
         wanted = PipelineFilter(ref=pipeline.ref, statuses=("success",))
-        newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1), wanted)
+        newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
         project = await self._store.project(pipeline.project_id)
         return expiry.keeps(
             pipeline,

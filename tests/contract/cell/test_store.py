@@ -164,7 +164,7 @@ class TestPipelines:
         assert await ids(sha="none") == []
         assert await ids(statuses=()) == []
         assert await store.pipelines(ProjectId(9), Page()) == ([], 0)
-        assert await store.count_pipelines() == {"created": 1, "failed": 2}
+        assert await store.count_pipelines() == {"created": 1}, "those that are not over"
 
     async def test_lists_by_everything_else(self, store: Store, project: Project) -> None:
         for given in (
@@ -330,6 +330,10 @@ class TestJobs:
         assert await names(pipeline_id=first.pipeline.id) == ["b"]
         assert await names(states=["failed"], with_retried=True) == ["a"]
         assert await names(states=["failed", "pending"], with_retried=True) == ["c", "b", "a"]
+        assert await names(states=["failed", "pending", "failed"], with_retried=True) == ["c", "b", "a"]
+        assert await names(states=["failed", "pending"], project_id=project.id, with_retried=True) == ["b", "a"]
+        assert await names(states=["failed", "pending"], pipeline_id=first.pipeline.id, with_retried=True) == ["b", "a"]
+        assert await names(states=["failed", "pending"], project_ids=[other.id], with_retried=True) == ["c"]
         assert await names(is_trigger=True) == []
         await push(store, project, a_spec("t", trigger=Trigger(project="acme/other")))
         assert await names(is_trigger=True) == ["t"]
@@ -344,7 +348,7 @@ class TestJobs:
             await store.change_job(job.id, partial(replace, state=state))
         assert [job.name for job in await store.jobs_in([JobState.PENDING])] == ["pending"]
         assert [job.name for job in await store.jobs_in(HELD)] == ["leased", "running", "canceling"]
-        assert await store.count_jobs() == dict.fromkeys((state.value for state in states), 1)
+        assert await store.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
 
     async def test_many_jobs_are_read_a_piece_at_a_time(
         self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch

@@ -1,13 +1,15 @@
 """What explanations, policies and demand ask of a store."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from remuda.cell.ports import Store
-from remuda.cell.values import Job, Project, RunnerManager, StepResult
-from remuda.model.job import OCCUPYING, JobId, JobState, ProjectId
+from remuda.cell.ports import Changes, Store
+from remuda.cell.values import Job, Page, Project, RunnerManager, StepResult
+from remuda.model.job import OCCUPYING, JobId, JobState, ProjectId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
 
@@ -92,3 +94,50 @@ async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
     assert await store.first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE]) == second
     assert await store.first_of_group(project.id, "staging", OCCUPYING) is None
     assert await store.first_of_group(ProjectId(99), "production", OCCUPYING) is None
+
+
+async def test_jobs_that_are_coming(store: Store, project: Project) -> None:
+    """Those of pipelines that go on; of what waits for a person only what is not left behind."""
+    states = (JobState.CREATED, JobState.MANUAL)
+
+    async def add(status: str, at: float, *states: JobState) -> None:
+        specs = [a_spec(f"{status} {state}") for state in states]
+        family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+        for job, state in zip(family.jobs, states, strict=True):
+            await store.change_job(job.id, partial(replace, state=state))
+        await store.change_family(
+            family.pipeline.id,
+            lambda now: Changes(jobs=(), pipeline=replace(now.pipeline, status=status, updated_at=at)),
+        )
+
+    await add("running", NOW - 999, JobState.RUNNING, *states)
+    await add("success", NOW, JobState.SUCCESS, JobState.MANUAL)
+    await add("manual", NOW - 10, *states)
+    await add("manual", NOW - 11, *states)
+    await add("waiting_for_resource", NOW - 999, *states)
+    coming = await store.coming_jobs(states, held_since=NOW - 11)
+    assert [job.name for job in coming] == [
+        f"{status} {state}" for status in ("running", "manual", "waiting_for_resource") for state in states
+    ]
+    assert [job.id for job in coming] == sorted(job.id for job in coming)
+    assert len(await store.coming_jobs([JobState.CREATED], held_since=NOW)) == 2
+    assert await store.count_pipelines() == {"running": 1, "manual": 2, "waiting_for_resource": 1}
+
+
+async def test_jobs_of_a_runner(store: Store, project: Project) -> None:
+    specs = [a_spec(state) for state in JobState]
+    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+    for job, state in zip(family.jobs, JobState, strict=True):
+        await store.change_job(job.id, partial(replace, state=state, runner_id=RunnerId(4)))
+    await a_stored_job(store, project)
+    newest = [job.name for job in reversed(family.jobs)]
+
+    async def names(page: Page, *states: str) -> tuple[list[str], int]:
+        found, total = await store.jobs(page, runner_id=RunnerId(4), states=states)
+        return [job.name for job in found], total
+
+    assert await names(Page()) == (newest, len(newest))
+    assert await names(Page(size=3, number=2)) == (newest[3:6], len(newest))
+    assert await names(Page(size=3, counted=False, ascending=True)) == (newest[-1:-4:-1], 0)
+    assert await names(Page(), "failed", "running") == ([one for one in newest if one in ("failed", "running")], 2)
+    assert await store.jobs(Page(), runner_id=RunnerId(5)) == ([], 0)

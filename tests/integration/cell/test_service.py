@@ -143,9 +143,18 @@ def test_health_readiness_and_metrics(cell: ServedCell) -> None:
     waiting = cell.send("GET", "/-/metrics").body.decode()
     assert 'remuda_cell_jobs{state="pending"} 1.0' in waiting
     assert "remuda_cell_queue_size 1.0" in waiting
-    runner.take()
+    job = runner.take()
     text = cell.send("GET", "/-/metrics").body.decode()
     assert 'job_queue_duration_seconds_count{shared_runner="true"} 1.0' in text
     assert 'job_queue_duration_seconds_bucket{le="60.0",shared_runner="true"} 1.0' in text
     assert 'remuda_cell_http_requests_total{method="POST",route="/api/v4/jobs/request",status="201"} 1.0' in text
     assert "remuda_cell_queue_size 0.0" in text
+    assert runner.put(job, "success").status == 200
+    cell.new_project("broken", "one: [")
+    for _ in range(2):
+        over = cell.send("GET", "/-/metrics").body.decode().splitlines()
+        assert 'remuda_cell_jobs_ended_total{state="success"} 1.0' in over
+        assert 'remuda_cell_pipelines_ended_total{status="success"} 1.0' in over
+        assert 'remuda_cell_pipelines_ended_total{status="failed"} 1.0' in over
+        assert 'remuda_cell_jobs{state="running"} 0.0' in over
+        assert not any(line.startswith('remuda_cell_jobs{state="success"}') for line in over), "only what is not over"

@@ -4,10 +4,12 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
+from remuda.cell.core.demand import HELD_SECONDS
 from remuda.cell.errors import NotFoundError
 from remuda.cell.values import Job, RunnerManager
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
+from remuda.model.progress import When
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -65,15 +67,15 @@ async def test_there_is_no_such_job(cell: MemoryCell) -> None:
 
 
 async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reads = cell.store.jobs_in, 0
+    read, reads = cell.store.coming_jobs, 0
 
-    async def slow(states: Collection[JobState]) -> Sequence[Job]:
+    async def slow(states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         nonlocal reads
         reads += 1
         await cell.clock.advance(3)
-        return await read(states)
+        return await read(states, held_since=held_since)
 
-    monkeypatch.setattr(cell.store, "jobs_in", slow)
+    monkeypatch.setattr(cell.store, "coming_jobs", slow)
     for seconds in (0, 20, 9, 1):
         await cell.clock.advance(seconds)
         await cell.dispatch.demand()
@@ -97,3 +99,13 @@ async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
     await cell.clock.advance(10)
     [key] = (await cell.dispatch.demand()).keys
     assert (key.running, key.ready, key.created.next) == (1, 0, 1)
+
+
+async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell) -> None:
+    await be_seen(cell)
+    gate = a_spec("gate", when=When.MANUAL, allow_failure=False)
+    await cell.push(gate, a_spec("deploy", stage="deploy", stage_index=2))
+    [key] = (await cell.dispatch.demand()).keys
+    assert key.created.held == 2
+    await cell.clock.advance(HELD_SECONDS)
+    assert (await cell.dispatch.demand()).keys == ()

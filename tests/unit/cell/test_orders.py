@@ -103,6 +103,16 @@ class TestRetry:
         pipeline = await cell.pipeline(family)
         assert (pipeline.status, pipeline.finished_at) == ("success", cell.clock.now())
 
+    async def test_each_end_is_counted_once(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("flaky", retry_max=1), a_spec("next", stage="deploy", stage_index=2))
+        for _ in range(2):
+            last, token = await cell.start()
+            await cell.put(token, "failed", reason="script_failure")
+        assert cell.dispatch.ended_jobs == {"failed": 2, "skipped": 1}
+        assert cell.dispatch.ended_pipelines == {"failed": 1}
+        await cell.dispatch.retry_job(last.id)
+        assert cell.dispatch.ended_jobs == {"failed": 2, "skipped": 1}
+
     async def test_a_job_is_retried_once_only(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()

@@ -33,7 +33,7 @@ from remuda.cell.values import (
     StepResult,
     TriggerToken,
 )
-from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, OCCUPYING, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -286,11 +286,16 @@ class MemoryStore(MemoryAudit):
                 return job
         return None
 
+    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        open_ones = (pipeline for pipeline in self._pipelines.values() if pipeline.status not in OVER)
+        moving = {one.id for one in open_ones if one.status != "manual" or one.updated_at > held_since}
+        return [job for job in self._jobs.values() if job.state in states and job.pipeline_id in moving]
+
     async def count_jobs(self) -> Mapping[str, int]:
-        return Counter(job.state.value for job in self._jobs.values())
+        return Counter(job.state.value for job in self._jobs.values() if job.state not in FINAL)
 
     async def count_pipelines(self) -> Mapping[str, int]:
-        return Counter(pipeline.status for pipeline in self._pipelines.values())
+        return Counter(pipeline.status for pipeline in self._pipelines.values() if pipeline.status not in OVER)
 
     # results and artifacts
 

@@ -21,7 +21,7 @@ from remuda.cell.adapters.pieces import read_in_pieces
 from remuda.cell.adapters.postgres_access import draw, plain
 from remuda.cell.adapters.postgres_keeping import PostgresKeeping
 from remuda.cell.adapters.postgres_pool import Connection
-from remuda.cell.adapters.sqlite_rows import order
+from remuda.cell.adapters.sqlite_rows import IS_OPEN, order
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import NotFoundError
@@ -38,7 +38,7 @@ from remuda.cell.values import (
     ProjectVariable,
     Schedule,
 )
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
@@ -190,7 +190,10 @@ class PostgresStore(PostgresKeeping):
             where["project_id = ?"] = project_id
         if pipeline_id is not None:
             where["pipeline_id = ?"] = pipeline_id
-        if states:
+        if runner_id is not None:
+            states = states or list(JobState)  # its index has them by state
+        is_merged = pipeline_id is None and project_ids is None
+        if states and not is_merged:
             where["state = ANY(?::text[])"] = list(states)
         if not with_retried:
             where["retried = 0"] = None
@@ -200,7 +203,7 @@ class PostgresStore(PostgresKeeping):
             where["runner_id = ?"] = runner_id
         if project_ids is not None:
             where["project_id = ANY(?::bigint[])"] = list(project_ids)
-        return await self._page(Job, "jobs", where, page)
+        return await self._page(Job, "jobs", where, page, states=states if is_merged else ())
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
@@ -255,11 +258,24 @@ class PostgresStore(PostgresKeeping):
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = $1 AND request_id = $2"
         return await self._one(Job, sql, runner_id, plain(request_id))
 
+    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
+        sql = (
+            f"SELECT jobs.id FROM ({of} AND status = ANY($1::text[]) UNION ALL"
+            f" {of} AND status = 'manual' AND updated_at > $2) AS moving"
+            " JOIN jobs ON jobs.pipeline_id = moving.id WHERE jobs.state = ANY($3::text[]) ORDER BY 1"
+        )
+        found = await self._rows(sql, sorted(OPEN - {"manual"}), held_since, [state.value for state in states])
+        return await read_in_pieces([JobId(row[0]) for row in found], self.some_jobs, states)
+
     async def count_jobs(self) -> Mapping[str, int]:
-        return dict(tuple(row) for row in await self._rows("SELECT state, count(*) FROM jobs GROUP BY state"))
+        sql = "SELECT state, count(*) FROM jobs WHERE state = ANY($1::text[]) GROUP BY state"
+        unfinished = [state.value for state in JobState if state not in FINAL]
+        return dict(tuple(row) for row in await self._rows(sql, unfinished))
 
     async def count_pipelines(self) -> Mapping[str, int]:
-        return dict(tuple(row) for row in await self._rows("SELECT status, count(*) FROM pipelines GROUP BY status"))
+        sql = f"SELECT status, count(*) FROM pipelines WHERE {IS_OPEN} GROUP BY status"
+        return dict(tuple(row) for row in await self._rows(sql))
 
 
 def _is_news(before: JobState | None, after: JobState) -> bool:

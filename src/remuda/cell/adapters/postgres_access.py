@@ -247,20 +247,41 @@ class PostgresDatabase:
         return [decode(kind, row[0]) for row in await self._rows(sql, *values)]
 
     async def _page(
-        self, kind: type[T], table: str, where: Mapping[str, Any], page: Page, order: str = "id DESC"
+        self,
+        kind: type[T],
+        table: str,
+        where: Mapping[str, Any],
+        page: Page,
+        order: str = "id DESC",
+        states: Sequence[str] = (),
     ) -> tuple[list[T], int]:
-        """Newest first unless told otherwise, of the rows for which every condition holds: `?` is its value."""
+        """Newest first unless told otherwise, of the rows for which every condition holds: `?` is its value.
+
+        Those of several `states` are merged: each state has its rows in order in an index, and only as many as are
+        wanted are looked at.
+        """
         values: list[Any] = []
-        conditions = []
-        for condition, value in {**where, **page.bounds}.items():
-            if value is not None:
-                values.append(value)
-                condition = condition.replace("?", f"${len(values)}")
-            conditions.append(condition)
-        of = f"FROM {table} WHERE {' AND '.join(conditions) or 'TRUE'}"
-        total = (await self._rows(f"SELECT count(*) {of}", *values))[0][0] if page.counted else 0
-        sql = f"SELECT body {of} ORDER BY {page.order or order} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
-        return await self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
+        of = []
+        where = {**where, **page.bounds}
+        for conditions in [{**where, "state = ?": state} for state in dict.fromkeys(states)] or [where]:
+            asked = []
+            for condition, value in conditions.items():
+                if value is not None:
+                    values.append(value)
+                    condition = condition.replace("?", f"${len(values)}")
+                asked.append(condition)
+            of.append(f"FROM {table} WHERE {' AND '.join(asked) or 'TRUE'}")
+        count = " UNION ALL ".join(f"SELECT count(*) {part}" for part in of)
+        total = sum(row[0] for row in await self._rows(count, *values)) if page.counted else 0
+        order, skipped = page.order or order, (page.number - 1) * page.size
+        if len(of) == 1:
+            sql = f"SELECT body {of[0]}"
+        else:
+            # Without a limit of its own each part would be read whole.
+            each = f"ORDER BY {order} LIMIT {skipped + page.size}"
+            sql = " UNION ALL ".join(f"(SELECT body, id {part} {each})" for part in of)
+        sql = f"{sql} ORDER BY {order} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
+        return await self._all(kind, sql, *values, page.size, skipped), total
 
 
 def changed(tag: str) -> int:

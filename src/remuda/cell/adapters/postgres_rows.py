@@ -194,7 +194,8 @@ def conditions(wanted: PipelineFilter) -> dict[str, Any]:
         "updated_at < ?": wanted.updated_before,
         "created_at > ?": wanted.created_after,
         "created_at < ?": wanted.created_before,
-        "status = ANY(?::text[])": None if wanted.statuses is None else list(wanted.statuses),
+        "status = ?": wanted.status,
+        "status = ANY(?::text[])": None if wanted.statuses is None or wanted.status else list(wanted.statuses),
     }
     asked: dict[str, Any] = {sql: value for sql, value in compared.items() if value is not None}
     return asked if wanted.source else {**asked, "is_child = 0": None}

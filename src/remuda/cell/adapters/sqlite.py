@@ -40,7 +40,7 @@ from remuda.cell.values import (
     Schedule,
     StepResult,
 )
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
@@ -207,10 +207,14 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     ) -> tuple[Sequence[Job], int]:
         where: dict[str, Any] = {}
         if project_id is not None:
-            where["project_id = ?"] = project_id
+            # Without the sign SQLite may walk over the project for the jobs of one pipeline.
+            where["project_id = ?" if pipeline_id is None else "+project_id = ?"] = project_id
         if pipeline_id is not None:
             where["pipeline_id = ?"] = pipeline_id
-        if states:
+        if runner_id is not None:
+            states = states or list(JobState)  # its index has them by state
+        is_merged = pipeline_id is None and project_ids is None
+        if states and not is_merged:
             where["state IN (SELECT value FROM json_each(?))"] = encode(list(states)).decode()
         if not with_retried:
             where["retried = 0"] = None
@@ -220,7 +224,7 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
             where["runner_id = ?"] = runner_id
         if project_ids is not None:
             where["project_id IN (SELECT value FROM json_each(?))"] = encode(list(project_ids)).decode()
-        return self._page(Job, "jobs", where, page)
+        return self._page(Job, "jobs", where, page, states=states if is_merged else ())
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
@@ -278,11 +282,27 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
         return self._one(Job, sql, runner_id, request_id)
 
+    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        of = f"SELECT id FROM pipelines WHERE {rows.IS_OPEN}"
+        sql = (
+            "SELECT jobs.id FROM"
+            f" ({of} AND status IN (SELECT value FROM json_each(?)) UNION ALL"
+            f" {of} AND status = 'manual' AND updated_at > ?) AS moving"
+            " CROSS JOIN jobs ON jobs.pipeline_id = moving.id"
+            " WHERE +jobs.state IN (SELECT value FROM json_each(?)) ORDER BY 1"
+        )
+        moving, wanted = encode(sorted(OPEN - {"manual"})).decode(), encode(sorted(states)).decode()
+        job_ids = [JobId(row[0]) for row in await self._rows_beside(sql, moving, held_since, wanted)]
+        return await read_in_pieces(job_ids, self.some_jobs, states)
+
     async def count_jobs(self) -> Mapping[str, int]:
-        return dict(self._rows("SELECT state, count(*) FROM jobs GROUP BY state"))
+        sql = "SELECT state, count(*) FROM jobs WHERE state IN (SELECT value FROM json_each(?)) GROUP BY state"
+        return dict(await self._rows_beside(sql, encode(sorted(frozenset(JobState) - FINAL)).decode()))
 
     async def count_pipelines(self) -> Mapping[str, int]:
-        return dict(self._rows("SELECT status, count(*) FROM pipelines GROUP BY status"))
+        return dict(
+            await self._rows_beside(f"SELECT status, count(*) FROM pipelines WHERE {rows.IS_OPEN} GROUP BY status")
+        )
 
     # runners
 

@@ -5,7 +5,8 @@ Nothing is decided here but how failures of the database are told. `sqlite` and 
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -39,12 +40,23 @@ def store_error(error: sqlite3.Error) -> StoreError:
     return StoreError(f"the store cannot do this now: {error}; {hint}")
 
 
+def _reader(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro",
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
 class SqliteFile:
     """One file: a writer, a reader, and the ids it gives out."""
 
-    def __init__(self, writer: Writer, reader: sqlite3.Connection, ids: IdRange) -> None:
+    def __init__(self, writer: Writer, path: Path, ids: IdRange) -> None:
         self._writer = writer
-        self._db = reader
+        self._path = path
+        self._db = _reader(path)
         self._ids = ids
 
     @classmethod
@@ -57,19 +69,12 @@ class SqliteFile:
                 for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
                     db.execute(f"PRAGMA {pragma}")
                 prepare(db, str(path), cell_id)
-                reader = sqlite3.connect(
-                    f"file:{quote(str(path))}?mode=ro",
-                    uri=True,
-                    timeout=_BUSY_SECONDS,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
+                return cls(Writer(db, path.name), path, range_of_cell(cell_id))
             except BaseException:
                 db.close()
                 raise
         except sqlite3.Error as error:
             raise DataFolderError(f"cannot open {path}: {store_error(error)}") from error
-        return cls(Writer(db, path.name), reader, range_of_cell(cell_id))
 
     async def close(self) -> None:
         self._db.close()
@@ -96,6 +101,18 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise store_error(error) from error
 
+    async def _rows_beside(self, sql: str, *values: Any) -> list[Any]:
+        """The same in a thread, by a connection of its own: for what may take long, so that nobody waits for it."""
+
+        def read() -> list[Any]:
+            with closing(_reader(self._path)) as db:
+                return db.execute(sql, values).fetchall()
+
+        try:
+            return await asyncio.to_thread(read)
+        except sqlite3.Error as error:
+            raise store_error(error) from error
+
     def _one(self, kind: type[T], sql: str, *values: Any) -> T | None:
         found = self._rows(sql, *values)
         return decode(kind, found[0][0]) if found else None
@@ -104,15 +121,28 @@ class SqliteFile:
         return [decode(kind, row[0]) for row in self._rows(sql, *values)]
 
     def _page(
-        self, kind: type[T], table: str, where: Mapping[str, Any], page: Page, order: str = "id DESC"
+        self,
+        kind: type[T],
+        table: str,
+        where: Mapping[str, Any],
+        page: Page,
+        order: str = "id DESC",
+        states: Sequence[str] = (),
     ) -> tuple[list[T], int]:
-        """Newest first unless told otherwise, of the rows for which every condition holds."""
+        """Newest first unless told otherwise, of the rows for which every condition holds.
+
+        Those of several `states` are merged: each state has its rows in order in an index, and only as many as are
+        wanted are looked at.
+        """
         where = {**where, **page.bounds}
-        conditions = " AND ".join(where) or "1"
-        values = [value for value in where.values() if value is not None]
-        count = f"SELECT count(*) FROM {table} WHERE {conditions}"
-        total = self._rows(count, *values)[0][0] if page.counted else 0
-        sql = f"SELECT body FROM {table} WHERE {conditions} ORDER BY {page.order or order} LIMIT ? OFFSET ?"
+        each = [{**where, "state = ?": state} for state in dict.fromkeys(states)] or [where]
+        of = [f"FROM {table} WHERE {' AND '.join(conditions) or '1'}" for conditions in each]
+        values = [value for conditions in each for value in conditions.values() if value is not None]
+        count = " UNION ALL ".join(f"SELECT count(*) {part}" for part in of)
+        total = sum(row[0] for row in self._rows(count, *values)) if page.counted else 0
+        columns = "body" if len(of) == 1 else "body, id"
+        sql = " UNION ALL ".join(f"SELECT {columns} {part}" for part in of)
+        sql = f"{sql} ORDER BY {page.order or order} LIMIT ? OFFSET ?"
         return self._all(kind, sql, *values, page.size, (page.number - 1) * page.size), total
 
     def _draw(self, db: sqlite3.Connection, table: str) -> int:

@@ -32,6 +32,10 @@ def see_ref(db: sqlite3.Connection, project_id: ProjectId, ref: str, sha: str) -
     changed(db, "INSERT OR REPLACE INTO seen_refs VALUES (?, ?, ?)", project_id, ref, sha)
 
 
+IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
+"""Of pipelines, in the very words of the index `pipelines_open`."""
+
+
 def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
     sql = (
         "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -56,8 +60,9 @@ def conditions(wanted: PipelineFilter) -> dict[str, Any]:
         "updated_at < ?": wanted.updated_before,
         "created_at > ?": wanted.created_after,
         "created_at < ?": wanted.created_before,
+        "status = ?": wanted.status,
         "status IN (SELECT value FROM json_each(?))": (
-            None if wanted.statuses is None else encode(wanted.statuses).decode()
+            None if wanted.statuses is None or wanted.status else encode(wanted.statuses).decode()
         ),
     }
     asked: dict[str, Any] = {sql: value for sql, value in compared.items() if value is not None}

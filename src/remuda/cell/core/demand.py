@@ -39,6 +39,9 @@ AHEAD = frozenset(
 )
 """States of jobs that are not ready yet."""
 
+HELD_SECONDS = 24 * 3600
+"""So long after the last time that something happened in it, a pipeline that waits for a person counts."""
+
 ManagerId = tuple[int, str]
 """A runner's id and the manager's system id."""
 
@@ -53,7 +56,7 @@ class Need(NamedTuple):
 
 
 def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Jobs that are not ready yet, by what they need and wait for. `jobs` are all that are in `AHEAD` states."""
+    """Jobs that are not ready yet, by what they need and wait for. `jobs`: all that pipelines have in `AHEAD`."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)

@@ -51,6 +51,8 @@ async def metrics(edge: Edge, request: Request) -> Response:
     text = edge.metrics.text(
         jobs=await edge.store.count_jobs(),
         pipelines=await edge.store.count_pipelines(),
+        ended_jobs=edge.dispatch.ended_jobs,
+        ended_pipelines=edge.dispatch.ended_pipelines,
         waiting=edge.dispatch.waiting(),
         polls=edge.dispatch.held_polls(),
         watchers=len(edge.events),

@@ -196,12 +196,20 @@ class Store(PeopleStore, StartsStore, Protocol):
         """The job that this very call got before, while it is still leased."""
         ...
 
+    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        """Jobs in these states of pipelines that are not over, oldest first.
+
+        Of pipelines that wait for a person only those in which something has happened since `held_since`: others pile
+        up for as long as the cell exists.
+        """
+        ...
+
     async def count_jobs(self) -> Mapping[str, int]:
-        """Jobs per state."""
+        """Jobs per state, of those that are not over."""
         ...
 
     async def count_pipelines(self) -> Mapping[str, int]:
-        """Pipelines per status."""
+        """Pipelines per status, of those that are not over."""
         ...
 
     # --- runners

@@ -55,6 +55,11 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     """id, status, ref, updated_at or user_id; pipelines alike in it come by their ids."""
     ascending: bool = False
 
+    @property
+    def status(self) -> str | None:
+        """The only one that is wanted, if it is one: of that an index has the pipelines in order."""
+        return self.statuses[0] if self.statuses is not None and len(self.statuses) == 1 else None
+
     def fits(self, pipeline: Pipeline) -> bool:
         """Whether it is one of those wanted."""
         return (

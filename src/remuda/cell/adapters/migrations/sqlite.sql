@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0006');
+INSERT INTO "alembic_version" VALUES('0007');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -206,7 +206,6 @@ CREATE INDEX jobs_of_pipeline ON jobs (pipeline_id, id);
 CREATE INDEX jobs_by_state ON jobs (state, id);
 CREATE INDEX jobs_by_request ON jobs (runner_id, request_id) WHERE state = 'leased';
 CREATE UNIQUE INDEX pipelines_by_upstream ON pipelines (upstream_job_id);
-CREATE INDEX pipelines_of_ref ON pipelines (project_id, ref, status);
 CREATE INDEX pipelines_listed ON pipelines (project_id, id, is_child);
 CREATE INDEX pipelines_of_schedule ON pipelines (schedule_id, id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_of_project ON jobs (project_id, id, is_trigger);
@@ -221,3 +220,8 @@ CREATE INDEX members_by_user ON members (user_id);
 CREATE INDEX audit_events_by_time ON audit_events (created_at);
 CREATE INDEX audit_events_by_author ON audit_events (author_id, id);
 CREATE INDEX audit_events_by_entity ON audit_events (entity_type, entity_id, id);
+CREATE INDEX pipelines_of_ref ON pipelines (project_id, ref, status, id);
+CREATE INDEX pipelines_listed_by_ref ON pipelines (project_id, ref, id);
+CREATE INDEX pipelines_open ON pipelines (status, updated_at) WHERE status NOT IN ('success', 'failed', 'canceled', 'skipped');
+CREATE INDEX jobs_listed_by_state ON jobs (project_id, state, id);
+CREATE INDEX jobs_of_runner ON jobs (runner_id, state, id) WHERE runner_id IS NOT NULL;

@@ -1,0 +1,126 @@
+"""What is asked often is found through an index, however long the history is: by what both databases plan to do."""
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from remuda.cell.adapters.postgres import PostgresStore
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.ports import Store
+from remuda.cell.values import Page, PipelineFilter
+from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
+
+PROJECT = ProjectId(5)
+PAGE = Page(counted=False)
+
+QUESTIONS: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
+    "newest success of a ref": (
+        lambda store: store.pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7", statuses=("success",))),
+        {"pipelines_of_ref"},
+    ),
+    "pipelines of a ref": (
+        lambda store: store.pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7")),
+        {"pipelines_listed_by_ref"},
+    ),
+    "open pipelines of a ref": (lambda store: store.open_pipelines(PROJECT, "ref-7"), {"pipelines_of_ref"}),
+    "jobs of a runner": (lambda store: store.jobs(PAGE, runner_id=RunnerId(3), with_retried=True), {"jobs_of_runner"}),
+    "jobs of a runner in states": (
+        lambda store: store.jobs(PAGE, runner_id=RunnerId(3), states=["running", "leased"], with_retried=True),
+        {"jobs_of_runner"},
+    ),
+    "jobs of a project in a state": (
+        lambda store: store.jobs(PAGE, project_id=PROJECT, states=["failed"], with_retried=True, is_trigger=False),
+        {"jobs_listed_by_state"},
+    ),
+    "jobs of a project in states": (
+        lambda store: store.jobs(PAGE, project_id=PROJECT, states=["failed", "running"], with_retried=True),
+        {"jobs_listed_by_state"},
+    ),
+    "jobs of a pipeline": (
+        lambda store: store.jobs(PAGE, project_id=PROJECT, pipeline_id=PipelineId(77), is_trigger=False),
+        {"jobs_of_pipeline"},
+    ),
+    "jobs that are coming": (
+        lambda store: store.coming_jobs([JobState.CREATED, JobState.MANUAL], held_since=9_990),
+        {"pipelines_open", "jobs_of_pipeline"},
+    ),
+    "how many jobs": (lambda store: store.count_jobs(), {"jobs_by_state"}),
+    "how many pipelines": (lambda store: store.count_pipelines(), {"pipelines_open"}),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    path = tmp_path / "cell.sqlite"
+    store = SqliteStore.open(path, 1)
+    ask, indexes = QUESTIONS[question]
+    with closing(sqlite3.connect(path)) as db:
+        plan: list[str] = []
+
+        def planned(sql: str, *values: Any) -> list[Any]:
+            plan.extend(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+            return []
+
+        async def planned_beside(sql: str, *values: Any) -> list[Any]:
+            return planned(sql, *values)
+
+        monkeypatch.setattr(store, "_rows", planned)
+        monkeypatch.setattr(store, "_rows_beside", planned_beside)
+        await ask(store)
+    await store.close()
+    looks = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines)\b", line)]
+    used = {match[1] for line in looks if (match := re.search(r"INDEX (\w+)", line))}
+    assert used == indexes, plan
+    # A count may read the whole of an index that has only what is counted.
+    assert all("SEARCH" in line or "INDEX pipelines_open" in line for line in looks), plan
+
+
+HISTORY = """
+    INSERT INTO projects SELECT n, 'p' || n, 'p' || n, '{}' FROM generate_series(1, 10) AS n;
+    INSERT INTO pipelines (id, project_id, iid, ref, sha, status, body, created_at, updated_at)
+        SELECT n, 1 + n % 10, n, 'ref-' || n / 10 % 100, 'sha',
+            CASE WHEN n % 3 = 0 THEN 'failed' WHEN n > 19950 THEN 'running' WHEN n % 7 = 0 THEN 'manual'
+            ELSE 'success' END,
+            '{}', n, n FROM generate_series(1, 20000) AS n;
+    INSERT INTO specs SELECT n, '{}' FROM generate_series(1, 60000) AS n;
+    INSERT INTO jobs (id, project_id, pipeline_id, spec_id, state, retried, runner_id, body, ref, name)
+        SELECT n, 1 + (1 + n / 3) % 10, 1 + (n - 1) / 3, n,
+            CASE WHEN n > 59900 THEN 'running' WHEN n % 9 = 0 THEN 'failed' WHEN n % 11 = 0 THEN 'manual'
+            ELSE 'success' END,
+            0, n % 50, '{}', 'main', 'job' FROM generate_series(1, 60000) AS n;
+    ANALYZE;
+"""
+"""PostgreSQL plans by what there is."""
+
+
+@pytest.fixture
+async def history(database: str) -> AsyncIterator[PostgresStore]:
+    store = await PostgresStore.open(database, 1)
+    db = await asyncpg.connect(database)
+    await db.execute(HISTORY)
+    await db.close()
+    yield store
+    await store.close()
+
+
+async def test_postgres(history: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, plan = history._rows, list[str]()
+
+    async def planned(sql: str, *values: Any) -> list[Any]:
+        plan.extend(row[0] for row in await read(f"EXPLAIN {sql}", *values))
+        return []
+
+    monkeypatch.setattr(history, "_rows", planned)
+    for question, (ask, indexes) in QUESTIONS.items():
+        plan.clear()
+        await ask(history)
+        used = {name for line in plan for name in re.findall(r"(?:using|on) (\w+?_\w+)", line)}
+        # Of a state in which there are next to none, others are as good.
+        assert indexes <= used <= indexes | {"jobs_by_state", "jobs_by_request"}, (question, plan)
+        assert not any("Seq Scan" in line for line in plan), (question, plan)
