@@ -37,7 +37,8 @@ _MEBIBYTE = 1024 * 1024
 _PART_BYTES = 6 * _MEBIBYTE
 _PARTS_AT_ONCE = 2
 _UPLOADS_AT_ONCE = 16
-"""In parts; more of them wait. Each has some twenty mebibytes in memory."""
+"""So many have parts on their way to the bucket, some twenty mebibytes each; more of them wait for their turn. One that
+waits for its sender has no turn: it gathers its next part, which is all that it has in memory."""
 _MOST_PARTS = 10_000
 """What S3 allows for one upload."""
 _READ_BYTES = 4 * _MEBIBYTE
@@ -85,19 +86,21 @@ class ObjectBlobs:
         if len(first) < part_bytes:
             await self._do(obstore.put_async(self._store, checked(key), first, use_multipart=False))
         else:
+            turn = _Turn(self._uploads)
             try:
-                async with self._uploads:
-                    await obstore.put_async(
-                        self._store,
-                        checked(key),
-                        parts.all_from(first),
-                        chunk_size=part_bytes,
-                        max_concurrency=_PARTS_AT_ONCE,
-                    )
+                await obstore.put_async(
+                    self._store,
+                    checked(key),
+                    parts.all_from(first, turn),
+                    chunk_size=part_bytes,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
             except _OURS as error:
                 if parts.failure is not None:
                     raise parts.failure from None
                 raise self._unusable(error) from None
+            finally:
+                turn.end()
         return parts.size, parts.digest.hexdigest()
 
     async def take(self, key: str, file: Path) -> None:
@@ -199,6 +202,32 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     return blobs
 
 
+class _Turn:
+    """An upload's place among those that send, which it has only while it has something to send."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = False
+        self._is_over = False
+
+    async def take(self) -> None:
+        await self._places.acquire()
+        self._is_taken = True
+        if self._is_over:
+            # Whoever asked for the next part is gone, and only this call was left.
+            self.give_back()
+            raise StoreError("the upload has ended")
+
+    def give_back(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
+
+    def end(self) -> None:
+        self._is_over = True
+        self.give_back()
+
+
 class _Parts:
     """An upload cut into parts, measured and summed up on its way."""
 
@@ -227,12 +256,16 @@ class _Parts:
         await asyncio.to_thread(self.digest.update, part)
         return part
 
-    async def all_from(self, first: bytes) -> AsyncIterator[bytes]:
+    async def all_from(self, first: bytes, turn: _Turn) -> AsyncIterator[bytes]:
         part = first
         try:
             while part:
+                await turn.take()
                 yield part
-                part = await self.following() if len(part) == self._part_bytes else b""
+                is_last = len(part) < self._part_bytes
+                if not is_last:
+                    turn.give_back()
+                part = b"" if is_last else await self.following()
         except Exception as error:
             self.failure = error
             raise
