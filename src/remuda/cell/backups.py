@@ -26,7 +26,7 @@ from remuda.cell.adapters.resealing import keys_in_use
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.backup_files import copy, copy_repository, copy_traces, filled, is_archive, pack, unpacked
-from remuda.cell.datafolder import CONFIG, VERSION
+from remuda.cell.datafolder import CONFIG, STORE, VERSION, check_cells
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.key_files import NAME as KEYS
 from remuda.cell.key_files import VARIABLE, key_file, read_keys
@@ -64,6 +64,7 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
     async with tables.read(settings) as found:
         tables.check_known(found)
+    check_cells(settings.data)
     if is_archive(to):
         if to.exists():
             raise DataFolderError(f"{to} exists already; give another name")
@@ -120,6 +121,7 @@ async def restore(source: Path, settings: CellSettings) -> Manifest:
             if settings.is_shared:
                 await tables.load(rows, settings.database, cell_id)
                 rows.unlink()
+                write_whole(data / STORE, b"", durable=True)
             else:
                 rows.rename(data / _ROWS)
             write_whole(data / "version", f"{VERSION}\n".encode(), durable=True)

@@ -2,7 +2,8 @@
 
 Decided here: one process at a time, or several that share it (an flock that the kernel drops when the process dies,
 however it dies; the first of those that share it is alone until it has begun), which versions of the layout are
-understood, that a folder with other things in it is not taken over, and that nobody else on the machine may read it.
+understood, that a folder with other things in it is not taken over, that a folder whose rows are in a database is not
+used with a file, nor the other way round, and that nobody else on the machine may read it.
 Called by `remuda.cell.service` before anything is opened.
 
 Invariant: a folder that is refused is left as it was.
@@ -19,6 +20,8 @@ VERSION = 1
 """The layout's number; it grows when an older program could not use the folder any more."""
 CONFIG = "cell.toml"
 """Settings, where somebody put such a file there."""
+STORE = "store"
+"""Stands in a folder whose rows are in a database elsewhere, and says in which (`blob_owner`)."""
 UNFINISHED = "unfinished"
 """Stands in a folder that a restore has begun to fill."""
 _BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", CONFIG, "encryption.keys")
@@ -53,6 +56,7 @@ def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFo
                 folder.share = stack.enter_context(shared_use(path / "lock")).share
             else:
                 stack.enter_context(sole_use(path / "lock"))
+            _check_kind(folder, shared=shared)
             _prepare(folder, cell_id)
         except InUseError as error:
             raise DataFolderError(
@@ -101,6 +105,21 @@ def _check_ours(path: Path) -> None:
         raise DataFolderError(
             f"the folder {path} is not a cell's (it has {', '.join(foreign[:3])}); "
             "give an empty or a new one with --data"
+        )
+
+
+def _check_kind(folder: DataFolder, *, shared: bool) -> None:
+    """A --database forgotten, or given too much, would begin a new cell, which takes all blobs for orphans."""
+    path = folder.path
+    if shared and folder.database.exists():
+        raise DataFolderError(
+            f"the data folder {path} is a cell's that keeps its rows in {folder.database.name}; start it without "
+            "--database, or move it with `remuda cell backup` and `remuda cell restore --database`"
+        )
+    if not shared and (path / STORE).exists():
+        raise DataFolderError(
+            f"the data folder {path} is a cell's that keeps its rows in a PostgreSQL database; give that with "
+            "--database or REMUDA_DATABASE, or another --data"
         )
 
 

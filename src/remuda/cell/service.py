@@ -25,7 +25,7 @@ from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.audit import AuditEvent
-from remuda.cell.blob_owner import claim_blobs
+from remuda.cell.blob_owner import claim_blobs, claim_folder
 from remuda.cell.bridges import Bridges
 from remuda.cell.datafolder import DataFolder, opened
 from remuda.cell.dispatch import Dispatch
@@ -104,6 +104,8 @@ class CellService:
         stop: asyncio.Event,
         ready: Callable[[str], None],
     ) -> None:
+        if self.settings.is_shared:
+            await claim_folder(store, folder.path)
         await self._ensure_tokens(store)
         edge = await self._assembled(store, folder)
         await edge.projects.namespaces.adopt_projects()

@@ -179,6 +179,8 @@ def test_a_newer_schema_is_refused_by_all(tmp_path: Path, request: pytest.Fixtur
     if kind == "postgres":
         options += ["--database", request.getfixturevalue("database")]
     assert remuda("migrate", *options).returncode == 0
+    (tmp_path / "cell").mkdir(exist_ok=True)
+    (tmp_path / "cell" / "version").write_text("1\n")
     assert remuda("backup", tmp_path / "good", *options).returncode == 0
     newer = "UPDATE alembic_version SET version_num = '9999'"
     if kind == "sqlite":

@@ -175,3 +175,9 @@ def test_the_commands(tmp_path: Path, database: str) -> None:
     assert "holds a cell already" in done.stderr
     done = remuda("check", "--data", tmp_path / "nothing")
     assert (done.returncode, done.stdout) == (2, "")
+    done = remuda("backup", tmp_path / "b", "--data", tmp_path / "nothing", "--database", database)
+    assert (done.returncode, done.stdout, (tmp_path / "b").exists()) == (2, "", False)
+    assert "not a cell's" in done.stderr
+    done = remuda("serve", "--data", tmp_path / "new", "--cell-id", "3", "--listen", "127.0.0.1:0")
+    assert (done.returncode, (tmp_path / "new" / "cell.sqlite").exists()) == (2, False)
+    assert "give that with --database" in done.stderr

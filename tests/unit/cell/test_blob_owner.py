@@ -1,11 +1,15 @@
-"""An address with blobs has one owner."""
+"""An address with blobs has one owner, and so has a data folder."""
+
+from pathlib import Path
 
 import pytest
 
 from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.blob_owner import KEY, claim_blobs
-from remuda.cell.errors import CellError
+from remuda.cell.blob_owner import KEY, claim_blobs, claim_folder
+from remuda.cell.datafolder import STORE
+from remuda.cell.errors import CellError, DataFolderError
+from remuda.testing.builders import a_project
 
 
 async def test_blobs_belong_to_the_store_that_first_used_them() -> None:
@@ -17,3 +21,29 @@ async def test_blobs_belong_to_the_store_that_first_used_them() -> None:
     await claim_blobs(other, MemoryBlobs(), "s3://bucket/two")
     await blobs.remove(KEY)
     await claim_blobs(other, blobs, "s3://bucket/one")
+
+
+async def test_a_data_folder_belongs_to_the_database_that_first_used_it(tmp_path: Path) -> None:
+    store, other = MemoryStore(), MemoryStore()
+    for _ in range(2):
+        await claim_folder(store, tmp_path)
+    with pytest.raises(DataFolderError, match=r"belongs to a cell in another database.*empty the file"):
+        await claim_folder(other, tmp_path)
+    (tmp_path / STORE).write_text("")
+    await claim_folder(other, tmp_path)
+    with pytest.raises(DataFolderError, match="another database"):
+        await claim_folder(store, tmp_path)
+
+
+async def test_a_folder_without_the_repositories_is_not_taken_for_the_cells(tmp_path: Path) -> None:
+    store, mounted, empty = MemoryStore(), tmp_path / "mounted", tmp_path / "empty"
+    mounted.mkdir()
+    empty.mkdir()
+    await claim_folder(store, mounted)
+    await store.add_project(a_project())
+    with pytest.raises(DataFolderError, match=r"another data folder than .*empty, where its repositories are missing"):
+        await claim_folder(store, empty)
+    assert not list(empty.iterdir())
+    (empty / STORE).touch()
+    await claim_folder(store, empty)
+    assert (empty / STORE).read_text() == (mounted / STORE).read_text()

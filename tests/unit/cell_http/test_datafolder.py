@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.datafolder import opened
+from remuda.cell.datafolder import STORE, opened
 from remuda.cell.errors import DataFolderError
 
 
@@ -35,3 +35,19 @@ def test_a_folder_that_is_refused_stays_as_it_was(tmp_path: Path, file: str, tex
     with pytest.raises(DataFolderError), opened(tmp_path, cell_id=1):
         pass
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "shared", "advice"), [("cell.sqlite", True, "without --database"), (STORE, False, "REMUDA_DATABASE")]
+)
+def test_a_folder_stays_with_its_kind_of_database(tmp_path: Path, file: str, shared: bool, advice: str) -> None:
+    (tmp_path / file).touch()
+    (tmp_path / "version").write_text("1")
+    before = contents(tmp_path)
+    with pytest.raises(DataFolderError, match=advice), opened(tmp_path, cell_id=1, shared=shared):
+        pass
+    after = contents(tmp_path)
+    after.pop("lock", None)
+    assert after == before
+    with opened(tmp_path, cell_id=1, shared=not shared):
+        pass
