@@ -7,6 +7,9 @@ The one that goes is the one that has been silent for longest among those that w
 came in whole, such as a held poll, is never cut. How long a body may be silent is decided in `bodies`. uvicorn makes
 one `Connection` for each that it accepts; everything else about HTTP is uvicorn's.
 
+An answer leaves in one piece where it can: uvicorn writes the head and the body one after the other, and every write
+is a call of the kernel here and a packet to be waited for there, which together cost more than most answers.
+
 Invariant: callers who send nothing cannot keep out those who do.
 """
 
@@ -23,6 +26,8 @@ _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
     b"Connection: close\r\n\r\n%s"
 )
+HELD_BYTES = 64 * 1024
+"""So much of an answer is put together before it is written."""
 BACKLOG = 2048
 """Connections that wait to be accepted; they need no descriptor of ours yet."""
 
@@ -47,6 +52,36 @@ def connections_within(descriptors: int) -> Connections:
     return Connections(most=max(descriptors // 2, 1))
 
 
+class _Together:
+    """A transport whose small writes of one turn of the loop go out as one."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes >= HELD_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            data, self._held, self._held_bytes = b"".join(self._held), [], 0
+            self._transport.write(data)
+
+
 class Connection(HttpToolsProtocol):
     """One connection; `shared` is the same for all of a server."""
 
@@ -58,7 +93,7 @@ class Connection(HttpToolsProtocol):
         self._fed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Together(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
         self._sort_in()
         if len(self.connections) > self._shared.most:
