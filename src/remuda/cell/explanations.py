@@ -118,9 +118,12 @@ class Explanations(Motion):
         now, need = self._clock.now(), job.key()
         # Of other organizations nobody learns anything, not even how many runners they have.
         runners = tuple(seen for seen in await self._seen() if seen.runner.organization_id == job.organization_id)
-        offers = {seen.runner.fingerprint() for seen in runners if not seen.runner.paused}
-        place = self._waiting.place(job.id, [offer for offer in offers if fits(offer, need)], now)
-        estimate = self._pick_ups.estimate(need, place.ahead, now) if place else None
+        matching = [seen.runner for seen in runners if fits(seen.runner.fingerprint(), need)]
+        # Where all are paused, what they will do when they are resumed is what counts.
+        active = [runner for runner in matching if not runner.paused] or matching
+        place = self._waiting.place(job.id, {runner.fingerprint() for runner in active}, now)
+        since = job.pending_at or job.created_at
+        estimate = self._pick_ups.estimate(need, place.ahead, now, since=since) if place else None
         return Shortage(runners=runners, place=place, estimate=estimate)
 
     async def _seen(self) -> tuple[Seen, ...]:

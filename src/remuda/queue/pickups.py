@@ -3,7 +3,8 @@
 Decided here: what counts (pick-ups of the last minutes, by runners that can take the job in question) and what an
 estimate is: so many jobs go first, and each took so long. How long one *took* is the time since the pick-up before it,
 or since it began to wait if that is later; so a queue that is always empty gives a short time, and a long queue the
-time between two pick-ups. Pure, bounded, and kept in memory by the process that hands out: it begins with nothing.
+time between two pick-ups. So long as the job in question has waited since the last one counts, too: what stands still
+must not look quick. Pure, bounded, and kept in memory by the process that hands out: it begins with nothing.
 """
 
 from collections import OrderedDict, deque
@@ -42,8 +43,8 @@ class PickUps:
         if len(self._made) > _KINDS:
             self._made.popitem(last=False)
 
-    def estimate(self, need: CapabilityKey, ahead: int, now: float) -> Estimate | None:
-        """How long a job will wait before which so many go; None when nothing is known."""
+    def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
+        """How long a job will wait before which so many go and that waits `since` then; None when nothing is known."""
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()
@@ -55,4 +56,5 @@ class PickUps:
             return None
         before = [made[0][1], *(at for at, _ in made)]
         took = sum(max(at - max(earlier, since), 0.0) for (at, since), earlier in zip(made, before, strict=False))
-        return Estimate(seconds=(ahead + 1) * took / len(made), pick_ups=len(made))
+        standing = max(now - max(made[-1][0], since), 0.0) if since is not None else 0.0
+        return Estimate(seconds=(ahead + 1) * (took + standing) / len(made), pick_ups=len(made))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.cell.core.demand import HELD_SECONDS
 from remuda.cell.errors import NotFoundError
@@ -34,6 +35,10 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
     assert told.estimate is not None
     assert told.estimate.text == "about 30 s (2 pick-ups in the last 10 minutes)"
     assert told.summary == "waits for a runner: 1 fits, 0 without a job and 1 busy; it is next"
+    await cell.clock.advance(60)
+    stalled = await cell.dispatch.why((await cell.newest(family, "three")).id)
+    assert stalled.estimate is not None
+    assert stalled.estimate.seconds == 60
     gpu = await cell.dispatch.why((await cell.newest(family, "gpu")).id)
     assert gpu.advice == ("no runner has the tag gpu: register one or change the tags",)
     assert gpu.estimate is None
@@ -109,3 +114,11 @@ async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell)
     assert key.created.held == 2
     await cell.clock.advance(HELD_SECONDS)
     assert (await cell.dispatch.demand()).keys == ()
+
+
+async def test_a_paused_runner_will_take_other_jobs_first_when_it_is_resumed(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec("plain"), a_spec("gpu", tags=("gpu",)))
+    await cell.store.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
+    told = await cell.dispatch.why((await cell.newest(family, "gpu")).id)
+    assert told.queue is not None
+    assert (told.queue.ahead, told.queue.competing) == (1, 2)

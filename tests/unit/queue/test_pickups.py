@@ -52,3 +52,10 @@ def test_what_is_kept_is_bounded() -> None:
         pick_ups.note(Fingerprint(tags=frozenset({str(number)})), at=number, since=number)
     assert len(pick_ups._made) <= 512
     assert len(pick_ups._made[LINUX]) <= 64
+
+
+def test_a_queue_that_stands_still_does_not_look_quick() -> None:
+    pick_ups = PickUps()
+    pick_ups.note(LINUX, at=103, since=100)
+    assert pick_ups.estimate(NEED, 0, 203, since=101) == Estimate(seconds=103, pick_ups=1)
+    assert pick_ups.estimate(NEED, 1, 203, since=203) == Estimate(seconds=6, pick_ups=1)

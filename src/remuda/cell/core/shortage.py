@@ -94,7 +94,7 @@ def _text(counts: RunnerCounts, place: Place | None) -> str:
     there = counts.free + counts.busy
     fit = "1 fits" if counts.matching == 1 else f"{counts.matching} fit"
     if not there:
-        return f"{fit}, but {'it' if counts.matching == 1 else 'none'} is {_missing(counts)}"
+        return f"{fit}, but {'it' if counts.matching == 1 else 'none'} {_missing(counts)}"
     return f"{fit}, {counts.free} without a job and {counts.busy} busy{_turn(place)}"
 
 
@@ -116,8 +116,9 @@ def _missing(counts: RunnerCounts) -> str:
         "never seen": counts.never_seen,
     }
     if counts.matching == 1:
-        return next(word for word, count in parts.items() if count)
-    return "there (" + ", ".join(f"{count} {word}" for word, count in parts.items() if count) + ")"
+        word = next(word for word, count in parts.items() if count)
+        return "was never seen" if counts.never_seen else f"is {word}"
+    return "is there (" + ", ".join(f"{count} {word}" for word, count in parts.items() if count) + ")"
 
 
 def _queue(job: Job, place: Place) -> QueueInfo:

@@ -108,6 +108,7 @@ def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
         ((seen(tags=("x",), run_untagged=False),), "the only one does not fit"),
         ((seen(1, run_untagged=False), seen(2, run_untagged=False)), "none of the 2 fits"),
         ((seen(paused=True),), "1 fits, but it is paused"),
+        ((Seen(runner=seen().runner),), "1 fits, but it was never seen"),
         ((seen(1, paused=True), seen(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
         ((seen(1), seen(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
     ],
