@@ -222,6 +222,14 @@ class TestTokens:
         assert cell.api("PUT", f"/runners/{number}", {"description": "new"}).status == 200
         assert ScriptedRunner(cell, third.json()["token"]).ask().status == 204
 
+    def test_a_runner_does_not_outlive_the_end_that_its_token_was_given(self, cell: ServedCell) -> None:
+        asked = {"runner_type": "instance_type", "token_expires_at": "2099-01-31T08:00:00Z"}
+        made = cell.api("POST", "/user/runners", asked).json()
+        renewed = cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": made["token"]}).json()
+        assert renewed["token_expires_at"] == made["token_expires_at"]
+        by_a_person = cell.api("POST", f"/runners/{made['id']}/reset_authentication_token").json()
+        assert by_a_person["token_expires_at"] is None
+
     def test_one_that_has_expired_opens_nothing(self, tmp_path: Path) -> None:
         clock = LaterClock()
         with ServedCell(tmp_path / "timed", clock) as cell:

@@ -287,7 +287,8 @@ async def reset_own(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     request.state.runner_id = runner.id
-    return await _reset(edge, runner)
+    # Runners renew what expires by themselves; what somebody gave an end must not become endless by that.
+    return await _reset(edge, runner, ends_at=runner.token_expires_at)
 
 
 async def reset(edge: Edge, request: Request) -> Response:
@@ -295,7 +296,7 @@ async def reset(edge: Edge, request: Request) -> Response:
     return await _reset(edge, await runner_in_path(edge, request))
 
 
-async def _reset(edge: Edge, runner: Runner) -> Response:
+async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) -> Response:
     reach = Reach(
         type=runner.type,
         organization_id=runner.organization_id,
@@ -304,7 +305,8 @@ async def _reset(edge: Edge, runner: Runner) -> Response:
         user_id=runner.user_id,
     )
     token = _new_token(edge, reach, registered=runner.registered)
-    expires_at = await _expiry(edge, runner.type)
+    by_settings = await _expiry(edge, runner.type)
+    expires_at = ends_at if by_settings is None else by_settings
 
     def renewed(row: Runner) -> Runner | None:
         """None when another call has reset it meanwhile."""
