@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_settings import Database, print_warnings, settings_from
+from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -31,6 +31,7 @@ def audit(
     limit: Annotated[int, Parameter(help="How many events at most, the newest first.")] = 50,
     data: Data = None,
     database: Database = None,
+    config: Config = None,
     output: Output = "text",
 ) -> None:
     """Show the audit log: who did what, to what, when, from where. The cell may run meanwhile.
@@ -50,7 +51,7 @@ def audit(
         raise BadInputError(f"--limit {limit}: at least 1")
     wanted = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
     print_warnings(os.environ)
-    settings = settings_from(os.environ, data=data, database=database)
+    settings = settings_from(os.environ, data=data, config=config, database=database)
     events = asyncio.run(_events(settings, wanted, limit))
     if output == "json":
         import msgspec

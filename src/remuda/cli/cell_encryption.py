@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.cell_audit import record
-from remuda.cli.cell_settings import Database, print_warnings, settings_from
+from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
 
@@ -27,7 +27,7 @@ _SETTLED_SECONDS = 120
 """Longer than any process of a cell goes on sealing with a key that is not the first one any more."""
 
 
-def list_keys(*, data: Data = None, database: Database = None, output: Output = "text") -> None:
+def list_keys(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> None:
     """List the encryption keys of a cell, and how many rows of its store are encrypted with each.
 
     Try:
@@ -35,7 +35,7 @@ def list_keys(*, data: Data = None, database: Database = None, output: Output = 
         remuda cell encryption list --data /var/lib/remuda
         remuda cell encryption list --data /var/lib/remuda --output json
     """
-    keys = asyncio.run(_list(_settings(data, database)))
+    keys = asyncio.run(_list(_settings(data, database, config)))
     if output == "json":
         print(json.dumps(keys, indent=2))
         return
@@ -44,7 +44,7 @@ def list_keys(*, data: Data = None, database: Database = None, output: Output = 
         print(f"{key['id']:<14} {key['rows']:>10} rows  {use}")
 
 
-def rotate(*, data: Data = None, database: Database = None) -> None:
+def rotate(*, data: Data = None, database: Database = None, config: Config = None) -> None:
     """Make a new encryption key and encrypt everything with it, while the cell runs or not.
 
     If it is interrupted nothing is lost: call it again. The old keys stay in the key file, so that what is left and
@@ -55,7 +55,7 @@ def rotate(*, data: Data = None, database: Database = None) -> None:
 
         remuda cell encryption rotate --data /var/lib/remuda
     """
-    key, changed = asyncio.run(_rotate(_settings(data, database)))
+    key, changed = asyncio.run(_rotate(_settings(data, database, config)))
     print(f"key {key} encrypts now; {changed} rows were encrypted with it")
 
 
@@ -64,6 +64,7 @@ def forget(
     *,
     data: Data = None,
     database: Database = None,
+    config: Config = None,
 ) -> None:
     """Remove an old encryption key, once nothing is encrypted with it any more.
 
@@ -73,7 +74,7 @@ def forget(
 
         remuda cell encryption forget 3f2a9c10b7de --data /var/lib/remuda
     """
-    asyncio.run(_forget(_settings(data, database), key))
+    asyncio.run(_forget(_settings(data, database, config), key))
     print(f"key {key} is removed")
 
 
@@ -89,9 +90,9 @@ def generate() -> None:
     print(written_key(new_key()))
 
 
-def _settings(data: Path | None, database: str | None) -> "CellSettings":
+def _settings(data: Path | None, database: str | None, config: Path | None) -> "CellSettings":
     print_warnings(os.environ)
-    return settings_from(os.environ, data=data, database=database)
+    return settings_from(os.environ, data=data, config=config, database=database)
 
 
 async def _recorded(settings: "CellSettings", action: str, target: str) -> None:

@@ -161,3 +161,9 @@ def test_the_command(cell: ServedCell) -> None:
     assert [event["action"] for event in found] == ["project_created", "personal_access_token_created"]
     assert remuda("--since", "never").returncode == 2
     assert remuda("--limit", "0").returncode == 2
+    config = cell.settings.data.parent / "other.toml"
+    config.write_text(f'data = "{cell.settings.data}"')
+    command = [sys.executable, "-m", "remuda", "cell"]
+    for words in (["audit"], ["encryption", "list"]):
+        done = subprocess.run([*command, *words, "--config", str(config)], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout != "") == (0, True), done
