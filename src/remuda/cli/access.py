@@ -71,14 +71,21 @@ def find(*, url: str | None, kept: Access | None, environment: Mapping[str, str]
     token = environment.get("REMUDA_TOKEN") or (kept.token if kept and kept.url == address else "")
     if not token:
         raise BadInputError(f"no token for the cell at {address}; put one into REMUDA_TOKEN")
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise BadInputError("REMUDA_TOKEN holds a line break, a space or another sign that no token has; copy it again")
+    check_token(token, "REMUDA_TOKEN")
     return Access(url=address, token=token)
+
+
+def check_token(token: str, where: str) -> None:
+    """BadInputError for what cannot be a token, and no header could carry."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise BadInputError(f"{where} holds a line break, a space or another sign that no token has; copy it again")
 
 
 def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
+        parts.port  # noqa: B018 - a port that is none shows only when it is asked for
+        text.encode()
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from remuda.cli.access import check_token
 from remuda.cli.exits import BadInputError
 from remuda.cli.options import data_folder
 
@@ -59,6 +60,7 @@ def register(
 
     if not token:
         raise BadInputError("--token is empty; create a runner on the server and give its glrt- token")
+    check_token(token, "--token")
     wanted = Registration(url=url, token=token, executor=executor, name=name)
     number = asyncio.run(register_runner(config.absolute(), wanted))
     print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")

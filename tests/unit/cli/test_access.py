@@ -43,7 +43,9 @@ def test_without_a_cell_the_fix_is_named() -> None:
         find(url=None, kept=None, environment={})
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "x:80", "http://", "http://[", "127.0.0.1:8929"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "x:80", "http://", "http://[", "http://x:99999", "http://\udcff", "127.0.0.1:8929"]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="http:// or https://"):
         find(url=url, kept=None, environment={"REMUDA_TOKEN": "token"})

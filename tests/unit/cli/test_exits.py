@@ -32,6 +32,13 @@ def test_an_interrupt_has_the_shells_code() -> None:
     assert describe(KeyboardInterrupt()) == ("interrupted", Exit.INTERRUPTED)
 
 
+def test_bytes_that_are_no_text_are_bad_input() -> None:
+    with pytest.raises(UnicodeEncodeError) as caught:
+        "\udcff".encode()
+    message, code = describe(caught.value)
+    assert (code, "UTF-8" in message) == (Exit.BAD_INPUT, True)
+
+
 def test_an_unknown_error_is_called_a_fault_of_ours() -> None:
     message, code = describe(ZeroDivisionError("x"))
     assert code is Exit.FAILURE
