@@ -7,6 +7,7 @@ Invariant: the trace is durable before the end of its job is stored.
 """
 
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import msgspec
 
@@ -16,6 +17,7 @@ from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.motion import Motion
 from remuda.cell.ports import Appended
+from remuda.cell.step_results import results_of
 from remuda.cell.values import Job, StepResult
 from remuda.lib import killpoints
 from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
@@ -29,8 +31,6 @@ _SHORT_TRACE_PATIENCE_SECONDS = 300
 
 REPORTS_STEPS = "remuda-manager"
 """What a manager calls itself that sends the results of all steps before it sends the end of the job."""
-_RESULTS = 1000
-"""So many results are looked at; the script begins far earlier."""
 
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,8 @@ class Holders(Motion):
         if job.state in FINAL:
             raise self._lost(job)
         await self.touch(job)
-        following = await self._store.add_results(job.id, results)
+        limit = self._settings.results_total_limit_bytes
+        following = await self._store.add_results(job.id, results, limit_bytes=limit)
         killpoints.reach("cell.result_stored")
         return following
 
@@ -184,8 +185,11 @@ class Holders(Motion):
     async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:
         """Whether the job's own script has begun, or may have."""
         if update.info is not None and update.info.name == REPORTS_STEPS:
-            stored = await self._store.results(job.id, limit=_RESULTS)
-            return losses.began_by_results(msgspec.json.decode(result.body) for result in stored)
+            async with aclosing(results_of(self._store, job.id)) as stored:
+                async for result in stored:
+                    if losses.has_begun(msgspec.json.decode(result.body)):
+                        return True
+            return False
         log = bytearray()
         async for piece in self._traces.read(job.id):
             log += piece

@@ -98,6 +98,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`POST .../repository/commits`, the files' content included."""
     results_limit_bytes: int = 8 * MEBIBYTE
     """One call with step results."""
+    results_total_limit_bytes: int = 16 * MEBIBYTE
+    """All step results of a job; further ones are not kept, and a note says so."""
     request_limit_bytes: int = 32 * 1024
     """One `jobs/request`."""
     requests_per_minute: int = 12_000

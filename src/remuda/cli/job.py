@@ -206,6 +206,8 @@ def describe(job: Mapping[str, Any]) -> list[str]:
         for step in steps:
             took = step.seconds(step.finished_at or 0.0) if step.finished_at is not None else None
             lines.append(f"    {step.name:<{width}}  {step.status}{'' if took is None else f'  {duration(took)}'}")
+    if note := (job.get("times") or {}).get("note"):
+        lines.append(f"  note       {note}")
     return lines
 
 

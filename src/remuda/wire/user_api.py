@@ -99,6 +99,8 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     files: tuple[FileInfo, ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
     """What the agent reported of its steps, in order."""
+    steps_note: str = ""
+    """Why not all of them are here, and where they are."""
 
 
 class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

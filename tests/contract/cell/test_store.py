@@ -415,15 +415,15 @@ class TestResultsAndArtifacts:
             return StepResult(job_id=job.id, seq=seq, body=Raw(text.encode()))
 
         assert await store.results(job.id) == []
-        assert await store.add_results(job.id, []) == 1
-        assert await store.add_results(job.id, [result(2)]) == 1
-        assert await store.add_results(job.id, [result(1, '{"a": 1}'), result(2)]) == 3
-        assert await store.add_results(job.id, [result(1, '{"other": 1}'), result(3), result(5)]) == 4
+        assert await store.add_results(job.id, [], limit_bytes=1000) == 1
+        assert await store.add_results(job.id, [result(2)], limit_bytes=1000) == 1
+        assert await store.add_results(job.id, [result(1, '{"a": 1}'), result(2)], limit_bytes=1000) == 3
+        assert await store.add_results(job.id, [result(1, '{"other": 1}'), result(3), result(5)], limit_bytes=1000) == 4
         stored = await store.results(job.id)
         assert [each.seq for each in stored] == [1, 2, 3]
         assert bytes(stored[0].body) == b'{"a": 1}'
         with pytest.raises(NotFoundError):
-            await store.add_results(JobId(9), [result(1)])
+            await store.add_results(JobId(9), [result(1)], limit_bytes=1000)
 
     async def test_an_artifact_is_stored_once(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]

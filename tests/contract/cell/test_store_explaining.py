@@ -57,7 +57,7 @@ class TestSettings:
 async def test_results_in_parts(store: Store, project: Project) -> None:
     job = await a_stored_job(store, project)
     results = [StepResult(job_id=job.id, seq=number, body=msgspec.Raw(b"{}")) for number in range(1, 8)]
-    await store.add_results(job.id, results)
+    await store.add_results(job.id, results, limit_bytes=100)
 
     async def numbers(**given: Any) -> list[int]:
         return [result.seq for result in await store.results(job.id, **given)]
@@ -68,6 +68,25 @@ async def test_results_in_parts(store: Store, project: Project) -> None:
     assert await numbers(limit=2) == [1, 2]
     assert await numbers(after=7) == []
     assert await store.results(JobId(99), after=1, limit=1) == []
+
+
+async def test_results_up_to_a_limit(store: Store, project: Project) -> None:
+    job = await a_stored_job(store, project)
+
+    def result(number: int, body: bytes = b'{"a": 1}') -> StepResult:
+        return StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
+
+    async def add(*results: StepResult) -> int:
+        return await store.add_results(job.id, results, limit_bytes=20)
+
+    assert await add(result(1)) == 2
+    assert await add(result(1), result(2)) == 3
+    assert await add(result(3), result(4)) == 5, "taken, though not kept"
+    for _ in range(2):
+        assert await add(result(5), result(6)) == 7
+    stored = await store.results(job.id)
+    assert [(one.seq, one.total_bytes, one.is_note) for one in stored] == [(1, 8, False), (2, 16, False), (3, 0, True)]
+    assert msgspec.json.decode(stored[2].body)["event"] == "cut"
 
 
 async def test_managers_of_all_runners(store: Store) -> None:

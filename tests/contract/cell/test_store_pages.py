@@ -82,7 +82,7 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
         family.pipeline.id, lambda _: Changes(jobs=(retried,), retries=(Retry(of=job.id, job=again),))
     )
     new = next(one for one in applied.jobs if one.id != job.id)
-    await store.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))])
+    await store.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))], limit_bytes=1000)
     await store.put_artifact(
         Artifact(
             job_id=job.id, type="archive", format="zip", filename="a", size=1, sha256="x", blob="b", created_at=1.0

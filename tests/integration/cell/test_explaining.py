@@ -2,10 +2,14 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.cell import step_results
+from remuda.cell.http import jobs as http_jobs
+from remuda.cell.http import progress, results
 from remuda.testing.people import a_group, a_member, a_person, a_project_in
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
@@ -206,6 +210,51 @@ class TestResults:
         deep = json.loads("[" * 300 + "]" * 300)
         nested = own(cell, "POST", path, {"results": [{"seq": 1, "outputs": deep}]}, JOB_TOKEN=job["token"])
         assert nested.status == 400
+
+
+def test_results_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job goes on, and whoever asks is told."""
+    monkeypatch.setattr(step_results, "PAGE", 2)
+    monkeypatch.setattr(progress, "STEPS_BYTES", 600)
+    monkeypatch.setattr(results, "PAGE_BYTES", 400)
+    with ServedCell(tmp_path / "cell", results_total_limit_bytes=1000) as cell:
+        cell.new_project("app", "build:\n  script: make\n")
+        runner = cell.new_runner()
+        job = runner.take()
+        path = f"/jobs/{job['id']}"
+        for number in range(1, 10):
+            one = {"seq": number, "event": "finished", "name": "s", "outputs": {"text": "x" * 100}}
+            answer = own(cell, "POST", f"{path}/results", {"results": [one]}, JOB_TOKEN=job["token"])
+            assert (answer.status, answer.json()["next_seq"]) == (200, number + 1)
+        assert runner.put(job, "success").status == 200
+        found: list[Any] = []
+        after: int | None = 0
+        while after is not None:
+            part = own(cell, "GET", f"{path}/steps?after={after}").json()
+            assert 0 < len(part["results"]) <= 3
+            found, after = found + part["results"], part["next_after"]
+        assert [one["event"] for one in found[-2:]] == ["finished", "cut"]
+        assert [one["seq"] for one in found] == list(range(1, len(found) + 1))
+        assert "1000 bytes" in found[-1]["note"]
+        times = own(cell, "GET", path).json()["times"]
+        assert (len(times["steps"]), times["note"]) == (len(found) - 1, found[-1]["note"])
+        [pipeline] = cell.until_pipelines(1)
+        told = own(cell, "GET", f"/pipelines/{pipeline['id']}/progress?details=all").json()["jobs"][0]
+        assert told["steps"] == found[: len(told["steps"])]
+        assert 0 < len(told["steps"]) < len(found)
+        assert told["steps_note"] == f"there are more: GET /api/remuda/v1{path}/steps tells all"
+
+
+def test_only_so_many_results_are_read_for_the_times(
+    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_jobs, "RESULTS", 3)
+    job = runner.take()
+    sent = [{"seq": number, "event": "finished", "name": f"s{number}"} for number in range(1, 5)]
+    assert own(cell, "POST", f"/jobs/{job['id']}/results", {"results": sent}, JOB_TOKEN=job["token"]).status == 200
+    times = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]
+    assert [step["name"] for step in times["steps"]] == ["s1", "s2", "s3"]
+    assert times["note"] == "only the first 3 events of its steps count here"
 
 
 class TestPayload:

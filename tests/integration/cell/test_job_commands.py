@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from remuda.cell.http import jobs as http_jobs
 from remuda.cli.main import call
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError
@@ -46,13 +47,19 @@ def test_show_splits_the_time(cell: ServedCell, runner: ScriptedRunner, capsys: 
     assert shown["steps"] == []
 
 
-def test_steps_of_a_long_job(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_of_a_long_job(
+    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_jobs, "RESULTS", 1500)
     job = runner.take()
     results = [{"seq": number, "event": "started", "name": f"s{number}"} for number in range(1, 1502)]
     path = f"/api/remuda/v1/jobs/{job['id']}/results"
     assert cell.send("POST", path, {"results": results}, JOB_TOKEN=job["token"]).status == 200
     assert call(["job", "show", str(job["id"]), "--output", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["steps"]) == 1501
+    assert call(["job", "show", str(job["id"])]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "  note       only the first 1500 events of its steps count here"
 
 
 def test_there_is_no_such_job() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from remuda.cell.adapters.memory_audit import MemoryAudit
 from remuda.cell.adapters.memory_people import cut, page_of, removed
 from remuda.cell.core import lifecycle
+from remuda.cell.core.results import kept
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes, Leaves
@@ -299,14 +300,13 @@ class MemoryStore(MemoryAudit):
 
     # results and artifacts
 
-    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
         if job_id not in self._jobs:
             raise NotFoundError(f"there is no job {job_id}")
         stored = self._results.setdefault(job_id, [])
-        for result in sorted(results, key=lambda result: result.seq):
-            if result.seq == len(stored) + 1:
-                stored.append(result)
-        return len(stored) + 1
+        new, following = kept(stored[-1] if stored else None, results, limit_bytes)
+        stored += new
+        return following
 
     async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
         return self._results.get(job_id, [])[after : None if limit is None else after + limit]

@@ -11,6 +11,7 @@ from remuda.cell.adapters.postgres_audit import PostgresAudit
 from remuda.cell.adapters.postgres_people import PostgresPeople
 from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.adapters.postgres_starts import PostgresStarts
+from remuda.cell.core.results import kept
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Leaves
 from remuda.cell.values import (
@@ -140,19 +141,15 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
     # results and artifacts
 
-    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
         async def add(db: Connection) -> int:
             await rows.check_job(db, job_id)
-            following: int = await db.fetchval(
-                "SELECT coalesce(max(seq), 0) + 1 FROM results WHERE job_id = $1", job_id
-            )
-            new = []
-            for result in sorted(results, key=lambda result: result.seq):
-                if result.seq == following:
-                    new.append((job_id, result.seq, encode(result)))
-                    following += 1
+            sql = "SELECT body FROM results WHERE job_id = $1 ORDER BY seq DESC LIMIT 1"
+            last = await db.fetchval(sql, job_id)
+            new, following = kept(decode(StepResult, last) if last else None, results, limit_bytes)
             if new:
-                await db.executemany("INSERT INTO results (job_id, seq, body) VALUES ($1, $2, $3)", new)
+                values = [(job_id, result.seq, encode(result)) for result in new]
+                await db.executemany("INSERT INTO results (job_id, seq, body) VALUES ($1, $2, $3)", values)
             return following
 
         return await self._change(add)

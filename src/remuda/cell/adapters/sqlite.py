@@ -21,6 +21,7 @@ from remuda.cell.adapters.sqlite_audit import SqliteAudit
 from remuda.cell.adapters.sqlite_people import SqlitePeople
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
+from remuda.cell.core.results import kept
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes, Leaves
@@ -358,15 +359,14 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
 
     # results and artifacts
 
-    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
         def add(db: sqlite3.Connection) -> int:
             rows.check_job(db, job_id)
-            last = db.execute("SELECT coalesce(max(seq), 0) FROM results WHERE job_id = ?", (job_id,)).fetchone()
-            following = int(last[0]) + 1
-            for result in sorted(results, key=lambda result: result.seq):
-                if result.seq == following:
-                    rows.changed(db, "INSERT INTO results VALUES (?, ?, ?)", job_id, result.seq, encode(result))
-                    following += 1
+            sql = "SELECT body FROM results WHERE job_id = ? ORDER BY seq DESC LIMIT 1"
+            last = db.execute(sql, (job_id,)).fetchone()
+            new, following = kept(decode(StepResult, last[0]) if last else None, results, limit_bytes)
+            values = [(job_id, result.seq, encode(result)) for result in new]
+            db.executemany("INSERT INTO results VALUES (?, ?, ?)", values)
             return following
 
         return await self._write(add)

@@ -7,9 +7,10 @@ person retries. Pure; `remuda.cell.holders` brings the evidence, `core.plan` ask
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from remuda.cell.core.results import CUT
 from remuda.cell.values import Job
 from remuda.model.job import FailureReason
 
@@ -39,11 +40,10 @@ def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> b
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
-def began_by_results(results: Iterable[Any]) -> bool:
-    """Whether a manager that reports every step has begun one of the job's own."""
-    return any(
-        isinstance(result, Mapping) and (result.get("origin"), result.get("event")) == ("user", "started")
-        for result in results
+def has_begun(result: Any) -> bool:
+    """Whether by this a manager that reports every step has begun one of the job's own, or may have."""
+    return isinstance(result, Mapping) and (
+        (result.get("origin"), result.get("event")) == ("user", "started") or result.get("event") == CUT
     )
 
 

@@ -5,6 +5,7 @@ listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
 """
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -22,12 +23,13 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
 from remuda.cell.http.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
 from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id, page_of
-from remuda.cell.http.results import step_times
+from remuda.cell.http.results import StepTimes, step_times
 from remuda.cell.http.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.variables import GivenVariable, read_given
 from remuda.cell.http.views import job_view, pipeline_summary, running_seconds, waiting_seconds
 from remuda.cell.namespaces import all_projects
 from remuda.cell.people import Level, ProjectFilter
+from remuda.cell.step_results import results_of
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
 from remuda.wire.explanations import TimeSplit
@@ -183,13 +185,13 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
     """A job with what only Remuda tells of it."""
     now = edge.clock.now()
     view = (await describe(edge, [job], caller))[0]
-    stored = await edge.store.results(job.id, limit=RESULTS)
-    bodies = [msgspec.json.decode(result.body) for result in stored]
+    bodies, note = await _events(edge, job)
     spent = {
         "waiting_seconds": waiting_seconds(job, now),
         "running_seconds": running_seconds(job, now),
         "steps": step_times(bodies),
         "split": await _split(edge, job, bodies, now),
+        **({"note": note} if note else {}),
     }
     return {
         **view,
@@ -200,6 +202,20 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
         "priority": job.priority,
         "times": spent,
     }
+
+
+async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
+    """When steps began and ended, without the rest of what they said; and a note where some are missing."""
+    found: list[StepTimes] = []
+    async with aclosing(results_of(edge.store, job.id)) as results:
+        async for result in results:
+            event = msgspec.json.decode(result.body, type=StepTimes)
+            if result.is_note:
+                return found, event.get("note")
+            if len(found) == RESULTS:
+                return found, f"only the first {RESULTS} events of its steps count here"
+            found.append(event)
+    return found, None
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:

@@ -1,11 +1,13 @@
 """A pipeline on its way, in one answer: its jobs, why those wait that wait, and the pipelines that they started.
 
 Decided here: in which words a wait is told, and how much is told. Steps and files are looked up only where they are
-asked for, because whoever follows a pipeline asks often. `remuda run` does.
+asked for, because whoever follows a pipeline asks often. `remuda run` does. Of steps an answer has only so much, and
+says of which jobs it has not all.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from contextlib import aclosing
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -19,6 +21,7 @@ from remuda.cell.http.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.views import waiting_seconds
 from remuda.cell.people import Level
+from remuda.cell.step_results import results_of
 from remuda.cell.values import Family, Job
 from remuda.model.job import JobState, PipelineId
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
@@ -26,7 +29,18 @@ from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
 """A job may wait for thousands; so many are named."""
+STEPS_BYTES = 8 * 1024 * 1024
+"""So much of step results is in one answer, whichever jobs they are of."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
+
+
+class _Asked:
+    """What an answer is to tell, and how much of steps it has room for."""
+
+    def __init__(self, caller: Caller, details: str) -> None:
+        self.caller = caller
+        self.details = details
+        self.room = STEPS_BYTES
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -34,17 +48,18 @@ async def show(edge: Edge, request: Request) -> Response:
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")
-    found = await _pipeline(edge, caller_of(request), PipelineId(number_in_path(request, "pipeline_id")), details)
+    asked = _Asked(caller_of(request), details)
+    found = await _pipeline(edge, asked, PipelineId(number_in_path(request, "pipeline_id")))
     if found is None:
         raise not_found("Pipeline")
     return json_answer(found)
 
 
-async def _pipeline(edge: Edge, caller: Caller, pipeline_id: PipelineId, details: str) -> PipelineProgress | None:
+async def _pipeline(edge: Edge, asked: _Asked, pipeline_id: PipelineId) -> PipelineProgress | None:
     """None when there is none, or none that the caller may read."""
     family = await edge.store.family(pipeline_id)
     project = await edge.store.project(family.pipeline.project_id) if family else None
-    if family is None or project is None or (caller.level_in(project) or 0) < Level.REPORTER:
+    if family is None or project is None or (asked.caller.level_in(project) or 0) < Level.REPORTER:
         return None
     pipeline = family.pipeline
     return PipelineProgress(
@@ -55,22 +70,34 @@ async def _pipeline(edge: Edge, caller: Caller, pipeline_id: PipelineId, details
         ref=pipeline.ref,
         source=pipeline.source,
         name=pipeline.name,
-        jobs=tuple([await _job(edge, caller, job, family, details) for job in family.jobs]),
+        jobs=tuple([await _job(edge, asked, job, family) for job in family.jobs]),
     )
 
 
-async def _job(edge: Edge, caller: Caller, job: Job, family: Family, details: str) -> JobProgress:
-    shown = job_progress(job, family.jobs, edge.clock.now())
+async def _job(edge: Edge, asked: _Asked, job: Job, family: Family) -> JobProgress:
+    shown, details = job_progress(job, family.jobs, edge.clock.now()), asked.details
     if job.downstream_id is not None:
-        shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, caller, job.downstream_id, details))
+        shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, asked, job.downstream_id))
     if details == "all" and job.started_at is not None:
         left = await edge.store.artifacts(job.id)
         files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in left)
         shown = msgspec.structs.replace(shown, files=files)
     if job.started_at is not None and (details == "all" or (details == "running" and job.state in _RUNNING)):
-        results = await edge.store.results(job.id)
-        shown = msgspec.structs.replace(shown, steps=tuple(msgspec.json.decode(result.body) for result in results))
+        steps, note = await _steps(edge, asked, job)
+        shown = msgspec.structs.replace(shown, steps=steps, steps_note=note)
     return shown
+
+
+async def _steps(edge: Edge, asked: _Asked, job: Job) -> tuple[tuple[dict[str, Any], ...], str]:
+    """What the agent reported, as far as there is room, and a note if there is not."""
+    told: list[dict[str, Any]] = []
+    async with aclosing(results_of(edge.store, job.id)) as results:
+        async for result in results:
+            asked.room -= len(bytes(result.body))
+            if asked.room < 0:
+                return tuple(told), f"there are more: GET /api/remuda/v1/jobs/{job.id}/steps tells all"
+            told.append(msgspec.json.decode(result.body))
+    return tuple(told), ""
 
 
 def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:

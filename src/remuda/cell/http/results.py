@@ -1,12 +1,14 @@
 """Step results: in from the runner manager with sequence numbers, out to whoever asks.
 
-Decided here: that results are taken in order and without a gap, how many and how long they may be, and that none is
-stored with a secret in it. One that is there already is passed over, so a manager may send anything again; one that
-comes too early is answered with the number that is wanted (409), one too many with 413, and the manager sends no more.
+Decided here: how many and how long results may be, how much is told at a time, and that none is stored with a secret in
+it. What is kept of them is decided in `remuda.cell.core.results`. One that is there already is passed over, so a
+manager may send anything again; one that comes too early is answered with the number that is wanted (409), one too many
+with 413, and the manager sends no more.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from contextlib import aclosing
+from typing import Any, TypedDict
 
 import msgspec
 from starlette.requests import Request
@@ -24,6 +26,7 @@ from remuda.cell.http.lookup import any_job_in_path, number_in_path
 from remuda.cell.http.shapes import StepsShape
 from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
+from remuda.cell.step_results import results_of
 from remuda.cell.values import StepResult
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
@@ -33,8 +36,25 @@ RESULT_BYTES = 256 * 1024
 """One result; a longer one is cut."""
 PAGE = 1000
 """So many are told at a time."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""So much is told at a time, and one at least."""
 _TEXT, _FIELDS = 1024, 40
 """Of a result that is too long: characters of a text, and fields."""
+
+
+class StepTimes(TypedDict, total=False):
+    """Of a result what tells where the time went, or that there is no more; nobody has checked it."""
+
+    event: Any
+    path: Any
+    name: Any
+    origin: Any
+    reference: Any
+    time: Any
+    status: Any
+    started_at: Any
+    finished_at: Any
+    note: Any
 
 
 async def add(edge: Edge, request: Request) -> Response:
@@ -71,9 +91,15 @@ async def show(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/steps: every result as the agent made it, a part at a time."""
     job = await any_job_in_path(edge, request)
     after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
-    results = await edge.store.results(job.id, after=after, limit=limit + 1)
-    told = results[:limit]
-    following = told[-1].seq if len(results) > limit else None
+    told: list[StepResult] = []
+    size, following = 0, None
+    async with aclosing(results_of(edge.store, job.id, after=after)) as found:
+        async for result in found:
+            size += len(bytes(result.body))
+            if told and (len(told) == limit or size > PAGE_BYTES):
+                following = told[-1].seq
+                break
+            told.append(result)
     return json_answer(
         {"version": 1, "job_id": job.id, "results": [result.body for result in told], "next_after": following}
     )

@@ -243,8 +243,11 @@ class Store(PeopleStore, StartsStore, Protocol):
         ...
 
     # --- results and artifacts
-    async def add_results(self, job_id: JobId, results: Sequence[StepResult]) -> int:
-        """Store those that follow without a gap, ignore those already there; the next sequence number wanted."""
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
+        """Store those that follow without a gap, as far as `core.results` lets them; the next sequence number wanted.
+
+        Those already there are ignored. `limit_bytes` is for all of the job.
+        """
         ...
 
     async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:

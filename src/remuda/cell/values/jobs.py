@@ -191,6 +191,10 @@ class StepResult(Value, frozen=True, kw_only=True):
     job_id: JobId
     seq: int
     body: msgspec.Raw
+    total_bytes: int = 0
+    """Of the bodies of this one and all before it; 0 in those that are older than the limit."""
+    is_note: bool = False
+    """It says that none are kept from here on."""
 
 
 class NewJob(Value, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 import pytest
 
-from remuda.cell.core.losses import LOG_BYTES, MOST_LOSSES, POSSIBLE, began_by_log, began_by_results, is_lost
+from remuda.cell.core.losses import LOG_BYTES, MOST_LOSSES, POSSIBLE, began_by_log, has_begun, is_lost
+from remuda.cell.core.results import CUT
 from remuda.model.job import FailureReason
 from remuda.testing.builders import a_job
 
@@ -34,9 +35,10 @@ def test_a_log_of_which_only_the_beginning_is_known_tells_nothing() -> None:
 
 def test_what_results_tell() -> None:
     checkout = {"origin": "compiled", "event": "finished", "status": "failure"}
-    assert not began_by_results([])
-    assert not began_by_results([checkout, {"origin": "user", "event": "finished", "status": "skipped"}, 7])
-    assert began_by_results([checkout, {"origin": "user", "event": "started"}])
+    for told in (checkout, {"origin": "user", "event": "finished", "status": "skipped"}, 7):
+        assert not has_begun(told)
+    assert has_begun({"origin": "user", "event": "started"})
+    assert has_begun({"event": CUT}), "nobody knows any more"
 
 
 def test_when_a_failure_is_a_loss() -> None:
