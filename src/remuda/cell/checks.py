@@ -1,4 +1,5 @@
-"""Whether what a cell keeps hangs together: every reference leads somewhere, every file that a row names is there.
+"""Whether what a cell keeps hangs together: every reference leads somewhere, every file that a row names is there, and
+so are the keys of its secrets.
 
 Decided here: what is looked at and what counts as a problem. Nothing is changed, and the cell may run meanwhile: rows
 are of one moment, files of a later one, and a file is there before the row that names it. `remuda cell check` calls it.
@@ -10,7 +11,10 @@ import msgspec
 
 from remuda.cell.adapters import migrations
 from remuda.cell.adapters.bodies import decode
+from remuda.cell.adapters.resealing import keys_in_use
 from remuda.cell.adapters.tables import Tables, check_known
+from remuda.cell.errors import CellError
+from remuda.cell.key_files import CHECK, seals_for
 from remuda.cell.ports import Blobs, Traces
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job, Project
@@ -61,6 +65,7 @@ async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: B
             counts[table] = count
     problems: list[str] = []
     for found in (
+        _lost_keys(tables, settings),
         _dangling(tables),
         _lost_repositories(tables, settings),
         _lost_blobs(tables, blobs),
@@ -79,6 +84,18 @@ async def _first(found: AsyncIterator[str]) -> list[str]:
         else:
             more += 1
     return [*told, f"... and {more} more of this kind"] if more else told
+
+
+async def _lost_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+    async for (checked,) in tables.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'"):
+        try:
+            known = seals_for(settings, checked).keys.by_id
+        except CellError as error:
+            yield str(error)
+            return
+        for key, rows in (await keys_in_use(settings)).items():
+            if key and key not in known:
+                yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
 
 
 async def _dangling(tables: Tables) -> AsyncIterator[str]:

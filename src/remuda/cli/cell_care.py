@@ -53,7 +53,8 @@ def check(*, data: Data = None, database: Database = None, config: Config = None
     """Look whether what a cell keeps hangs together.
 
     Tells where its settings come from, the version of the tables, how much there is, references that lead nowhere, and
-    repositories, artifacts and logs that are missing. Changes nothing. Exit code 1 when there is a problem.
+    encryption keys, repositories, artifacts and logs that are missing. Changes nothing. Exit code 1 when there is a
+    problem.
 
     Try:
 

@@ -377,6 +377,8 @@ def test_the_commands(tmp_path: Path) -> None:
     refused = remuda("encryption", "list")
     assert refused.returncode != 0
     assert "which is not in" in refused.stderr
+    checked = remuda("check")
+    assert (checked.returncode, "which is not in" in checked.stdout) == (1, True), checked
     with ServedCell(data, encryption_keys=(new,)) as cell:
         assert cell.api("GET", "/projects").status == 200
     refused = remuda("encryption", "list", REMUDA_ENCRYPTION_KEYS="c2hvcnQ=")
