@@ -156,6 +156,9 @@ def describe(error: BaseException) -> tuple[str, Exit]:
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         # Only arguments, variables and file names come with bytes that are no text.
         return "an option, a variable or a file name that was given is no UTF-8; write it in UTF-8", Exit.BAD_INPUT
+    if isinstance(error, PermissionError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}you may not do that; correct the permissions, or give another place", Exit.BAD_INPUT
     if isinstance(error, OSError):
         return f"{error}. Is the disk full, or are permissions missing?", Exit.FAILURE
     return (

@@ -39,6 +39,11 @@ def test_bytes_that_are_no_text_are_bad_input() -> None:
     assert (code, "UTF-8" in message) == (Exit.BAD_INPUT, True)
 
 
+def test_missing_permissions_are_bad_input() -> None:
+    message, code = describe(PermissionError(13, "Permission denied", "/srv/cell"))
+    assert (message.startswith("/srv/cell: you may not"), code) == (True, Exit.BAD_INPUT)
+
+
 def test_an_unknown_error_is_called_a_fault_of_ours() -> None:
     message, code = describe(ZeroDivisionError("x"))
     assert code is Exit.FAILURE
