@@ -16,6 +16,8 @@ _HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "job
 def list_runners(*, url: Url = None, data: Data = None, output: Output = "text") -> None:
     """List runners with their managers: how many jobs each has, and how many it says that it can run.
 
+    Administrators see all of the cell, others those that they manage.
+
     Try:
 
         remuda runner list
@@ -23,7 +25,8 @@ def list_runners(*, url: Url = None, data: Data = None, output: Output = "text")
     """
 
     async def ask(client: "UserClient") -> list[dict[str, Any]]:
-        runners = await client.pages("/api/v4/runners/all")
+        is_admin = (await client.call("GET", "/api/v4/user")).get("is_admin")
+        runners = await client.pages("/api/v4/runners/all" if is_admin else "/api/v4/runners")
         found = []
         for runner in runners:
             path = f"/api/v4/runners/{runner['id']}"

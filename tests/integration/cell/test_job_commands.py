@@ -78,3 +78,16 @@ def test_runners_and_how_much_they_do(
     assert call(["runner", "list", "--output", "json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)
     assert [(one["capacity"], one["running_jobs"]) for one in shown["managers"]] == [(4, 1)]
+
+
+def test_who_is_no_administrator_sees_the_runners_that_they_manage(
+    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = cell.api("POST", "/users", {"username": "ann", "name": "Ann", "email": "ann@example.com"}).json()["id"]
+    made = cell.api("POST", f"/users/{user}/personal_access_tokens", {"name": "own", "scopes": ["api"]}).json()
+    cell.api("POST", "/projects/1/members", {"user_id": user, "access_level": 40})
+    wanted = {"runner_type": "project_type", "project_id": 1, "description": "hers"}
+    assert cell.api("POST", "/user/runners", wanted).status == 201
+    monkeypatch.setenv("REMUDA_TOKEN", made["token"])
+    assert call(["runner", "list", "--output", "json"]) == 0
+    assert [one["description"] for one in json.loads(capsys.readouterr().out)] == ["hers"]
