@@ -179,7 +179,7 @@ class Holders(Motion):
                 raise self._lost(row)
             return Updated(code=200, job=row)
         killpoints.reach("cell.finished")
-        self._log.info("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
+        self._log.debug("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
         return Updated(code=200, job=ended)
 
     async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:

@@ -4,15 +4,17 @@ A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until 
 length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
 append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
 done in the event loop: they go to the page cache and take microseconds. Syncing and check sums are done in a thread,
-when the job is over.
+when the job is over. Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the
+call of the kernel that it is for.
 """
 
 import asyncio
 import contextlib
 import os
+import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 from remuda.cell.errors import StoreError
@@ -29,9 +31,11 @@ class FileTraces:
     """Traces in a folder, as long as they lie there."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._archive = folder / "archive"
-        self._archive.mkdir(parents=True, exist_ok=True, mode=0o700)
+        archive = folder / "archive"
+        archive.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = str(folder)
+        self._archive = str(archive)
+        self._moves = _Moves(archive)
         self._open: OrderedDict[JobId, int] = OrderedDict()
         self._sealing: dict[JobId, asyncio.Event] = {}
 
@@ -46,7 +50,10 @@ class FileTraces:
     def size_here(self, job_id: JobId) -> int | None:
         """The size of a trace that lies here; None when it does not."""
         try:
-            file = self._opened(job_id)
+            file = self._open.get(job_id)
+            if file is not None and not self._is_sealed(job_id) and _is_at(self._live(job_id), file):
+                return os.fstat(file).st_size
+            file = self._reader(job_id)
             if file is None:
                 return None
             try:
@@ -89,7 +96,7 @@ class FileTraces:
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
         """The same for a trace that lies here; None when it does not."""
         try:
-            file = self._opened(job_id)
+            file = self._reader(job_id)
             if file is None:
                 return None
             try:
@@ -110,7 +117,7 @@ class FileTraces:
     def reading_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
         """The bytes of a trace that lies here, and is open from now on wherever it goes; None when it does not."""
         try:
-            file = self._opened(job_id)
+            file = self._reader(job_id)
         except OSError as error:
             raise _store_error(error) from error
         return None if file is None else self._pieces(file, start)
@@ -143,19 +150,19 @@ class FileTraces:
     def _seal(self, job_id: JobId) -> tuple[int, str]:
         live, archived = self._live(job_id), self._archived(job_id)
         try:
-            with live.open("rb+") as trace:
-                sync(trace.fileno())
-            if archived.exists() and archived.stat().st_size >= live.stat().st_size:
-                live.unlink()  # left by another process that was about to write when this one sealed
+            with _opened(live, os.O_RDWR) as trace:
+                sync(trace)
+            if os.path.exists(archived) and os.stat(archived).st_size >= os.stat(live).st_size:
+                os.unlink(live)  # left by another process that was about to write when this one sealed
             else:
-                live.rename(archived)
+                os.rename(live, archived)
         except FileNotFoundError:
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
-            archived.touch(mode=0o600)
-        sync_folder(self._archive)
+            os.close(os.open(archived, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._moves.sync()
         checksum = size = 0
-        with archived.open("rb") as trace:
-            while piece := trace.read(_PIECE_BYTES):
+        with _opened(archived, os.O_RDONLY) as trace:
+            while piece := os.read(trace, _PIECE_BYTES):
                 checksum = zlib.crc32(piece, checksum)
                 size += len(piece)
         return size, f"crc32:{checksum:08x}"
@@ -164,7 +171,7 @@ class FileTraces:
         if job_id in self._sealing:
             return
         try:
-            self._archived(job_id).rename(self._live(job_id))
+            os.rename(self._archived(job_id), self._live(job_id))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -184,9 +191,9 @@ class FileTraces:
 
     def sealed_file(self, job_id: JobId) -> Path | None:
         """The file of a trace that is sealed and nothing else."""
-        if job_id in self._sealing or self._live(job_id).exists() or not self._archived(job_id).exists():
+        if os.path.exists(self._live(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
-        return self._archived(job_id)
+        return Path(self._archived(job_id))
 
     async def remove(self, job_id: JobId) -> None:
         file = self._open.pop(job_id, None)
@@ -194,18 +201,18 @@ class FileTraces:
             os.close(file)
         for path in (self._live(job_id), self._archived(job_id)):
             with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+                os.unlink(path)
 
-    def _live(self, job_id: JobId) -> Path:
-        return self._folder / f"{int(job_id)}.log"
+    def _live(self, job_id: JobId) -> str:
+        return f"{self._folder}/{job_id:d}.log"
 
-    def _archived(self, job_id: JobId) -> Path:
-        return self._archive / f"{int(job_id)}.log"
+    def _archived(self, job_id: JobId) -> str:
+        return f"{self._archive}/{job_id:d}.log"
 
     def _is_sealed(self, job_id: JobId) -> bool:
-        return job_id in self._sealing or self._archived(job_id).exists()
+        return job_id in self._sealing or os.path.exists(self._archived(job_id))
 
-    def _opened(self, job_id: JobId) -> int | None:
+    def _reader(self, job_id: JobId) -> int | None:
         """The trace for reading: the sealed one, else the live one, which may be sealed meanwhile."""
         for path in (self._archived(job_id), self._live(job_id), self._archived(job_id)):
             with contextlib.suppress(FileNotFoundError):
@@ -231,7 +238,35 @@ class FileTraces:
         return file
 
 
-def _is_at(path: Path, file: int) -> bool:
+class _Moves:
+    """Has the names in a folder on the disk. One sync is for all who wait for it: their names were there before."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._asking, self._syncing = threading.Lock(), threading.Lock()
+        self._asked = self._done = 0
+
+    def sync(self) -> None:
+        with self._asking:
+            self._asked += 1
+            own = self._asked
+        with self._syncing:
+            if self._done < own:
+                latest = self._asked
+                sync_folder(self._folder)
+                self._done = latest
+
+
+@contextlib.contextmanager
+def _opened(path: str, how: int) -> Iterator[int]:
+    file = os.open(path, how | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _is_at(path: str, file: int) -> bool:
     """Whether an open file is the one that lies there."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
