@@ -16,6 +16,7 @@ from cyclopts import Parameter
 
 from remuda.cli.cell_settings import Config, Database, print_warnings, settings_from
 from remuda.cli.exits import BadInputError
+from remuda.cli.listing import on_one_line
 from remuda.cli.options import Data, Output
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def line(event: "AuditEvent") -> str:
     whose = f"{event.entity_type} {event.entity_path or event.entity_id or ''}".strip()
     where = f" from {event.ip_address}" if event.ip_address else ""
     what = " ".join(part for part in (event.action, event.target) if part)
-    return f"{rfc3339(event.created_at)}  {who}{where}: {what} ({whose})"
+    return on_one_line(f"{rfc3339(event.created_at)}  {who}{where}: {what} ({whose})")
 
 
 async def _events(settings: "CellSettings", wanted: "AuditFilter", limit: int) -> Sequence["AuditEvent"]:

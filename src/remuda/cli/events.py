@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.listing import with_client
+from remuda.cli.listing import on_one_line, with_client
 from remuda.cli.options import Data, Output, Url
 
 if TYPE_CHECKING:
@@ -54,25 +54,27 @@ def events(
 async def _follow(client: "UserClient", wanted: Mapping[str, str | int], *, as_json: bool) -> None:
     from remuda.wire.user_client import RefusedError, UserApiError
 
-    last, connected = "", False
+    last, connected, said = "", False, ""
     while True:
         try:
             async for event in client.events(after=last, **wanted):
-                last, connected = event.id or last, True
+                last, connected, said = event.id or last, True, ""
                 print(_as_json(event) if as_json else line(event, time.time()), flush=True)
         except RefusedError:
             raise
         except UserApiError as error:
             if not connected:
                 raise
-            print(f"remuda: {error}; trying again", file=sys.stderr)
-        await asyncio.sleep(RETRY_SECONDS if not last else 0.1)
+            if said != str(error):
+                print(f"remuda: {error}; trying again", file=sys.stderr)
+            said = str(error)
+        await asyncio.sleep(RETRY_SECONDS if not last or said else 0.1)
 
 
 def line(event: "EventInfo", now: float) -> str:
     """A change for people."""
     at = time.strftime("%H:%M:%S", time.localtime(now))
-    return f"{at}  {event.kind:<8} {_words(event.kind, event.data)}"
+    return on_one_line(f"{at}  {event.kind:<8} {_words(event.kind, event.data)}")
 
 
 def _words(kind: str, data: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.listing import local_time, print_json, print_table, with_client
+from remuda.cli.listing import local_time, on_one_line, print_json, print_table, with_client
 from remuda.cli.options import Data, Output, Url
 from remuda.lib.clock import SystemClock
 
@@ -73,7 +73,7 @@ def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Outpu
         print_json(found)
         return
     for line in describe(found):
-        print(line)
+        print(on_one_line(line))
 
 
 def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
@@ -91,7 +91,7 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
         print_json(found)
         return
     for line in reasons(found, SystemClock().now()):
-        print(line)
+        print(on_one_line(line))
 
 
 def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:

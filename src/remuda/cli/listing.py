@@ -33,8 +33,16 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+def on_one_line(text: str) -> str:
+    """A text with names that others chose: no line break in it, and nothing that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def print_table(given: Sequence[tuple[str, ...]]) -> None:
     """Rows under each other; the first one has the headings."""
+    rows = [tuple(map(on_one_line, row)) for row in given]
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,10 @@
+import pytest
+
+from remuda.cli.listing import on_one_line, print_table
+
+
+def test_names_that_others_chose_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_one_line("bäckerei ☃") == "bäckerei ☃"
+    assert on_one_line("a\x1b[2J\nb\x9b\u2028") == "a\\x1b[2J\\nb\\x9b\\u2028"
+    print_table([("name", "stage"), ("two\nlines", "test")])
+    assert capsys.readouterr().out == "name        stage\ntwo\\nlines  test\n"
