@@ -43,7 +43,10 @@ async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
 
 
 async def claim_folder(store: Store, folder: Path) -> None:
-    """Take a data folder for a store in a database elsewhere; DataFolderError when one of both belongs to another."""
+    """Take a data folder for a store in a database elsewhere; DataFolderError when one of both belongs to another.
+
+    An empty mark, as a restore leaves, makes a new pair: a copy of a cell is not the cell that it was made of.
+    """
     mark = folder / STORE
     found = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
     known = await store.setting(FOLDER)
@@ -52,8 +55,9 @@ async def claim_folder(store: Store, folder: Path) -> None:
             f"the data folder {folder} belongs to a cell in another database, and its artifacts would be removed as "
             f"unknown; give that database, or another --data. If it is this cell's, empty the file {mark}"
         )
-    if known is None:
-        known = await store.change_setting(FOLDER, lambda kept: kept or uuid.uuid4().hex) or ""
+    if known is None or found == "":
+        known = uuid.uuid4().hex
+        await store.put_setting(FOLDER, known)
     elif found is None and (await store.projects(Page(size=1)))[1]:
         raise DataFolderError(
             f"the cell in this database has another data folder than {folder}, where its repositories are missing; "

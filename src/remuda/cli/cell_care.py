@@ -7,6 +7,7 @@ done in `remuda.cell`. All but `restore` may be called while the cell runs.
 import asyncio
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -136,6 +137,7 @@ def restore(
     settings = _settings(data, database, config)
     manifest = asyncio.run(restored(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
+    print(f" --database {_without_password(database)}" if database else "", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
     if missing := missing_keys(manifest, settings):
         print(
@@ -143,6 +145,12 @@ def restore(
             f"the key file at {key_file(settings)}, or give the keys in {VARIABLE}",
             file=sys.stderr,
         )
+
+
+def _without_password(database: str) -> str:
+    user, _, place = database.partition("://")[2].rpartition("@")
+    name, colon, _ = user.partition(":")
+    return shlex.quote(f"postgresql://{name}:PASSWORD@{place}") if colon else shlex.quote(database)
 
 
 def _settings(

@@ -165,7 +165,7 @@ def test_the_commands(tmp_path: Path, database: str) -> None:
     assert remuda("migrate", "--data", data, "--cell-id", "3").stdout.startswith("schema version 0")
     assert remuda("backup", tmp_path / "a.tar.gz", "--data", data).stdout.startswith("cell 3 is backed up")
     done = remuda("restore", tmp_path / "a.tar.gz", "--data", tmp_path / "new", "--database", database)
-    assert "--cell-id 3" in done.stdout, done.stderr
+    assert f" --database {database} --cell-id 3" in done.stdout, done.stderr
     done = remuda("check", "--data", tmp_path / "new", "--database", database, "--output", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["cell_id"] == 3
