@@ -154,8 +154,15 @@ class CellService:
                 _log.warning("the encryption keys cannot be read; the cell goes on with those it has", error=str(error))
 
     def _announce(self, ready: Callable[[str], None]) -> None:
-        _log.info("the cell serves", cell=self.settings.cell_id, url=self.settings.url, data=str(self.settings.data))
-        ready(self.settings.url)
+        settings = self.settings
+        _log.info(
+            "the cell serves",
+            cell=settings.cell_id,
+            url=settings.url,
+            listen=f"{settings.host}:{settings.port}",
+            data=str(settings.data),
+        )
+        ready(settings.url)
 
     async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
         settings, clock = self.settings, self._clock

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.user_api import NewPipelineRequest
-from remuda.wire.user_client import RefusedError, UserClient
+from remuda.wire.user_client import RefusedError, UserApiError, UserClient
 
 PARENT = """
 go:
@@ -68,6 +69,15 @@ async def test_mistakes_come_with_the_refusal(cell: ServedCell) -> None:
         with pytest.raises(RefusedError, match="no branch or tag 'nowhere'") as refused:
             await client.create_pipeline(project_id, NewPipelineRequest(ref="nowhere"))
         assert refused.value.mistakes == ()
+
+
+async def test_to_be_asked_to_wait_is_no_refusal(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell", requests_per_minute=1) as cell:
+        async with UserClient(cell.url, cell.token) as client:
+            await client.call("GET", "/api/v4/version")
+            with pytest.raises(UserApiError, match="try again in") as caught:
+                await client.call("GET", "/api/v4/version")
+    assert not isinstance(caught.value, RefusedError)
 
 
 async def test_lint(cell: ServedCell) -> None:
