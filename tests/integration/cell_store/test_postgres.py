@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from remuda.cell.adapters import migrations
 from remuda.cell.adapters.postgres import PostgresStore
-from remuda.cell.errors import DataFolderError, StoreError
-from remuda.cell.values import Family, Page
+from remuda.cell.core import leases, lifecycle
+from remuda.cell.core.plan import Outcome
+from remuda.cell.errors import DataFolderError, InvalidError, StoreError
+from remuda.cell.values import Family, Job, Page
 from remuda.lib.ids import range_of_cell
-from remuda.model.job import JobId, JobState
+from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 from remuda.testing.postgres_server import PostgresServer
 
+TERMS = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
 WRITER = """
 import asyncio, sys
 from remuda.cell.adapters.postgres import PostgresStore
@@ -205,6 +208,45 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
     assert [row.epoch for row in family.jobs] == [40, 80, 40]
     for store in stores:
         await store.close()
+
+
+async def test_changes_at_the_same_time_concern_only_their_callers(store: PostgresStore) -> None:
+    """One store makes them together; what one of them raises, and a further try, are nothing to the others."""
+    project = await store.add_project(a_project())
+    added = [
+        await store.add_pipeline(
+            a_pipeline(project_id=project.id), new_jobs(*(a_spec(name) for name in "abcd")), now=NOW
+        )
+        for _ in range(6)
+    ]
+
+    async def end(job: Job) -> None:
+        await store.change_job(job.id, lambda row: leases.lease(row, TERMS, NOW), known=job)
+        await store.change_job(job.id, lambda row: leases.acknowledge(row, 1, NOW))
+        outcome = Outcome(succeeded=job.name != "b", reason=FailureReason.SCRIPT_FAILURE, reported="x")
+        ended = await store.change_family(job.pipeline_id, lambda of: lifecycle.finish(of, job.id, 1, outcome, NOW))
+        assert [one.id for one in ended.jobs] == [job.id]
+
+    async def refused(pipeline_id: PipelineId) -> None:
+        with pytest.raises(InvalidError):
+            await store.change_family(pipeline_id, lambda of: lifecycle.play(of, of.jobs[0].id, NOW, {}))
+
+    async with asyncio.TaskGroup() as group:
+        for family in added:
+            for job in family.jobs:
+                group.create_task(end(job))
+                group.create_task(refused(family.pipeline.id))
+    async with asyncio.TaskGroup() as group:
+        for family in added:
+            group.create_task(store.change_family(family.pipeline.id, lambda of: lifecycle.retry_all(of, NOW)))
+            group.create_task(store.change_family(family.pipeline.id, lambda of: lifecycle.cancel_all(of, NOW)))
+    for family in added:
+        found = await store.family(family.pipeline.id)
+        assert found is not None
+        states = {job.name: job.state.value for job in found.jobs}
+        assert states.pop("b") in ("pending", "canceled")
+        assert states == dict.fromkeys("acd", "success")
+        assert (await store.jobs(Page(), pipeline_id=family.pipeline.id, with_retried=True))[1] == 5
 
 
 async def test_others_hear_of_jobs(database: str) -> None:

@@ -18,9 +18,12 @@ from msgspec.structs import replace as replaced
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.adapters.pieces import read_in_pieces
-from remuda.cell.adapters.postgres_access import draw, plain
+from remuda.cell.adapters.postgres_access import AWAY, FAILURES, LostRaceError, draw, plain, store_error
+from remuda.cell.adapters.postgres_families import Made, Wanted, change_families, lock
+from remuda.cell.adapters.postgres_hints import Hints
 from remuda.cell.adapters.postgres_keeping import PostgresKeeping
-from remuda.cell.adapters.postgres_pool import Connection
+from remuda.cell.adapters.postgres_pool import Connection, Pool
+from remuda.cell.adapters.postgres_together import Together
 from remuda.cell.adapters.sqlite_rows import IS_OPEN, order
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
@@ -48,10 +51,19 @@ _PIPELINES = "SELECT id, body FROM pipelines WHERE id = ANY($1::bigint[])"
 _SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
 _HOPEFUL_TRIES = 3
 """How often a job is changed in the hope that nobody else does; then it is locked."""
+_JOB_LANES = 2
+"""So many statements that change jobs are on their way at the same time: while one waits for the disk, one works."""
+_FAMILY_LANES = 3
 
 
 class PostgresStore(PostgresKeeping):
     """A store in a database server."""
+
+    def __init__(self, pool: Pool, hints: Hints) -> None:
+        super().__init__(pool, hints)
+        self._job_lane = Together(self._update_jobs, lanes=_JOB_LANES)
+        # Decisions about one pipeline wait for each other anyway.
+        self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
 
     def changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
@@ -135,19 +147,34 @@ class PostgresStore(PostgresKeeping):
         return await self._change(remove, f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR UPDATE")
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        made = await self._family_lanes[pipeline_id % _FAMILY_LANES].make(Wanted(pipeline_id, decide))
+        if made is None:
+            made = await self._change_alone(pipeline_id, decide)
+        elif made.error is not None:
+            raise made.error
+        applied, before = made.applied, {job.id: job.state for job in made.before.jobs} if made.before else {}
+        self._hints.tell(job.id for job in applied.jobs if applied.pipeline or _is_news(before.get(job.id), job.state))
+        return applied
+
+    async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
+        try:
+            async with self._begun(lock(one.pipeline_id for one in wanted)) as db:
+                return await change_families(db, wanted)
+        except (LostRaceError, *FAILURES) as error:
+            if isinstance(error, AWAY):
+                raise store_error(error) from error
+            return [None] * len(wanted)
+
+    async def _change_alone(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Made:
         tries = 0
 
-        async def change(db: Connection) -> tuple[Applied, rows.Read]:
+        async def change(db: Connection) -> Made:
             nonlocal tries
             tries += 1
             read = await rows.read_family(db, pipeline_id, jobs_too=tries > _HOPEFUL_TRIES)
-            return await _apply(db, decide(read.family), read.bodies), read
+            return Made(read.family, await _apply(db, decide(read.family), read.bodies))
 
-        lock = f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR NO KEY UPDATE"
-        applied, read = await self._change(change, lock)
-        before = {job.id: job.state for job in read.family.jobs}
-        self._hints.tell(job.id for job in applied.jobs if applied.pipeline or _is_news(before.get(job.id), job.state))
-        return applied
+        return await self._change(change, lock([pipeline_id]))
 
     # jobs
 
@@ -209,7 +236,7 @@ class PostgresStore(PostgresKeeping):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         hoped = decide(known) if known else None
-        if known and hoped and await self._run(rows.UPDATE_JOB, *rows.update_values(encode(known), hoped)):
+        if known and hoped and await self._update_job(encode(known), hoped):
             return self._told(known, hoped)
         for _ in range(_HOPEFUL_TRIES):
             body = await self._body(_JOBS, job_id)
@@ -217,7 +244,7 @@ class PostgresStore(PostgresKeeping):
                 return None
             before = decode(Job, body)
             after = decide(before)
-            if after is None or await self._run(rows.UPDATE_JOB, *rows.update_values(body, after)):
+            if after is None or await self._update_job(body, after):
                 return self._told(before, after)
 
         async def change(db: Connection) -> tuple[Job, Job | None]:
@@ -229,6 +256,28 @@ class PostgresStore(PostgresKeeping):
             return before, after
 
         return self._told(*await self._change(change))
+
+    async def _update_job(self, before: bytes, after: Job) -> bool:
+        """Store a job if it is still what it was before; False when it is not."""
+        made = await self._job_lane.make((before, after))
+        return made if made is not None else bool(await self._run(rows.UPDATE_JOB, *rows.update_values(before, after)))
+
+    async def _update_jobs(self, changes: Sequence[tuple[bytes, Job]]) -> Sequence[bool | None]:
+        """Store jobs: whether each is. One that somebody else is changing is not."""
+        if len(changes) == 1:
+            return [bool(await self._run(rows.UPDATE_JOB, *rows.update_values(*changes[0])))]
+        first: dict[JobId, tuple[bytes, Job]] = {}
+        for change in changes:
+            first.setdefault(change[1].id, change)
+        columns = zip(*(rows.update_values(*change) for change in first.values()), strict=True)
+        try:
+            async with self._connection() as db:
+                stored = {row[0] for row in await db.fetch(rows.UPDATE_FREE_JOBS, *map(list, columns))}
+        except FAILURES as error:
+            if isinstance(error, AWAY):
+                raise store_error(error) from error
+            return [None] * len(changes)
+        return [job.id in stored and first[job.id][1] is job for _, job in changes]
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):
@@ -302,5 +351,5 @@ async def _apply(db: Connection, changes: Changes, bodies: Mapping[JobId, bytes]
         await rows.add_jobs(db, [(job, specs[retry.of]) for job, retry in zip(new, changes.retries, strict=True)])
         applied += new
     if changes.pipeline:
-        await rows.update_pipeline(db, changes.pipeline)
+        await rows.update_pipelines(db, [changes.pipeline])
     return Applied(jobs=tuple(applied), pipeline=changes.pipeline)

@@ -54,7 +54,7 @@ RACES = (
     asyncpg.DeadlockDetectedError,
     asyncpg.UniqueViolationError,
 )
-_AWAY = (
+AWAY = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.InterfaceError,
@@ -82,7 +82,7 @@ def store_error(error: BaseException) -> StoreError:
         advice = "free some space or connections where PostgreSQL runs"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         advice = "it takes no changes; connect to the primary"
-    elif isinstance(error, _AWAY):
+    elif isinstance(error, AWAY):
         advice = "check that PostgreSQL runs and can be reached"
     text = str(error) or type(error).__name__
     return StoreError(f"the store cannot do this now: {text}; {advice}")
@@ -164,7 +164,7 @@ class PostgresDatabase:
         db = await self._pool.take()
         try:
             yield db
-        except (*_AWAY, asyncio.CancelledError):
+        except (*AWAY, asyncio.CancelledError):
             db.terminate()
             raise
         finally:
@@ -177,7 +177,7 @@ class PostgresDatabase:
             try:
                 try:
                     await db.execute(f"BEGIN; {lock}")
-                except _AWAY as error:
+                except AWAY as error:
                     db.terminate()
                     # A connection of before the server was away, which nobody had noticed yet: nothing is done.
                     raise LostRaceError from error
@@ -219,7 +219,7 @@ class PostgresDatabase:
             try:
                 async with self._connection() as db:
                     return await db.fetch(sql, *map(_held, values))
-            except _AWAY:
+            except AWAY:
                 async with self._connection() as db:
                     return await db.fetch(sql, *map(_held, values))
         except FAILURES as error:

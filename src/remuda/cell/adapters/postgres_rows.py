@@ -121,6 +121,18 @@ UPDATE_JOB = (
 )
 
 
+UPDATE_FREE_JOBS = (
+    "WITH free AS (SELECT jobs.id FROM unnest($1::bigint[], $2::bytea[]) AS old (id, before)"
+    " JOIN jobs ON jobs.id = old.id AND jobs.body = old.before FOR NO KEY UPDATE OF jobs SKIP LOCKED)"
+    " UPDATE jobs SET state = new.state, retried = new.retried, runner_id = new.runner_id,"
+    " request_id = new.request_id, body = new.body FROM unnest($1::bigint[], $3::text[], $4::integer[], $5::bigint[],"
+    " $6::text[], $7::bytea[]) AS new (id, state, retried, runner_id, request_id, body) JOIN free ON free.id = new.id"
+    " WHERE jobs.id = new.id RETURNING jobs.id"
+)
+"""Those that are still what was read, and that nobody else is changing: waiting for one row while having others is how
+transactions come to wait for each other."""
+
+
 def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
     request_id = job.request_id and plain(job.request_id)
     return (job.id, before, job.state.value, int(job.retried), job.runner_id, request_id, encode(job))
@@ -174,9 +186,17 @@ async def add_pipeline(db: Connection, pipeline: Pipeline) -> None:
     )
 
 
-async def update_pipeline(db: Connection, pipeline: Pipeline) -> None:
-    sql = "UPDATE pipelines SET status = $2, updated_at = $3, body = $4 WHERE id = $1"
-    await db.execute(sql, pipeline.id, pipeline.status, pipeline.updated_at, encode(pipeline))
+async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> None:
+    """Store pipelines whose rows are locked."""
+    if not pipelines:
+        return
+    sql = (
+        "UPDATE pipelines SET status = new.status, updated_at = new.updated_at, body = new.body"
+        " FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bytea[])"
+        " AS new (id, status, updated_at, body) WHERE pipelines.id = new.id"
+    )
+    columns = zip(*((one.id, one.status, one.updated_at, encode(one)) for one in pipelines), strict=True)
+    await db.execute(sql, *map(list, columns))
 
 
 def conditions(wanted: PipelineFilter) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Decisions that are stored together: each follows the one before, one that fails concerns its caller alone."""
+
+from msgspec.structs import replace
+
+from remuda.cell.adapters.postgres_families import Wanted, decided, lock
+from remuda.cell.errors import InvalidError, NotFoundError
+from remuda.cell.ports import Changes, Retry
+from remuda.cell.values import Family
+from remuda.model.job import JobId, PipelineId
+from remuda.testing.builders import a_family, a_job
+
+ONE, OTHER = PipelineId(1), PipelineId(2)
+
+
+def count(family: Family) -> Changes:
+    """The first job's epoch, and the pipeline's iid, one more each."""
+    pipeline = replace(family.pipeline, iid=family.pipeline.iid + 1)
+    return Changes(jobs=(replace(family.jobs[0], epoch=family.jobs[0].epoch + 1),), pipeline=pipeline)
+
+
+def refuse(_: Family) -> Changes:
+    raise InvalidError("it makes no sense")
+
+
+def retry(family: Family) -> Changes:
+    return Changes(retries=(Retry(of=family.jobs[0].id, job=family.jobs[0]),))
+
+
+def family_of(pipeline_id: PipelineId, *, group: str = "") -> Family:
+    job_id = 10 * pipeline_id
+    jobs = [a_job(id=JobId(job_id), resource_group=group), a_job("test", id=JobId(job_id + 1))]
+    family = a_family(jobs)
+    return replace(family, pipeline=replace(family.pipeline, id=pipeline_id, iid=0))
+
+
+def test_each_is_made_on_what_those_before_it_came_to() -> None:
+    families = {ONE: family_of(ONE), OTHER: family_of(OTHER)}
+    decisions = ((ONE, count), (OTHER, refuse), (ONE, count), (OTHER, count), (ONE, retry), (PipelineId(3), count))
+    made, jobs, pipelines = decided([Wanted(*one) for one in decisions], families)
+    assert [one is None for one in made] == [False, False, False, False, True, False]
+    first, refused, second, other, missing = filter(None, made)
+    assert [one.applied.jobs[0].epoch for one in (first, second, other)] == [1, 2, 1]
+    assert second.before is not None
+    assert [job.epoch for job in second.before.jobs] == [1, 0]
+    assert isinstance(refused.error, InvalidError)
+    assert isinstance(missing.error, NotFoundError)
+    assert {(job.id, job.epoch) for job in jobs} == {(10, 2), (20, 1)}
+    assert {(pipeline.id, pipeline.iid) for pipeline in pipelines} == {(1, 2), (2, 1)}
+
+
+def test_resource_groups_are_given_away_alone() -> None:
+    made, jobs, pipelines = decided([Wanted(ONE, count)], {ONE: family_of(ONE, group="production")})
+    assert (list(made), list(jobs), list(pipelines)) == ([None], [], [])
+
+
+def test_pipelines_are_locked_in_order() -> None:
+    assert "IN (1, 2) ORDER BY id" in lock([OTHER, ONE, OTHER])
