@@ -36,13 +36,13 @@ class CellMetrics:
 
     def __init__(self) -> None:
         self.registry = new_registry()
-        self.requests = Counter(
+        self._requests = Counter(
             "remuda_cell_http_requests",
             "Requests answered, by route and status.",
             ("method", "route", "status"),
             registry=self.registry,
         )
-        self.request_seconds = Histogram(
+        self._request_seconds = Histogram(
             "remuda_cell_http_request_duration_seconds",
             "Time until the answer was complete; held polls and streams included.",
             ("route",),
@@ -61,6 +61,7 @@ class CellMetrics:
             "Jobs that ended with a checksum of their log that is not that of the stored one.",
             registry=self.registry,
         )
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._jobs = Gauge("remuda_cell_jobs", "Jobs that are not over, by state.", ("state",), registry=self.registry)
         self._pipelines = Gauge(
             "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry
@@ -79,6 +80,15 @@ class CellMetrics:
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
         self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request has its answer. Which numbers these are is looked up once: every request comes by here."""
+        found = self._answers.get((method, route, status))
+        if found is None:
+            found = (self._requests.labels(method, route, str(status)), self._request_seconds.labels(route))
+            self._answers[method, route, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def text(
         self,

@@ -9,7 +9,7 @@ Paths are matched as they were sent, before percent-decoding: `/projects/acme%2F
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from itertools import chain, count
 from typing import Any
@@ -159,6 +159,7 @@ def api_document() -> bytes:
 UNMATCHED = "unmatched"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _CLIENT_GONE = 499
+_POLLING = (b"gitlab-ci-builds-polling", b"yes")
 
 _log = logger("cell")
 
@@ -169,6 +170,7 @@ class CellApp:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._name = secrets.token_hex(12)
+        self._own_header = (b"x-remuda-cell", str(edge.settings.cell_id).encode())
         self._numbers = count(1)
         """Requests without an id of their own are numbered."""
         self._limits = RateLimits(edge.settings, edge.clock)
@@ -179,7 +181,7 @@ class CellApp:
         if scope["type"] != "http":
             return
         shown_id = _shown_id(scope)
-        exchange = _Exchange(self._edge, send, shown_id or f"{self._name}{next(self._numbers):x}")
+        exchange = _Exchange(self._own_header, send, shown_id or f"{self._name}{next(self._numbers):x}")
         began = self._edge.clock.monotonic()
         receive = heard_within(receive, self._edge.settings.body_silent_seconds, self._edge.clock)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
@@ -188,7 +190,7 @@ class CellApp:
         admitted = None
         try:
             admitted = self._limits.admit(scope)
-            exchange.headers.update(admitted.headers)
+            exchange.add(admitted.headers)
             await self._serve(scope, receive, exchange, shown_id)
         except Exception as error:  # noqa: BLE001 - the last place where an error can be turned into an answer
             await self._refuse(unwrapped(error), scope, receive, exchange)
@@ -197,8 +199,7 @@ class CellApp:
                 self._limits.answered(admitted, exchange.status)
             route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
             seconds = self._edge.clock.monotonic() - began
-            self._edge.metrics.requests.labels(scope["method"], route, str(exchange.status)).inc()
-            self._edge.metrics.request_seconds.labels(route).observe(seconds)
+            self._edge.metrics.answered(scope["method"], route, exchange.status, seconds)
             _log.debug(
                 "request",
                 method=scope["method"],
@@ -212,7 +213,7 @@ class CellApp:
         path, method = scope["path"], scope["method"]
         if path == job_request.ROUTE and method == "POST":
             exchange.route = job_request.ROUTE
-            exchange.headers["Gitlab-Ci-Builds-Polling"] = "yes"
+            exchange.headers.append(_POLLING)
             await job_request.request_job(self._edge, scope, receive, exchange.send, shown_id=shown_id)
         elif method == "PATCH" and (found := trace.PATH.fullmatch(path)):
             exchange.route = trace.ROUTE
@@ -255,19 +256,22 @@ class CellApp:
 class _Exchange:
     """One request's answer on its way out."""
 
-    def __init__(self, edge: Edge, send: Send, request_id: str) -> None:
+    def __init__(self, header: tuple[bytes, bytes], send: Send, request_id: str) -> None:
         self._send = send
         self.request_id = request_id
         self.status = 0
         """0 until the answer has begun."""
         self.route = ""
-        self.headers = {"X-Request-Id": request_id, "X-Remuda-Cell": str(edge.settings.cell_id)}
+        self.headers = [(b"x-request-id", request_id.encode()), header]
+
+    def add(self, headers: Mapping[str, str]) -> None:
+        """Have further headers in the answer."""
+        self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            common = [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
-            message["headers"] = [*message.get("headers", ()), *common]
+            message["headers"] = [*message.get("headers", ()), *self.headers]
         await self._send(message)
 
 

@@ -64,7 +64,8 @@ async def runner_of(edge: Edge, token: str) -> Runner:
 
 def job_token_in(request: Request) -> str:
     """A job's token: a parameter wins over the header."""
-    return request.query_params.get("token") or request.headers.get("job-token") or ""
+    asked = request.query_params.get("token") if request.scope["query_string"] else None
+    return asked or request.headers.get("job-token") or ""
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:

@@ -52,6 +52,10 @@ def connections_within(descriptors: int) -> Connections:
     return Connections(most=max(descriptors // 2, 1))
 
 
+class _TooLongError(ValueError):
+    """The head of a request has too many bytes: the parser gives up, and uvicorn answers."""
+
+
 class _Together:
     """A transport whose small writes of one turn of the loop go out as one."""
 
@@ -120,17 +124,16 @@ class Connection(HttpToolsProtocol):
         self._await_head()
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > HEAD_BYTES:
+            raise _TooLongError
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
-
-    def _count(self, more: int) -> None:
-        self._head_bytes += more
+        self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > HEAD_BYTES:
-            raise ValueError("the head of the request is too long")  # the parser gives up, and uvicorn answers
+            raise _TooLongError
+        super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
         """As uvicorn's, except for a head that is too long."""

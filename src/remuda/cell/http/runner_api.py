@@ -15,7 +15,7 @@ from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, RUNNER
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.errors import ApiError, JsonBytes, bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.trace import job_headers
 from remuda.cell.values import MAX_PRIORITY, Runner
@@ -131,7 +131,7 @@ async def update_job(edge: Edge, request: Request) -> Response:
     updated = await edge.dispatch.update(job, asked, refused=refused)
     _compare(edge, asked, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
-    return Response(str(updated.code), updated.code, job_headers(edge, updated.job), "application/json")
+    return JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
 
 
 ENDPOINTS = (

@@ -17,7 +17,7 @@ from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.auth import job_token_in
 from remuda.cell.http.bodies import Body
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import ApiError, bad_parameter, bad_request, forbidden
+from remuda.cell.http.errors import ApiError, JsonBytes, bad_parameter, bad_request, forbidden
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.people import Level
@@ -45,8 +45,8 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     appended = await edge.dispatch.append_trace(job, start, data)
     headers = {**job_headers(edge, job), "Range": f"0-{appended.size}"}
     status = 202 if appended.taken else 416
-    text = "Accepted" if appended.taken else "Range Not Satisfiable"
-    await Response(f'"{status} {text}"', status, headers, "application/json")(scope, receive, send)
+    text = b'"202 Accepted"' if appended.taken else b'"416 Range Not Satisfiable"'
+    await JsonBytes(text, status, headers)(scope, receive, send)
 
 
 def job_headers(edge: Edge, job: Job) -> dict[str, str]:
