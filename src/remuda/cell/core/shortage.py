@@ -19,6 +19,8 @@ from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, Runne
 
 REASONS = 20
 """So many reasons why runners do not fit are told, the most frequent first."""
+PROMPT_SECONDS = 60
+"""A runner without a job takes the next one at once, and asks again within a minute if it holds no request."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,7 @@ def shortage(job: Job, known: Shortage, now: float) -> Explained:
         runners=counts,
         queue=_queue(job, known.place) if known.place else None,
         estimate=_estimate(known.estimate) if known.estimate and is_hopeful else None,
-        advice=tuple(_advice(job, known.runners, matching, counts, now)),
+        advice=tuple(_advice(job, known, matching, counts, now)),
     )
 
 
@@ -141,11 +143,18 @@ def _estimate(estimate: Estimate) -> EstimateInfo:
     )
 
 
-def _advice(job: Job, runners: Sequence[Seen], matching: Sequence[Seen], counts: RunnerCounts, now: float) -> list[str]:
+def _advice(job: Job, known: Shortage, matching: Sequence[Seen], counts: RunnerCounts, now: float) -> list[str]:
     if not matching:
-        return [_what_is_missing(job, [seen.runner for seen in runners])]
+        return [_what_is_missing(job, [seen.runner for seen in known.runners])]
     if counts.free:
-        return []
+        is_late = now - (job.pending_at or job.created_at) >= PROMPT_SECONDS
+        is_next = known.place is not None and not known.place.ahead
+        free = [seen for seen in matching if standing(seen, now) == "free"] if is_late and is_next else []
+        return [
+            f"see what the manager of {named(seen.runner)} logs: it has no job and does not take this one, and was "
+            f"last heard of at {rfc3339(seen.contacted_at or 0)}"
+            for seen in sorted(free, key=lambda seen: -(seen.contacted_at or 0))[:3]
+        ]
     advice = []
     for seen in sorted(matching, key=lambda seen: -(seen.contacted_at or 0))[:3]:
         match standing(seen, now):

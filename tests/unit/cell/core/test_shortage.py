@@ -101,6 +101,15 @@ def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
     assert shortage(pending(), Shortage(runners=(seen(),)), NOW).advice == ()
 
 
+def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
+    job = a_job(state=JobState.PENDING, pending_at=NOW - 61)
+    place = Place(ahead=0, competing=5, level=1, running=3)
+    [advice] = shortage(job, Shortage(runners=(seen(), seen(2, jobs=1)), place=place), NOW).advice
+    assert advice.startswith("see what the manager of runner 1")
+    for known in (Shortage(runners=(seen(),)), Shortage(runners=(seen(),), place=PLACE)):
+        assert shortage(job, known, NOW).advice == ()
+
+
 @pytest.mark.parametrize(
     ("runners", "text"),
     [
