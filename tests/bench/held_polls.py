@@ -2,8 +2,9 @@
 
 The reference is what PostgreSQL needs by itself for a row to be claimed, committed with fsync, and another connection
 to hear of it (NOTIFY). A job takes longer: its turn is stored, then its hand-out, and the whole payload goes over HTTP.
-It is measured from the moment that the cell wrote as its turn to the moment the runner has the answer, once with all
-polls at the process that enqueues, once with all at another one. `python -m tests.bench.held_polls`.
+It is measured from the moment at which PostgreSQL commits the job's turn (before that is on the disk) to the moment the
+runner has the answer, once with all polls at the process that enqueues, once with all at another one. Beside every job
+the reference is taken once, so that both have the same other work on the machine. `python -m tests.bench.held_polls`.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
+from typing import Any, Self
 
 import asyncpg
 from tests.bench.decisions import percentile
@@ -23,6 +25,8 @@ from remuda.lib.descriptors import raise_limit
 from remuda.testing.postgres_server import PostgresServer
 
 JOBS_OF_ONE = 10
+SETTLE_SECONDS = 0.02
+"""After which the cell has dealt with the last answer: the reference has only the work of others beside it."""
 HOLD = {"REMUDA_POLL_HOLD_SECONDS": "600"}
 _numbers = count(1)
 
@@ -80,29 +84,53 @@ class HeldPolls:
             caller.close()
 
 
-async def claim_and_notify(url: str, samples: int) -> list[float]:
-    """Seconds from a claim to the news of it on another connection."""
-    writer, reader = await asyncpg.connect(url), await asyncpg.connect(url)
-    await writer.execute("DROP TABLE IF EXISTS raw_news; CREATE TABLE raw_news (id bigint PRIMARY KEY, state text)")
-    await writer.executemany("INSERT INTO raw_news VALUES ($1, 'pending')", [(number,) for number in range(samples)])
-    heard = asyncio.Event()
-    await reader.add_listener("raw_news", lambda *_: heard.set())
-    took = []
-    for number in range(samples):
-        heard.clear()
+class ClaimAndNotify:
+    """The reference."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._heard = asyncio.Event()
+        self._numbers = count()
+
+    @classmethod
+    async def begun(cls, url: str, samples: int) -> Self:
+        """With a table of so many rows to claim."""
+        reference = cls(await asyncpg.connect(url), await asyncpg.connect(url))
+        writer = reference._writer
+        await writer.execute("DROP TABLE IF EXISTS raw_news; CREATE TABLE raw_news (id bigint PRIMARY KEY, state text)")
+        rows = [(number,) for number in range(samples)]
+        await writer.executemany("INSERT INTO raw_news VALUES ($1, 'pending')", rows)
+        await reference._reader.add_listener("raw_news", lambda *_: reference._heard.set())
+        return reference
+
+    async def sample(self) -> float:
+        """Seconds from a claim to the news of it on another connection."""
+        number = next(self._numbers)
+        self._heard.clear()
         began = time.perf_counter()
-        async with writer.transaction():
-            await writer.execute("UPDATE raw_news SET state = 'leased' WHERE id = $1 RETURNING id", number)
-            await writer.execute("SELECT pg_notify('raw_news', $1)", str(number))
-        await heard.wait()
-        took.append(time.perf_counter() - began)
-    await writer.close()
-    await reader.close()
-    return took
+        async with self._writer.transaction():
+            await self._writer.execute("UPDATE raw_news SET state = 'leased' WHERE id = $1 RETURNING id", number)
+            await self._writer.execute("SELECT pg_notify('raw_news', $1)", str(number))
+        await self._heard.wait()
+        return time.perf_counter() - began
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._reader.close()
 
 
-async def hand_outs(url: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int) -> list[float]:
-    """Seconds from a job's turn to its hand-out, with so many idle polls."""
+_TURN = (
+    "SELECT jobs.body, extract(epoch FROM pg_xact_commit_timestamp(pipelines.xmin))::float8"
+    " FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE jobs.id = $1"
+)
+"""The job, and when its pipeline was last changed: with the job's turn, and not by its hand-out."""
+
+
+async def hand_outs(
+    url: str, other: str, at: ServedProcess, polls: ServedProcess, *, held: int, samples: int
+) -> tuple[list[float], list[float]]:
+    """Seconds from a job's turn to its hand-out, with so many idle polls, and those of the reference."""
     caller = await Caller.connected(at.port)
     file = f"job:\n  parallel: {JOBS_OF_ONE}\n  when: manual\n  script: make\n"
     project = await new_project(caller, f"held{time.monotonic_ns()}", file)
@@ -113,8 +141,8 @@ async def hand_outs(url: str, at: ServedProcess, polls: ServedProcess, *, held: 
         found = await caller.api("GET", f"/api/v4/projects/{project}/jobs?per_page=100&page={page}")
         jobs += [job["id"] for job in found]
     tokens = [await new_runner(caller, description=f"r{number}") for number in range(20)]
-    database = await asyncpg.connect(url)
-    took = []
+    database, reference = await asyncpg.connect(url), await ClaimAndNotify.begun(other, len(jobs))
+    took, raw = [], []
     async with asyncio.TaskGroup() as group:
         waiting = HeldPolls(group, polls, tokens)
         await waiting.hold(held)
@@ -122,41 +150,38 @@ async def hand_outs(url: str, at: ServedProcess, polls: ServedProcess, *, held: 
             await caller.api("POST", f"/api/v4/projects/{project}/jobs/{job_id}/play")
             answer, runner, arrived_at = await waiting.answers.get()
             assert answer.status == 201, answer
-            row = json.loads(await database.fetchval("SELECT body FROM jobs WHERE id = $1", job_id))
-            took.append(arrived_at - row["pending_at"])
+            ((body, committed_at),) = await database.fetch(_TURN, job_id)
+            took.append(arrived_at - max(committed_at, json.loads(body)["pending_at"]))
             body = json.dumps({"token": json.loads(answer.body)["token"], "state": "success"}).encode()
             await runner.call(f"PUT /api/v4/jobs/{job_id}".encode(), b"Content-Type: application/json\r\n", body)
             waiting.ask(runner)
+            await asyncio.sleep(SETTLE_SECONDS)
+            raw.append(await reference.sample())
         waiting.close()
     caller.close()
+    await reference.close()
     await database.close()
-    return took
+    return took, raw
 
 
 def latency(folder: Path, show: Show, *, held: int = 1000, samples: int = 200, rounds: int = 3) -> None:
-    """Print how long a job takes to a held poll, with the reference of the same round."""
+    """Print how long a job takes to a held poll, with the reference of the same minute."""
     raise_limit()
     with (
-        PostgresServer() as server,
+        PostgresServer(track_commit_timestamp="on") as server,
         server.database() as url,
         server.database() as other,
         served(folder / "held", database=url, processes=2, settings=HOLD) as cell,
     ):
         for number in range(1, rounds + 1):
-            raw = asyncio.run(claim_and_notify(other, samples))
-            show(
-                f"round {number}: a claim and its NOTIFY, p50",
-                _ms(statistics.median(raw)),
-                f"p99 {_ms(percentile(raw, 0.99))}",
-            )
             for name, process in (("the same", cell[0]), ("another", cell[1])):
-                took = asyncio.run(hand_outs(url, cell[0], process, held=held, samples=samples))
+                took, raw = asyncio.run(hand_outs(url, other, cell[0], process, held=held, samples=samples))
                 for label, ours, theirs in (
                     ("p50", statistics.median(took), statistics.median(raw)),
                     ("p99", percentile(took, 0.99), percentile(raw, 0.99)),
                 ):
-                    what = f"enqueue to hand-out, {held:,} polls at {name} process, {label}"
-                    show(f"  {what}", _ms(ours), f"{ours / theirs:.1f} of the reference")
+                    what = f"round {number}: enqueue to hand-out, {held:,} polls at {name} process, {label}"
+                    show(what, _ms(ours), f"{ours / theirs:.1f} of a claim and its NOTIFY, {_ms(theirs)}")
 
 
 def memory(folder: Path, show: Show, *, held: int = 5000) -> None:

@@ -1,8 +1,9 @@
 """Handing jobs out: which of the waiting jobs a runner gets, and what happens when nobody is there to take it.
 
 Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken, and
-`core.deference` who leaves a job to others. The job is leased in the store first, then its payload is made. The HTTP
-edge calls `request_job`.
+`core.deference` who leaves a job to others. A payload goes out only when the lease of its job is stored. For a request
+that was held it is made meanwhile: somebody waits for just that job, while with many waiting jobs it would now and then
+be made for one that another process gets. The HTTP edge calls `request_job`.
 
 Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
 """
@@ -24,10 +25,11 @@ from remuda.cell.errors import (
     ProjectDeletedError,
     StoreError,
 )
-from remuda.cell.handout import gather_payload
+from remuda.cell.handout import Draft, gather_payload, keep
 from remuda.cell.motion import Motion
-from remuda.cell.values import Job, Page, Runner
+from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.lib import killpoints
+from remuda.lib.aio import both
 from remuda.model.job import FailureReason, JobId, ProjectId
 from remuda.model.runner import RunnerType
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
@@ -46,12 +48,18 @@ class Handout(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     payload: JobPayload
+    project: Project
+    pipeline: Pipeline
 
 
 class NoJob(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing now. The cursor goes back to the runner, which shows it with its next request."""
 
     cursor: str
+
+
+_Drafted = Draft | Exception | None
+"""A payload that was made with the lease, or why it cannot be made; None when that is still to be done."""
 
 
 class Claims(Motion):
@@ -68,11 +76,13 @@ class Claims(Motion):
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
             return await self._deliver(again, runner, features, ip=ip, gone=gone)
+        is_woken = False
         ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
         while not (self._polls.stopped or runner.paused or gone.is_set()):
-            job = await self._claim(runner, request, request_id)
-            if job is not None:
-                return await self._deliver(job, runner, features, ip=ip, gone=gone)
+            claimed = await self._claim(runner, request, request_id, is_woken=is_woken)
+            if claimed is not None:
+                job, draft = claimed
+                return await self._deliver(job, runner, features, draft, ip=ip, gone=gone)
             if not await self._polls.hold(
                 runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
             ):
@@ -84,11 +94,13 @@ class Claims(Motion):
                 raise
             if now_runner is None or now_runner.token_hash != runner.token_hash:
                 break
-            runner = now_runner
+            runner, is_woken = now_runner, True
         self._polls.wake()
         return NoJob(cursor=self.cursor)
 
-    async def _claim(self, runner: Runner, request: RequestJob, request_id: str) -> Job | None:
+    async def _claim(
+        self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
+    ) -> tuple[Job, _Drafted] | None:
         """Lease the first waiting job that fits; a job that was lost to someone else is dropped."""
         features = (request.info.features if request.info else None) or {}
         fingerprint = runner.fingerprint()
@@ -105,9 +117,20 @@ class Claims(Motion):
                     until=now + self._settings.lease_seconds,
                     graceful_cancel=bool(features.get("cancel_gracefully")),
                 )
-                if (job := await self._lease(job_id, terms, now)) is not None:
+                known = self._newest.get(job_id) if is_woken else None
+                draft: _Drafted = None
+                if known is not None and (hoped := leases.lease(known, terms, now)) is not None:
+                    job, draft = await both(
+                        self._lease(job_id, terms, now),
+                        self._drafted(hoped, runner, features),
+                        name=f"payload of job {job_id}",
+                    )
+                    draft = draft if job == hoped else None
+                else:
+                    job = await self._lease(job_id, terms, now)
+                if job is not None:
                     self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
-                    return job
+                    return job, draft
             return None
         finally:
             self._polls.wake()
@@ -137,12 +160,28 @@ class Claims(Motion):
             self.changed_jobs.note(leased.id)
         return leased
 
+    async def _drafted(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Draft | Exception:
+        """The payload, or what is in its way: that must not stop the lease, because the job ends with it."""
+        try:
+            return await self._draft(job, runner, features)
+        except Exception as error:  # noqa: BLE001 - `_deliver` raises it
+            return error
+
     async def _deliver(
-        self, job: Job, runner: Runner, features: Mapping[str, bool], *, ip: str, gone: asyncio.Event
+        self,
+        job: Job,
+        runner: Runner,
+        features: Mapping[str, bool],
+        draft: _Drafted = None,
+        *,
+        ip: str,
+        gone: asyncio.Event,
     ) -> Handout | NoJob:
         killpoints.reach("cell.leased")
         try:
-            handout = await self._handout(job, runner, features)
+            if isinstance(draft, Exception):
+                raise draft
+            handout = await self._handout(job, runner, draft or await self._draft(job, runner, features))
         except ProjectDeletedError as error:
             await self._end_unasked(job, FailureReason.PROJECT_DELETED, str(error))
             return NoJob(cursor=self.cursor)
@@ -167,11 +206,11 @@ class Claims(Motion):
         if gone.is_set():
             await self.release(job)
             return NoJob(cursor=self.cursor)
-        self._log.info("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
+        self._log.debug("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
         return handout
 
-    async def _handout(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Handout:
-        payload = await gather_payload(
+    async def _draft(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Draft:
+        return await gather_payload(
             self._store,
             self._keys,
             job,
@@ -180,7 +219,11 @@ class Claims(Motion):
             public_url=self._settings.public_url,
             now=self._clock.now(),
         )
-        return Handout(job=job, payload=replace(payload, job_info=self._with_count(payload.job_info, runner)))
+
+    async def _handout(self, job: Job, runner: Runner, draft: Draft) -> Handout:
+        await keep(self._store, draft)
+        payload = replace(draft.payload, job_info=self._with_count(draft.payload.job_info, runner))
+        return Handout(job=job, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
         """With how much else of the project is with runners; GitLab tells it only to runners that all share."""

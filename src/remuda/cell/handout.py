@@ -1,7 +1,7 @@
 """Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its tokens.
 
 What goes into the payload is decided in `core.payload`, whose artifacts the job gets in `remuda.cell.dependencies`.
-Dispatch calls this for every job it hands out.
+Dispatch calls this for every job it hands out; that only reads, so it may begin before the lease is stored.
 
 Invariant: jobs elsewhere whose artifacts the payload names, and the hash of an opaque token, are stored with the job
 before it goes out; only artifacts of those can be downloaded with its token.
@@ -11,7 +11,9 @@ import asyncio
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core.features import lacking
@@ -26,7 +28,8 @@ from remuda.cell.people import Level
 from remuda.cell.ports import Store
 from remuda.cell.reach import level_of
 from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
-from remuda.model.job import FailureReason
+from remuda.lib.aio import both
+from remuda.model.job import FailureReason, JobId
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
 from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
@@ -67,6 +70,16 @@ async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: s
     )
 
 
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A payload that is ready but for what `keep` stores."""
+
+    of: Circumstances
+    payload: JobPayload
+    gets: tuple[JobId, ...]
+    """Jobs elsewhere whose artifacts it names."""
+    token_hash: str
+
+
 async def gather_payload(
     store: Store,
     keys: KeyRing,
@@ -76,13 +89,15 @@ async def gather_payload(
     features: Mapping[str, bool],
     public_url: str,
     now: float,
-) -> JobPayload:
-    """The payload of a leased job, for a runner with these features.
+) -> Draft:
+    """The payload of a job that is leased, or would be just like that, for a runner with these features.
 
     NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
     there that it must have, CannotStartError when something else is in its way.
     """
-    of = await circumstances(store, job, runner, public_url=public_url)
+    of, policy = await both(
+        circumstances(store, job, runner, public_url=public_url), _policy(store, job), name=f"policies of job {job.id}"
+    )
     found = await find_dependencies(store, of)
     await _check(store, of, features)
     of = replace(of, inherited=found.variables)
@@ -93,11 +108,15 @@ async def gather_payload(
         token=token,
         id_tokens=await _id_tokens(store, of, now),
     )
-    payload = await with_policies(store, job, payload)
-    kept = {"gets": found.outside, "token_hash": keys.kept(job, token)}
-    if kept != {"gets": job.gets, "token_hash": job.token_hash}:
+    return Draft(of=of, payload=_with_policy(payload, policy), gets=found.outside, token_hash=keys.kept(job, token))
+
+
+async def keep(store: Store, draft: Draft) -> None:
+    """Store what a payload lets its job do; the job is leased."""
+    job = draft.of.job
+    if (draft.gets, draft.token_hash) != (job.gets, job.token_hash):
+        kept = {"gets": draft.gets, "token_hash": draft.token_hash}
         await store.change_job(job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None)
-    return payload
 
 
 async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) -> None:
@@ -112,8 +131,15 @@ async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
     """The payload with the step policies that hold for the job, if there are any."""
+    return _with_policy(payload, await _policy(store, job))
+
+
+async def _policy(store: Store, job: Job) -> dict[str, Any] | None:
     scopes = scopes_of(job.key())
-    policy = for_payload(scopes, await store.settings([setting_name(scope) for scope in scopes]))
+    return for_payload(scopes, await store.settings([setting_name(scope) for scope in scopes]))
+
+
+def _with_policy(payload: JobPayload, policy: dict[str, Any] | None) -> JobPayload:
     return payload if policy is None else replace(payload, remuda={"step_policy": policy})
 
 

@@ -278,16 +278,13 @@ class Pipelines:
         except CellError as error:
             _log.warning("older pipelines go on", pipeline=newest.id, error=str(error))
 
-    async def ensure_commit(self, job: Job) -> None:
-        """Before a job is handed out: its commit can be fetched, whatever happened to its branch."""
-        if job.pipeline_id in self._kept:
-            return
-        pipeline, project = await self._store.pipeline(job.pipeline_id), await self._store.project(job.project_id)
-        if pipeline and project:
-            await self.keep_commit(project, pipeline)
-
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
-        """Keep the pipeline's commit by a ref of its own; runners fetch it by that."""
+        """Keep the pipeline's commit by a ref of its own, by which runners fetch it whatever happens to its branch.
+
+        Also called before a job is handed out, in case the process that stored the pipeline did not come to it.
+        """
+        if pipeline.id in self._kept:
+            return
         ref = f"refs/pipelines/{pipeline.id}"
         if not self._repos.has_ref_file(project.repo_path, ref):
             try:

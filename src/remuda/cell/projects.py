@@ -92,7 +92,6 @@ class Projects:
         self._pipelines_per_push = pipelines_per_push
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
-        self._repo_paths: dict[ProjectId, str] = {}
         self._pushes = OpenPushes(repos.root / "pushes")
         self._left: dict[str, float] = {}
         """Pushes whose process is gone, and since when that is known."""
@@ -352,15 +351,9 @@ class Projects:
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
-    async def has_ref(self, project_id: ProjectId, ref: str) -> bool:
+    async def has_ref(self, project: Project, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
-        repo = self._repo_paths.get(project_id)
-        if repo is None:
-            project = await self._store.project(project_id)
-            if project is None:
-                return False
-            # It never changes, and this is asked for every job that is handed out.
-            repo = self._repo_paths[project_id] = project.repo_path
+        repo = project.repo_path
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 
     async def watch(self, stop: asyncio.Event) -> None:

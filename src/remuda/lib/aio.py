@@ -1,12 +1,18 @@
 """Waiting for an event, but not for ever: how loops pause and can still be told to look again or to stop.
 
 `happens` goes by the loop's own timer and costs next to nothing. `happens_by` goes by the clock port, so that a test
-with virtual time says how long it lasts. Both only wait; what follows is the caller's decision.
+with virtual time says how long it lasts. Both only wait; what follows is the caller's decision. `both` is for two
+things that need nothing of each other.
 """
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from remuda.lib.clock import Clock
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 async def happens(event: asyncio.Event, *, within_seconds: float | None) -> bool:
@@ -28,6 +34,20 @@ async def happens_by(clock: Clock, *events: asyncio.Event, within_seconds: float
         for task in waiting:
             task.cancel()
     return any(event.is_set() for event in events)
+
+
+async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
+    """What two things come to that are done at the same time; `name` is that of the other one.
+
+    When one fails the other is stopped, and its error is raised as it is.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(other, name=name)
+            done = await one
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return done, task.result()
 
 
 async def _until(event: asyncio.Event) -> None:

@@ -191,6 +191,44 @@ class TestLongPolls:
             assert held.done()
         assert isinstance(held.result(), Handout)
 
+    async def test_a_held_poll_never_gets_what_was_made_for_the_job_as_it_was(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            family = await cell.push(a_spec())
+            # As if another process had leased and released it before the poll came to it.
+            await cell.store.change_job(family.jobs[0].id, lambda job: structs.replace(job, epoch=job.epoch + 1))
+        handout = held.result()
+        assert isinstance(handout, Handout)
+        assert handout.job.epoch == 2
+        assert await cell.put(handout.payload.token, "running") == (200, "running")
+
+    async def test_a_job_that_cannot_be_given_to_a_held_poll_ends(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            family = await cell.push(a_spec("odd", cache=({"paths": ["no key"]},)))
+        assert isinstance(held.result(), NoJob)
+        odd = await cell.job(family.jobs[0].id)
+        assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
+
+    async def test_a_job_waits_again_when_the_store_fails_a_held_poll(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def fail(_: object) -> None:
+            raise StoreError("disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "job_spec", fail)
+            held = asyncio.ensure_future(cell.poll(hold=True))
+            await settle()
+            await cell.push(a_spec())
+            with pytest.raises(StoreError):
+                await held
+        handout = await cell.poll()
+        assert isinstance(handout, Handout)
+        assert handout.job.epoch == 2
+
     async def test_a_held_poll_ends_after_its_time(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True))

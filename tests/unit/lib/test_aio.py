@@ -1,10 +1,10 @@
-"""An event comes in time or it does not; a clock of the test's own says when."""
+"""An event comes in time or it does not; a clock of the test's own says when. Two things are done at the same time."""
 
 import asyncio
 
 import pytest
 
-from remuda.lib.aio import happens, happens_by
+from remuda.lib.aio import both, happens, happens_by
 from remuda.lib.clock import VirtualClock
 
 
@@ -40,3 +40,39 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert asyncio.all_tasks() == before
+
+
+async def test_two_things_are_done_at_the_same_time() -> None:
+    first, second = asyncio.Event(), asyncio.Event()
+
+    async def one() -> int:
+        first.set()
+        await second.wait()
+        return 1
+
+    async def other() -> str:
+        await first.wait()
+        second.set()
+        return "2"
+
+    assert await both(one(), other(), name="other") == (1, "2")
+
+
+@pytest.mark.parametrize("first_fails", [True, False])
+async def test_when_one_of_two_fails_its_own_error_is_raised_and_the_other_is_stopped(first_fails: bool) -> None:
+    stopped = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("this one")
+
+    async def last() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    with pytest.raises(LookupError, match="this one"):
+        await (both(fail(), last(), name="other") if first_fails else both(last(), fail(), name="other"))
+    assert stopped == [True]

@@ -62,8 +62,8 @@ async def _made_ready(edge: Edge, handout: Handout, gone: asyncio.Event) -> Hand
     """The last thing before the answer, while it is still noticed that the caller hangs up."""
     ref = ref_of(handout.payload)
     async with _released_on_failure(edge, handout):
-        await edge.pipelines.ensure_commit(handout.job)
-        if ref is not None and not await edge.projects.has_ref(handout.job.project_id, ref):
+        await edge.pipelines.keep_commit(handout.project, handout.pipeline)
+        if ref is not None and not await edge.projects.has_ref(handout.project, ref):
             handout = replace(handout, payload=without_ref(handout.payload))
         if gone.is_set():
             raise ClientGoneError
