@@ -60,13 +60,25 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
         place = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) <= room else "/tmp"
         temporary = tempfile.mkdtemp(prefix=_TEMPORARY, dir=place)
         path = Path(temporary) / "agent.sock"
+    folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield path
     finally:
-        path.unlink(missing_ok=True)
-        (data / "socket").unlink(missing_ok=True)
+        # Where somebody has made the folder anew meanwhile, another agent's socket lies in it.
+        if _is_still(folder, data):
+            path.unlink(missing_ok=True)
+            (data / "socket").unlink(missing_ok=True)
+        os.close(folder)
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_still(folder: int, data: Path) -> bool:
+    """Whether the path leads to this folder, which cannot be mistaken for a later one as long as it is open."""
+    try:
+        return os.path.samestat(os.fstat(folder), os.stat(data))
+    except OSError:
+        return False
 
 
 def announce(data: Path, path: Path) -> None:
