@@ -1,5 +1,6 @@
 """The agent's data folder."""
 
+import shutil
 from pathlib import Path
 
 from remuda.steps.datafolder import announce, socket_path
@@ -23,6 +24,4 @@ def test_an_agent_whose_folder_was_made_anew_leaves_the_next_ones_socket_alone(t
     assert path.exists()
     assert (data / "socket").read_text() == f"{path}\n"
     with socket_path(data, None):
-        path.unlink()
-        (data / "socket").unlink()
-        data.rmdir()
+        shutil.rmtree(data)
