@@ -10,6 +10,7 @@ A decision about a family may have seen another job of it a moment before that o
 the runner had come a moment later.
 """
 
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -49,11 +50,20 @@ _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = $1"
 _JOBS = "SELECT id, body FROM jobs WHERE id = ANY($1::bigint[])"
 _PIPELINES = "SELECT id, body FROM pipelines WHERE id = ANY($1::bigint[])"
 _SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
+_LEASED = (
+    "SELECT runner_id, request_id, body FROM jobs JOIN unnest($1::bigint[], $2::text[]) AS asked (runner, request)"
+    " ON runner_id = asked.runner AND request_id = asked.request WHERE state = 'leased'"
+)
 _HOPEFUL_TRIES = 3
 """How often a job is changed in the hope that nobody else does; then it is locked."""
 _JOB_LANES = 2
 """So many statements that change jobs are on their way at the same time: while one waits for the disk, one works."""
-_FAMILY_LANES = 3
+_FAMILY_LANES = 2
+_KEPT_SPECS = 1000
+_KEPT_SPEC_BYTES = 16 * 1024
+
+_BelongingsKey = tuple[JobId, PipelineId, ProjectId, tuple[int, ...]]
+"""The job, its pipeline, its project, and the groups whose variables it may get; 0 is the cell."""
 
 
 class PostgresStore(PostgresKeeping):
@@ -64,6 +74,7 @@ class PostgresStore(PostgresKeeping):
         self._job_lane = Together(self._update_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
+        self._specs: OrderedDict[JobId, bytes] = OrderedDict()
 
     def changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
@@ -144,6 +155,7 @@ class PostgresStore(PostgresKeeping):
         async def remove(db: Connection) -> bool:
             return await rows.remove_pipeline(db, pipeline_id)
 
+        self._specs.clear()
         return await self._change(remove, f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR UPDATE")
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
@@ -158,7 +170,9 @@ class PostgresStore(PostgresKeeping):
 
     async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
         try:
-            async with self._begun(lock(one.pipeline_id for one in wanted)) as db:
+            # Whoever waits for long waits alone.
+            locked = f"SET LOCAL lock_timeout = '1s'; {lock(one.pipeline_id for one in wanted)}"
+            async with self._begun(locked) as db:
                 return await change_families(db, wanted)
         except (LostRaceError, *FAILURES) as error:
             if isinstance(error, AWAY):
@@ -185,20 +199,54 @@ class PostgresStore(PostgresKeeping):
         return await self._all(Job, "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id", list(job_ids))
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
+        if kept := self._specs.get(job_id):
+            return decode(JobSpec, kept)
         return await self._keyed(JobSpec, _SPECS, job_id)
 
     async def belongings(
         self, job: Job
     ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        groups = [0, *job.group_ids]
-        found = (await self._rows(rows.BELONGINGS, job.id, job.pipeline_id, job.project_id, groups))[0]
-        spec, pipeline, project = found[0], found[1], found[2]
+        key = (job.id, job.pipeline_id, job.project_id, (0, *job.group_ids))
+        spec, pipeline, project, variables = await self._asked_with_others("belongings", self._read_belongings, key)
+        if spec:
+            self._keep_spec(job.id, spec)
         return (
             decode(JobSpec, spec) if spec else None,
             decode(Pipeline, pipeline) if pipeline else None,
             decode(Project, project) if project else None,
-            [decode(ProjectVariable, body) for body in (*found[3], *found[4])],
+            [decode(ProjectVariable, body) for body in variables],
         )
+
+    async def _read_belongings(self, keys: Sequence[_BelongingsKey]) -> Mapping[_BelongingsKey, tuple[Any, ...]]:
+        jobs, pipelines, projects, groups = map(set, zip(*keys, strict=True))
+        of_groups = {group for some in groups for group in some}
+        found = await self._rows(rows.BELONGINGS, list(jobs), list(pipelines), list(projects), list(of_groups))
+        bodies: defaultdict[tuple[str, int, int], list[bytes]] = defaultdict(list)
+        for kind, id_, group, body in found:
+            bodies[kind, id_, group].append(body)
+
+        def one(kind: str, id_: int) -> bytes | None:
+            return next(iter(bodies.get((kind, id_, 0), ())), None)
+
+        return {
+            key: (
+                one("spec", key[0]),
+                one("pipeline", key[1]),
+                one("project", key[2]),
+                [
+                    *(body for group in sorted(set(key[3])) for body in bodies.get(("variable", 0, group), ())),
+                    *bodies.get(("variable", key[2], 0), ()),
+                ],
+            )
+            for key in keys
+        }
+
+    def _keep_spec(self, job_id: JobId, body: bytes) -> None:
+        """It never changes, and is asked for again when the job ends."""
+        if len(body) <= _KEPT_SPEC_BYTES:
+            self._specs[job_id] = body
+            if len(self._specs) > _KEPT_SPECS:
+                self._specs.popitem(last=False)
 
     async def jobs(
         self,
@@ -304,8 +352,13 @@ class PostgresStore(PostgresKeeping):
         return await self._one(Job, sql, project_id, plain(group), [state.value for state in states])
 
     async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = $1 AND request_id = $2"
-        return await self._one(Job, sql, runner_id, plain(request_id))
+        key = (runner_id, plain(request_id))
+        body = await self._asked_with_others("leased by request", self._read_leased, key)
+        return decode(Job, body) if body else None
+
+    async def _read_leased(self, keys: Sequence[tuple[int, str]]) -> Mapping[tuple[int, str], bytes]:
+        runner_ids, request_ids = map(list, zip(*keys, strict=True))
+        return {(row[0], row[1]): row[2] for row in await self._rows(_LEASED, runner_ids, request_ids)}
 
     async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"

@@ -130,7 +130,7 @@ class PostgresDatabase:
     def __init__(self, pool: Pool, hints: Hints) -> None:
         self._pool = pool
         self._hints = hints
-        self._gathered: dict[str, Gathered[Any, bytes]] = {}
+        self._gathered: dict[str, Gathered[Any, Any]] = {}
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
@@ -231,13 +231,20 @@ class PostgresDatabase:
 
     async def _body(self, sql: str, key: Any) -> bytes | None:
         """The body behind a key; `sql` finds keys and bodies for a list of keys. Asked together with others."""
-        gathered = self._gathered.get(sql)
-        if gathered is None:
-            gathered = self._gathered[sql] = Gathered(partial(self._bodies, sql))
-        return await gathered.get(_held(key))
+        found: bytes | None = await self._asked_with_others(sql, partial(self._bodies, sql), _held(key))
+        return found
 
     async def _bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
         return {row[0]: row[1] for row in await self._rows(sql, keys)}
+
+    async def _asked_with_others(
+        self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
+    ) -> Any:
+        """What `fetch` finds for a key; those who ask for the same kind at the same time ask together."""
+        gathered = self._gathered.get(kind)
+        if gathered is None:
+            gathered = self._gathered[kind] = Gathered(fetch)
+        return await gathered.get(key)
 
     async def _keyed(self, kind: type[T], sql: str, key: Any) -> T | None:
         body = await self._body(sql, key)

@@ -58,8 +58,14 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
         await self._run(_PUT_SETTING, name, value)
 
     async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        found: Mapping[str, str] = await self._asked_with_others("settings", self._read_settings, tuple(names))
+        return found
+
+    async def _read_settings(self, asked: Sequence[tuple[str, ...]]) -> Mapping[tuple[str, ...], Mapping[str, str]]:
+        names = {name for one in asked for name in one}
         found = await self._rows("SELECT name, value FROM settings WHERE name = ANY($1::text[])", list(names))
-        return {row[0]: row[1] for row in found}
+        values = {row[0]: row[1] for row in found}
+        return {one: {name: values[name] for name in one if name in values} for one in asked}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
         async def change(db: Connection) -> str | None:

@@ -20,11 +20,16 @@ TAKEN = (
     " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
 )
 BELONGINGS = (
-    "SELECT (SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = $1),"
-    " (SELECT body FROM pipelines WHERE id = $2), (SELECT body FROM projects WHERE id = $3),"
-    " ARRAY(SELECT body FROM variables WHERE project_id = 0 AND group_id = ANY($4::bigint[])"
-    " ORDER BY group_id, key, environment_scope),"
-    " ARRAY(SELECT body FROM variables WHERE project_id = $3 AND group_id = 0 ORDER BY key, environment_scope)"
+    "SELECT kind, id, group_id, body FROM ("
+    "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS key, '' AS scope, specs.body"
+    " FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
+    " UNION ALL SELECT 'pipeline', id, 0, '', '', body FROM pipelines WHERE id = ANY($2::bigint[])"
+    " UNION ALL SELECT 'project', id, 0, '', '', body FROM projects WHERE id = ANY($3::bigint[])"
+    " UNION ALL SELECT 'variable', project_id, group_id, key, environment_scope, body FROM variables"
+    " WHERE project_id = 0 AND group_id = ANY($4::bigint[])"
+    " UNION ALL SELECT 'variable', project_id, group_id, key, environment_scope, body FROM variables"
+    " WHERE project_id = ANY($3::bigint[]) AND group_id = 0"
+    ") AS found ORDER BY key, scope"
 )
 PUT_SCHEDULE = (
     "INSERT INTO schedules (id, project_id, next_run_at, body) VALUES ($1, $2, $3, $4)"
