@@ -21,6 +21,7 @@ from remuda.cell.sealing import Seals
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
 from remuda.pipeline import Environment, JobSpec, Trigger
 
+_PLAIN = frozenset({int, str, float, bool, type(None)})
 SETTING = "setting"
 SIGNING_KEY = "signing key"
 FIELDS: Mapping[type[Any], tuple[str, ...]] = {
@@ -82,7 +83,7 @@ class Secrets:
             Pipeline: self._seal_maps if is_sealing else self._open_maps,
             Schedule: self._seal_maps if is_sealing else self._open_maps,
             Artifact: self._seal_maps if is_sealing else self._open_maps,
-            Job: self._seal_maps if is_sealing else self._open_maps,
+            Job: self._seal_job if is_sealing else self._open_job,
             JobSpec: self._seal_spec if is_sealing else self._open_spec,
             NewJob: lambda new: replace(new, spec=one(new.spec)),
             Retry: lambda retry: replace(retry, job=one(retry.job)),
@@ -99,6 +100,13 @@ class Secrets:
 
     def _open_variable(self, variable: ProjectVariable) -> ProjectVariable:
         return replace(variable, value=self._unseal(variable.value, "ProjectVariable"))
+
+    def _seal_job(self, job: Job) -> Job:
+        """Hardly any was given something."""
+        return cast("Job", self._seal_maps(job)) if job.play_variables else job
+
+    def _open_job(self, job: Job) -> Job:
+        return cast("Job", self._open_maps(job)) if job.play_variables else job
 
     def _seal_maps(self, value: Any) -> Any:
         kind = type(value)
@@ -143,7 +151,7 @@ class Secrets:
 
 
 def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """All jobs of a pipeline are read for each change of one; hardly any was given something."""
+    """All jobs of a pipeline are read for each change of one."""
     return tuple([one(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
@@ -161,8 +169,11 @@ class _SealedStore:
         sealed, opened = self._secrets.sealed, self._secrets.opened
 
         async def call(*values: Any, **named: Any) -> Any:
-            given = {name: sealed(value) for name, value in named.items()}
-            return opened(await method(*[sealed(value) for value in values], **given))
+            # Most calls give a number or a name, which is no secret, and nothing else.
+            given = [value if type(value) in _PLAIN else sealed(value) for value in values]
+            if not named:
+                return opened(await method(*given))
+            return opened(await method(*given, **{name: sealed(value) for name, value in named.items()}))
 
         self.__dict__[name] = call
         return call

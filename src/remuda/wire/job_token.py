@@ -15,6 +15,7 @@ import binascii
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -34,6 +35,7 @@ SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "p
 """What a token may be good for: its own job; artifacts of others; git; images; releases; starting pipelines."""
 
 _ALGORITHM = "EdDSA"
+_json = json.JSONEncoder(separators=(",", ":")).encode
 _OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
 
 
@@ -118,7 +120,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
         "epoch": claims.epoch,
         "scopes": sorted(claims.scopes),
     }
-    text = f"{_encoded({'alg': _ALGORITHM, 'kid': key.kid, 'typ': 'JWT'})}.{_encoded(body)}"
+    text = f"{_header(key.kid)}.{_encoded(body)}"
     return f"{PREFIX}{text}.{_base64url(key.private.sign(text.encode()))}"
 
 
@@ -189,8 +191,13 @@ def _bytes(text: str) -> bytes:
         raise TokenError("not a valid job token: it is damaged") from None
 
 
+@lru_cache(maxsize=16)
+def _header(kid: str) -> str:
+    return _encoded({"alg": _ALGORITHM, "kid": kid, "typ": "JWT"})
+
+
 def _encoded(values: dict[str, Any]) -> str:
-    return _base64url(json.dumps(values, separators=(",", ":")).encode())
+    return _base64url(_json(values).encode())
 
 
 def _decoded(text: str) -> dict[str, Any]:

@@ -45,6 +45,18 @@ from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, Runn
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
+_SPEC = "SELECT {}specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
+_BELONGINGS = " UNION ALL ".join(
+    (
+        "SELECT 0, body FROM variables WHERE project_id = ? AND group_id = 0",
+        "SELECT 0, body FROM variables WHERE project_id = 0 AND group_id IN (SELECT value FROM json_each(?))",
+        _SPEC.format("1, "),
+        "SELECT 2, body FROM pipelines WHERE id = ?",
+        "SELECT 3, body FROM projects WHERE id = ?",
+    )
+)
+"""All that a payload is made of, read at one go: a statement costs more than the rows do."""
+_KINDS: Mapping[int, type[Any]] = {1: JobSpec, 2: Pipeline, 3: Project}
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 _SORTED = "+id"
 """The few that are found are sorted; otherwise SQLite walks over all of a project because they are in order then."""
@@ -184,15 +196,22 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         return self._all(Job, sql, encode(list(job_ids)).decode())
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
-        sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
-        return self._one(JobSpec, sql, job_id)
+        return self._one(JobSpec, _SPEC.format(""), job_id)
 
     async def belongings(
         self, job: Job
     ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        variables = [*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)]
-        pipeline, project = await self.pipeline(job.pipeline_id), await self.project(job.project_id)
-        return await self.job_spec(job.id), pipeline, project, variables
+        variables: list[ProjectVariable] = []
+        one: dict[int, Any] = {}
+        groups = encode([0, *job.group_ids]).decode()
+        keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id)
+        for number, body in self._rows(_BELONGINGS, *keys):
+            if number == 0:
+                variables.append(decode(ProjectVariable, body))
+            else:
+                one[number] = decode(_KINDS[number], body)
+        variables.sort(key=lambda each: (each.project_id, each.group_id, each.key, each.environment_scope))
+        return one.get(1), one.get(2), one.get(3), variables
 
     async def jobs(
         self,

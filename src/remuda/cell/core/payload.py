@@ -28,6 +28,11 @@ TOKEN_PREFIXES = ("glpat-", RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_P
 """Beginnings of tokens that the runner masks in the log wherever they come from."""
 
 _TOKEN_USER = "gitlab-ci-token"
+_FEATURES = api.PayloadFeatures(
+    trace_sections=True,
+    failure_reasons=[reason.value for reason in FailureReason],
+    token_mask_prefixes=list(TOKEN_PREFIXES),
+)
 
 
 class Source(NamedTuple):
@@ -63,11 +68,7 @@ def build_payload(
         cache=[_cache(cache, pipeline) for cache in spec.cache],
         credentials=[_credentials(registry, token)] if registry else [],
         dependencies=[_dependency(source, token) for source in dependencies],
-        features=api.PayloadFeatures(
-            trace_sections=True,
-            failure_reasons=[reason.value for reason in FailureReason],
-            token_mask_prefixes=list(TOKEN_PREFIXES),
-        ),
+        features=_FEATURES,
         secrets=with_servers(spec, settings),
         run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
     )

@@ -92,6 +92,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._shared = shared
+        self._is_in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._fed_bytes = 0
@@ -109,10 +110,12 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was_in_head = self._head_timer is not None
+        was_in_head = self._is_in_head
         super().data_received(data)
+        if self._is_in_head and self._head_timer is None:
+            self._await_head()
         # The parser keeps to itself what it has of a header that is not complete.
-        self._fed_bytes = self._fed_bytes + len(data) if was_in_head and self._head_timer is not None else 0
+        self._fed_bytes = self._fed_bytes + len(data) if was_in_head and self._is_in_head else 0
         if self._fed_bytes > HEAD_BYTES and not self.transport.is_closing():
             self._head_bytes = self._fed_bytes
             self.send_400_response("")
@@ -121,7 +124,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._await_head()
+        self._is_in_head = True
+        self._stop_timer()  # it begins anew with the head, if the head does not come in one piece
 
     def on_url(self, url: bytes) -> None:
         self._head_bytes += len(url)
@@ -145,6 +149,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
 
