@@ -26,6 +26,7 @@ from remuda.cell.values import Job, Page, Pipeline, Runner
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, JobId, PipelineId, RunnerId
+from remuda.model.progress import OVER
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import to_base36
 from remuda.wire.user_api import JobEvent, PipelineEvent, RunnerEvent
@@ -192,10 +193,12 @@ class Events:
             pipeline = await self._store.pipeline(pipeline_id)
             if pipeline is not None and not is_known:
                 self._tell_pipeline(pipeline)
-                if pipeline.created_at >= self._since:
-                    # Of a new pipeline another process tells only the jobs that wait for a runner.
-                    family = await self._store.family(pipeline_id)
-                    changed = [*(family.jobs if family else ()), *changed]
+            # Of a new pipeline another process tells only the jobs that wait for a runner; and whoever watches until a
+            # pipeline is over should have heard of all its jobs by then.
+            is_new = not is_known and pipeline is not None and pipeline.created_at >= self._since
+            if is_new or (pipeline is not None and pipeline.status in OVER):
+                family = await self._store.family(pipeline_id)
+                changed = list(family.jobs) if family else changed
             for job in changed:
                 self._tell_job(job)
             if pipeline is not None and is_known:
