@@ -94,6 +94,10 @@ class Schedules:
 
     async def _start(self, due: Schedule, now: float) -> None:
         next_at = None
+        project = await self._store.project(due.project_id)
+        if project is None or project.removed_at is not None:
+            await self._store.remove_schedule(due.id)
+            return
         try:
             next_at = next_time(due.cron, due.timezone, now)
             await self.run(replace(due, next_run_at=next_at), due_at=due.next_run_at)

@@ -125,6 +125,16 @@ async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
     assert (await bench.kept(schedule)).last_pipeline_id == 5
 
 
+async def test_a_schedule_ends_with_its_project(bench: Bench) -> None:
+    schedule = await bench.add("* * * * *")
+    now = bench.clock.now()
+    await bench.store.change_project(bench.project.id, lambda row: replace(row, removed_at=now))
+    async with bench.watching():
+        await bench.clock.advance(HOUR)
+    assert bench.starting.requests == []
+    assert await bench.store.schedule(schedule.id) is None
+
+
 async def test_many_run_each_at_its_own_time(bench: Bench) -> None:
     every_minute = await bench.add("* * * * *")
     hourly = await bench.add("@hourly")
