@@ -62,6 +62,14 @@ _Drafted = Draft | Exception | None
 """A payload that was made with the lease, or why it cannot be made; None when that is still to be done."""
 
 
+class _RunnerChangedError(Exception):
+    """A runner is not what it was when it began to wait: paused, offering something else, with another token, gone."""
+
+    def __init__(self, now: Runner | None) -> None:
+        super().__init__()
+        self.now = now
+
+
 class Claims(Motion):
     """The part of dispatch that hands out."""
 
@@ -79,29 +87,32 @@ class Claims(Motion):
         is_woken = False
         ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
         while not (self._polls.stopped or runner.paused or gone.is_set()):
-            claimed = await self._claim(runner, request, request_id, is_woken=is_woken)
+            try:
+                claimed = await self._claim(runner, request, request_id, is_woken=is_woken)
+            except _RunnerChangedError as changed:
+                is_woken = False
+                if changed.now is None or changed.now.token_hash != runner.token_hash:
+                    break
+                runner = changed.now
+                continue
             if claimed is not None:
                 job, draft = claimed
                 return await self._deliver(job, runner, features, draft, ip=ip, gone=gone)
-            if not await self._polls.hold(
+            is_woken = await self._polls.hold(
                 runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
-            ):
+            )
+            if not is_woken:
                 break
-            try:
-                now_runner = await self._store.runner(runner.id)
-            except BaseException:
-                self._polls.wake()  # there is a job, and others can take it
-                raise
-            if now_runner is None or now_runner.token_hash != runner.token_hash:
-                break
-            runner, is_woken = now_runner, True
         self._polls.wake()
         return NoJob(cursor=self.cursor)
 
     async def _claim(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> tuple[Job, _Drafted] | None:
-        """Lease the first waiting job that fits; a job that was lost to someone else is dropped."""
+        """Lease the first waiting job that fits; a job that was lost to someone else is dropped.
+
+        `is_woken`: the runner is known from before it waited; _RunnerChangedError when it is another by now.
+        """
         features = (request.info.features if request.info else None) or {}
         fingerprint = runner.fingerprint()
         try:
@@ -118,16 +129,15 @@ class Claims(Motion):
                     graceful_cancel=bool(features.get("cancel_gracefully")),
                 )
                 known = self._newest.get(job_id) if is_woken else None
+                hoped = leases.lease(known, terms, now) if known else None
+                leasing = self._lease(job_id, terms, now, runner if is_woken else None)
                 draft: _Drafted = None
-                if known is not None and (hoped := leases.lease(known, terms, now)) is not None:
-                    job, draft = await both(
-                        self._lease(job_id, terms, now),
-                        self._drafted(hoped, runner, features),
-                        name=f"payload of job {job_id}",
-                    )
-                    draft = draft if job == hoped else None
+                if hoped is None:
+                    job = await leasing
                 else:
-                    job = await self._lease(job_id, terms, now)
+                    making = self._drafted(hoped, runner, features)
+                    job, draft = await both(leasing, making, name=f"payload of job {job_id}")
+                    draft = draft if job == hoped else None
                 if job is not None:
                     self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
                     return job, draft
@@ -146,9 +156,11 @@ class Claims(Motion):
             self._offers = offers_of(runners, await self._store.all_managers(), now)
         return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
 
-    async def _lease(self, job_id: JobId, terms: leases.Lease, now: float) -> Job | None:
+    async def _lease(self, job_id: JobId, terms: leases.Lease, now: float, remembered: Runner | None) -> Job | None:
         waiting, known = self._waiting.take(job_id), self._newest.pop(job_id, None)
         try:
+            if remembered and (runner := await self._store.runner(remembered.id)) != remembered:
+                raise _RunnerChangedError(runner)
             leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now), known=known)
         except BaseException:
             # Whether it was stored is unknown. If it was, the next one to choose it finds out, and the lease ends.
