@@ -1,5 +1,5 @@
-"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, blobs nobody knows of, and
-keys that no token needs any more.
+"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, what deleted projects ran,
+blobs nobody knows of, and keys that no token needs any more.
 
 Decided here: when to look, and in which order things go. A row goes before its blob and a blob stays until nothing
 leads to it, so a crash leaves at worst a blob too many; such orphans are found a day later. A trace goes to the archive
@@ -19,12 +19,15 @@ from remuda.cell.core import expiry
 from remuda.cell.core.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
 from remuda.cell.errors import CellError
 from remuda.cell.keyring import retire
+from remuda.cell.people import ProjectFilter
 from remuda.cell.ports import Blobs, Store, Traces
+from remuda.cell.retention import remove_pipeline
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.model.job import FINAL, JobId
+from remuda.model.progress import OVER
 from remuda.pipeline.durations import parse_duration
 from remuda.telemetry.logs import logger
 
@@ -70,6 +73,7 @@ class Upkeep:
                 if retired := await retire(self._store, self._clock.now()):
                     self._log.info("keys of job tokens that are over were removed", keys=retired)
                 if orphans_at <= self._clock.now():
+                    await self.remove_deleted()
                     await self.remove_orphans()
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:
@@ -180,6 +184,33 @@ class Upkeep:
             if gone < _BATCH:
                 break
         return removed
+
+    # deleted projects
+
+    async def remove_deleted(self) -> int:
+        """Remove the pipelines of deleted projects, with jobs, logs and artifacts, as they are over; how many."""
+        removed, page = 0, Page(size=_BATCH, counted=False)
+        while projects := (await self._store.projects(page, ProjectFilter(removed=True)))[0]:
+            for project in projects:
+                for source in ("", "parent_pipeline"):
+                    removed += await self._remove_pipelines(project, source)
+            page = replace(page, number=page.number + 1)
+        if removed:
+            self._log.info("pipelines of deleted projects removed", pipelines=removed)
+        return removed
+
+    async def _remove_pipelines(self, project: Project, source: str) -> int:
+        wanted, removed, page = PipelineFilter(source=source, statuses=tuple(sorted(OVER))), 0, Page(size=_BATCH)
+        while True:
+            before = removed
+            for pipeline in (await self._store.pipelines(project.id, page, wanted))[0]:
+                waits = pipeline.upstream_job_id
+                upstream = await self._store.job(waits) if waits is not None else None
+                if upstream is None or upstream.state in FINAL:
+                    await remove_pipeline(self._store, self._traces, self._blobs, pipeline.id)
+                    removed += 1
+            if removed == before:
+                return removed
 
     # orphans
 

@@ -231,6 +231,24 @@ async def test_old_blobs_that_nothing_leads_to_are_removed(kept: Kept) -> None:
     assert [await kept.blobs.size(key) for key in left] == [1, 1, 1, 1]
 
 
+async def test_what_a_deleted_project_ran_is_removed_when_it_is_over(kept: Kept) -> None:
+    store, job = kept.cell.store, await kept.run()
+    await keep_artifacts(store, job.id)
+    await kept.cell.push(a_spec("make"))
+    running, token = await kept.cell.start()
+    upkeep = kept.upkeep()
+    assert await upkeep.remove_deleted() == 0
+    await store.change_project(job.project_id, lambda row: replace(row, removed_at=1.0))
+    assert await upkeep.remove_deleted() == 1
+    assert (await store.job(job.id), await store.artifacts(job.id)) == (None, [])
+    assert await kept.blobs.size(f"artifacts/{job.id}/archive-1") is None
+    assert not await kept.cell.traces.size(job.id)
+    assert await store.job(running.id) is not None
+    await kept.cell.put(token, "success")
+    assert await upkeep.remove_deleted() == 1
+    assert await store.job(running.id) is None
+
+
 async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
     job = await kept.run("failed")
     stop = asyncio.Event()

@@ -172,8 +172,7 @@ async def retry(edge: Edge, request: Request) -> Response:
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/pipelines/:pipeline_id: stopped, and gone with its jobs, their logs and artifacts.
 
-    What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again. Child
-    pipelines stay, as in GitLab.
+    Child pipelines stay, as in GitLab.
     """
     pipeline, project = await pipeline_in_path(edge, request)
     if pipeline.status not in OVER:
@@ -182,14 +181,8 @@ async def remove(edge: Edge, request: Request) -> Response:
         upstream = await edge.store.job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:
             raise ConflictError(f"job {upstream.id} waits for it; try again when that is over")
-    page = Page(size=100, ascending=True, counted=False)
-    while jobs := (await edge.store.jobs(page, pipeline_id=pipeline.id, with_retried=True))[0]:
-        for job in jobs:
-            await retention.delete_artifacts(edge.store, edge.blobs, job.id)
-            await edge.traces.remove(job.id)
-        page = replace(page, after=jobs[-1].id)
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
-    await edge.store.remove_pipeline(pipeline.id)
+    await retention.remove_pipeline(edge.store, edge.traces, edge.blobs, pipeline.id)
     return no_content()
 
 
