@@ -1,9 +1,10 @@
 """The one writer of a SQLite file: a thread that puts many waiting operations into one transaction.
 
 An fsync costs the same for one operation as for a hundred, so whatever has queued up while the last commit was on its
-way shares the next. Each operation has a savepoint of its own: one that raises undoes itself and nothing else. Callers
-hear of success only after the commit, and when the commit fails all of them hear of that. The cell's store and the
-manager's journal write through it; what is written, and what an error means, is theirs to say.
+way shares the next. An operation that raises undoes itself and nothing else: then all are run once more, each with a
+savepoint of its own, so an operation must not mind being run twice. Callers hear of success only after the commit, and
+when the commit fails all of them hear of that. The cell's store and the manager's journal write through it; what is
+written, and what an error means, is theirs to say.
 
 Operations are stored in the order in which they came. A caller that is cancelled while it waits does not know whether
 its operation was stored: it may yet be.
@@ -89,13 +90,27 @@ class Writer:
     def _commit(self, batch: list[_Operation]) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for operation in batch:
-                self._run_one(operation)
+            if not self._run_all(batch):
+                self._db.execute("ROLLBACK")
+                self._db.execute("BEGIN IMMEDIATE")
+                for operation in batch:
+                    self._run_one(operation)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             for operation in batch:
                 operation.error = operation.error or error
+
+    def _run_all(self, batch: list[_Operation]) -> bool:
+        """Whether all of them went through. Savepoints would be two statements more for each."""
+        try:
+            for operation in batch:
+                operation.result = operation.run(self._db)
+        except BaseException as error:  # whose it is shows when they are run one by one
+            if isinstance(error, sqlite3.Error) and not self._db.in_transaction:
+                raise  # SQLite gave the whole transaction up: nothing of the batch is stored
+            return False
+        return True
 
     def _run_one(self, operation: _Operation) -> None:
         self._db.execute("SAVEPOINT operation")

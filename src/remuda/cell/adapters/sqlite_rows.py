@@ -95,8 +95,14 @@ def remove_pipeline(db: sqlite3.Connection, pipeline_id: PipelineId) -> bool:
 
 
 def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
-    rows = db.execute("SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id", (pipeline.id,))
-    jobs = tuple(decode_job(row[0]) for row in rows)
+    # As one row: each further one is another call of SQLite, during which Python goes on with another thread.
+    # No body has a line break in it, because it is JSON.
+    sql = (
+        "SELECT CAST(group_concat(body, char(10)) AS BLOB)"
+        " FROM (SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id)"
+    )
+    bodies: bytes | None = db.execute(sql, (pipeline.id,)).fetchone()[0]
+    jobs = tuple(map(decode_job, bodies.split(b"\n"))) if bodies else ()
     return Family(pipeline=pipeline, jobs=jobs, taken=_taken(db, pipeline, jobs))
 
 
