@@ -4,7 +4,9 @@ import re
 
 from remuda.cell.errors import InvalidError
 
-RESERVED = frozenset({"api", "-", "assets", "help", "users", "groups", "projects", "explore", "admin"})
+RESERVED = frozenset(
+    {"api", "-", ".well-known", "admin", "assets", "explore", "groups", "help", "jwt", "oauth", "projects", "users"}
+)
 """First parts of a path that the cell needs for itself, now or later."""
 MAX_PATH = 255
 MAX_PARTS = 20

@@ -142,7 +142,7 @@ class Projects:
         return added
 
     async def remove(self, project: Project) -> None:
-        """Nobody sees the project any more, its path is free, its repository goes. What it ran goes later (`upkeep`)."""
+        """Nobody sees the project any more, its path is free, its repository goes; `upkeep` removes what it ran."""
         gone = await self._store.change_project(project.id, lambda row: _removed(row, self._clock.now()))
         if gone is not None:
             await self._drop(gone)

@@ -13,6 +13,12 @@ def test_good_paths(path: str) -> None:
     assert checked_path(path) == path
 
 
+@pytest.mark.parametrize("path", ["api/app", "OAuth/app", ".well-known/app"])
+def test_what_the_cell_needs_itself_is_reserved(path: str) -> None:
+    with pytest.raises(InvalidError, match="reserved"):
+        checked_path(path)
+
+
 @given(st.text(alphabet="aA0._-/ \n%ü", max_size=12))
 def test_a_path_that_is_taken_is_harmless(path: str) -> None:
     try:
