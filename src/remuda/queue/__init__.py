@@ -260,6 +260,19 @@ class WaitingJobs:
         best = min(ranks, default=None)
         return best[2] if best else None
 
+    def alike(self, job_id: JobId, many: int) -> list[JobId]:
+        """A job that was chosen and up to so many in all of those that are as good: of the same project, with the same
+        needs and priority, and among the oldest."""
+        chosen = self._jobs[job_id]
+        level, line = chosen.level, chosen.line
+        # The first of a heap are not in order, and those behind them not far behind.
+        near = {other for minus, other in line.jobs[: 2 * many] if minus == -level and self._is_in(line, other, level)}
+        return sorted(near | {job_id})[:many]
+
+    def _is_in(self, line: _Line, job_id: JobId, level: int) -> bool:
+        waiting = self._jobs.get(job_id)
+        return waiting is not None and waiting.line is line and waiting.level == level
+
     def waiting(self) -> dict[CapabilityKey, int]:
         """How many jobs wait per key."""
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
@@ -319,7 +332,7 @@ class WaitingJobs:
     def _rank(self, line: _Line) -> None:
         """Find the first job of a line, and tell its pools if the line's rank has changed."""
         level, job_id = line.jobs[0]
-        while not ((waiting := self._jobs.get(job_id)) and waiting.line is line and -waiting.level == level):
+        while not self._is_in(line, job_id, -level):
             heapq.heappop(line.jobs)
             level, job_id = line.jobs[0]
         rank = (level, self._busy.get(line.key.project_id, 0) if self._is_fair else 0, job_id)

@@ -75,6 +75,21 @@ def test_priority_comes_before_age_and_grows_by_waiting_up_to_a_bound() -> None:
     assert waiting.choose(ANY, late + AGE_STEP_SECONDS - 0.1) == 5, "however long it waits, a job gains only so much"
 
 
+def test_as_good_as_the_first_are_the_next_ones_of_its_project_with_its_needs_and_priority() -> None:
+    waiting = WaitingJobs()
+    for number in range(1, 21):
+        waiting.add(JobId(number), LINUX, priority=number // 18)
+    waiting.add(JobId(21), GPU, priority=1)
+    waiting.add(JobId(22), CapabilityKey(tags=LINUX.tags, project_id=7), priority=1)
+    assert waiting.choose(ANY) == 18
+    assert waiting.alike(JobId(18), 4) == [18, 19, 20]
+    for number in (18, 19, 20, 21, 22, 1):
+        waiting.discard(JobId(number))
+    assert waiting.choose(ANY) == 2
+    assert waiting.alike(JobId(2), 4) == [2, 3, 4, 5]
+    assert waiting.alike(JobId(2), 1) == [2]
+
+
 def test_projects_take_turns_by_what_they_have_running() -> None:
     waiting = WaitingJobs()
     for number in range(1, 7):
@@ -253,6 +268,12 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
         expected = min((job for job, known in self.plain.items() if fits(offer, known[0])), key=rank, default=None)
         assert self.waiting.choose(offer, self.now) == expected
+        if expected is not None:
+            alike = self.waiting.alike(expected, 3)
+            assert (alike[0], len(set(alike)), len(alike) <= 3) == (expected, len(alike), True)
+            assert {(self.plain[job][0], rank(job)[:2]) for job in alike} == {
+                (self.plain[expected][0], rank(expected)[:2])
+            }
 
     @invariant()
     def counts(self) -> None:
