@@ -69,8 +69,8 @@ _BelongingsKey = tuple[JobId, PipelineId, ProjectId, tuple[int, ...]]
 class PostgresStore(PostgresKeeping):
     """A store in a database server."""
 
-    def __init__(self, pool: Pool, hints: Hints) -> None:
-        super().__init__(pool, hints)
+    def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
+        super().__init__(pool, keyed, hints)
         self._job_lane = Together(self._update_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
@@ -170,9 +170,7 @@ class PostgresStore(PostgresKeeping):
 
     async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
         try:
-            # Whoever waits for long waits alone.
-            locked = f"SET LOCAL lock_timeout = '1s'; {lock(one.pipeline_id for one in wanted)}"
-            async with self._begun(locked) as db:
+            async with self._begun(lock(one.pipeline_id for one in wanted), keyed=True) as db:
                 return await change_families(db, wanted)
         except (LostRaceError, *FAILURES) as error:
             if isinstance(error, AWAY):
@@ -220,7 +218,9 @@ class PostgresStore(PostgresKeeping):
     async def _read_belongings(self, keys: Sequence[_BelongingsKey]) -> Mapping[_BelongingsKey, tuple[Any, ...]]:
         jobs, pipelines, projects, groups = map(set, zip(*keys, strict=True))
         of_groups = {group for some in groups for group in some}
-        found = await self._rows(rows.BELONGINGS, list(jobs), list(pipelines), list(projects), list(of_groups))
+        found = await self._rows(
+            rows.BELONGINGS, list(jobs), list(pipelines), list(projects), list(of_groups), keyed=True
+        )
         bodies: defaultdict[tuple[str, int, int], list[bytes]] = defaultdict(list)
         for kind, id_, group, body in found:
             bodies[kind, id_, group].append(body)
@@ -319,7 +319,7 @@ class PostgresStore(PostgresKeeping):
             first.setdefault(change[1].id, change)
         columns = zip(*(rows.update_values(*change) for change in first.values()), strict=True)
         try:
-            async with self._connection() as db:
+            async with self._connection(keyed=True) as db:
                 stored = {row[0] for row in await db.fetch(rows.UPDATE_FREE_JOBS, *map(list, columns))}
         except FAILURES as error:
             if isinstance(error, AWAY):
@@ -358,7 +358,7 @@ class PostgresStore(PostgresKeeping):
 
     async def _read_leased(self, keys: Sequence[tuple[int, str]]) -> Mapping[tuple[int, str], bytes]:
         runner_ids, request_ids = map(list, zip(*keys, strict=True))
-        return {(row[0], row[1]): row[2] for row in await self._rows(_LEASED, runner_ids, request_ids)}
+        return {(row[0], row[1]): row[2] for row in await self._rows(_LEASED, runner_ids, request_ids, keyed=True)}
 
     async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"

@@ -32,8 +32,12 @@ from remuda.lib.backoff import Backoff
 
 T = TypeVar("T")
 
-CONNECTIONS = 10
+CONNECTIONS = 6
+KEYED_CONNECTIONS = 5
 """So many per process: more of them do no more work, and a server has a hundred by default."""
+_KEYED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "lock_timeout": "1s"}
+"""For what is done by key, thousands of times: by an index, whatever the keys are. The server would plan lists of keys
+anew each time, which takes longer than to find them. Whoever has to wait for a lock for long waits elsewhere."""
 TRIES = 8
 _WAIT_SECONDS = 20
 """For a connection, a lock or an answer; then the caller hears that the store is not usable."""
@@ -124,11 +128,33 @@ async def connected(url: str) -> AsyncIterator[Connection]:
         ) from None
 
 
+class _Lent:
+    """A connection for a while. One that is lost, or in the middle of something, does not come back to the others.
+
+    A class, because what `asynccontextmanager` makes of a function took as long as some statements.
+    """
+
+    __slots__ = ("_db", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Connection:
+        self._db = await self._pool.take()
+        return self._db
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, (*AWAY, asyncio.CancelledError)):
+            self._db.terminate()
+        self._pool.give(self._db)
+
+
 class PostgresDatabase:
     """One database: its connections, and the ids it gives out."""
 
-    def __init__(self, pool: Pool, hints: Hints) -> None:
+    def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
         self._pool = pool
+        self._keyed_pool = keyed
         self._hints = hints
         self._gathered: dict[str, Gathered[Any, Any]] = {}
 
@@ -144,36 +170,33 @@ class PostgresDatabase:
         async with connected(url) as db:
             await prepare(db, where(url), cell_id)
 
-        async def connect() -> Connection:
+        async def connect(more: Mapping[str, str]) -> Connection:
             return await asyncpg.connect(
-                url, timeout=_WAIT_SECONDS, command_timeout=_WAIT_SECONDS, server_settings=settings
+                url, timeout=_WAIT_SECONDS, command_timeout=_WAIT_SECONDS, server_settings={**settings, **more}
             )
 
-        return cls(Pool(connect, most=CONNECTIONS, wait_seconds=_WAIT_SECONDS), Hints(url))
+        return cls(
+            Pool(partial(connect, {}), most=CONNECTIONS, wait_seconds=_WAIT_SECONDS),
+            Pool(partial(connect, _KEYED), most=KEYED_CONNECTIONS, wait_seconds=_WAIT_SECONDS),
+            Hints(url),
+        )
 
     async def close(self) -> None:
-        with suppress(*FAILURES):
-            await self._pool.close()
+        for pool in (self._pool, self._keyed_pool):
+            with suppress(*FAILURES):
+                await pool.close()
 
     async def writable(self) -> None:
         await self._run("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        """One of the connections. One that is lost, or in the middle of something, does not come back to the others."""
-        db = await self._pool.take()
-        try:
-            yield db
-        except (*AWAY, asyncio.CancelledError):
-            db.terminate()
-            raise
-        finally:
-            self._pool.give(db)
+    def _connection(self, *, keyed: bool = False) -> _Lent:
+        """One of the connections; `keyed` is for statements that look for nothing but keys."""
+        return _Lent(self._keyed_pool if keyed else self._pool)
 
     @asynccontextmanager
-    async def _begun(self, lock: str = "") -> AsyncIterator[Connection]:
+    async def _begun(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
         """A transaction; `lock` is a statement (without values) to begin it with."""
-        async with self._connection() as db:
+        async with self._connection(keyed=keyed) as db:
             try:
                 try:
                     await db.execute(f"BEGIN; {lock}")
@@ -214,13 +237,13 @@ class PostgresDatabase:
         except FAILURES as error:
             raise store_error(error) from error
 
-    async def _rows(self, sql: str, *values: Any) -> list[asyncpg.Record]:
+    async def _rows(self, sql: str, *values: Any, keyed: bool = False) -> list[asyncpg.Record]:
         try:
             try:
-                async with self._connection() as db:
+                async with self._connection(keyed=keyed) as db:
                     return await db.fetch(sql, *map(_held, values))
             except AWAY:
-                async with self._connection() as db:
+                async with self._connection(keyed=keyed) as db:
                     return await db.fetch(sql, *map(_held, values))
         except FAILURES as error:
             raise store_error(error) from error
@@ -235,7 +258,7 @@ class PostgresDatabase:
         return found
 
     async def _bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
-        return {row[0]: row[1] for row in await self._rows(sql, keys)}
+        return {row[0]: row[1] for row in await self._rows(sql, keys, keyed=True)}
 
     async def _asked_with_others(
         self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any

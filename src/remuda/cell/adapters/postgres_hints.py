@@ -28,7 +28,8 @@ _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
 _ANSWER_SECONDS = 10.0
-_NAMED = {"application_name": "remuda cell: hints"}
+_HINTS_ONLY = {"application_name": "remuda cell: hints", "synchronous_commit": "off"}
+"""What is told was stored before; the telling itself need not survive anything, so no disk is waited for."""
 
 
 class Hints:
@@ -65,7 +66,7 @@ class Hints:
     async def _listen(self) -> AsyncIterator[Collection[JobId]]:
         """As `heard`, until the connection is lost."""
         db = await asyncpg.connect(
-            self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_NAMED
+            self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_HINTS_ONLY
         )
         try:
             await db.add_listener(_CHANNEL, self._take)

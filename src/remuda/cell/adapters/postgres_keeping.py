@@ -63,7 +63,8 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
     async def _read_settings(self, asked: Sequence[tuple[str, ...]]) -> Mapping[tuple[str, ...], Mapping[str, str]]:
         names = {name for one in asked for name in one}
-        found = await self._rows("SELECT name, value FROM settings WHERE name = ANY($1::text[])", list(names))
+        sql = "SELECT name, value FROM settings WHERE name = ANY($1::text[])"
+        found = await self._rows(sql, list(names), keyed=True)
         values = {row[0]: row[1] for row in found}
         return {one: {name: values[name] for name in one if name in values} for one in asked}
 
