@@ -42,8 +42,8 @@ MANY = 5
 OFFERS_SECONDS = 10.0
 """For so long it is good enough to know which runners there are."""
 ALIKE = 8
-"""Among so many jobs that are as good as each other the processes of a cell choose at random. If each chose the oldest,
-they would choose the same, and every second claim would be lost to another process."""
+"""Where so many jobs wait that are as good as each other, the processes of a cell choose among them at random. If each
+chose the oldest, they would choose the same, and every second claim would be lost to another process."""
 _ALL = Page(size=100_000)
 
 
@@ -121,8 +121,8 @@ class Claims(Motion):
         fingerprint = runner.fingerprint()
         try:
             while (job_id := self._waiting.choose(fingerprint, self._clock.now())) is not None:
-                if self._settings.is_shared:
-                    job_id = random.choice(self._waiting.alike(job_id, ALIKE))
+                if self._settings.is_shared and len(alike := self._waiting.alike(job_id, ALIKE)) == ALIKE:
+                    job_id = random.choice(alike)
                 if (pause := await self._deference(runner, job_id)) > 0:
                     await self._clock.sleep(pause)
                     continue
