@@ -250,6 +250,9 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         def change(db: sqlite3.Connection) -> Job | None:
+            hoped = decide(known) if known else None
+            if known and hoped and rows.update_known_job(db, known, hoped):
+                return hoped
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
             changed = decide(decode(Job, row[0])) if row else None
             if changed is not None:

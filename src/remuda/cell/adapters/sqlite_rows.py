@@ -139,9 +139,17 @@ def add_job(db: sqlite3.Connection, job: Job, spec_id: int) -> None:
     changed(db, sql, *columns, encode(job), job.resource_group or None, job.is_trigger)
 
 
+_UPDATE_JOB = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
+
+
 def update_job(db: sqlite3.Connection, job: Job) -> None:
-    sql = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
-    changed(db, sql, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
+    changed(db, _UPDATE_JOB, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
+
+
+def update_known_job(db: sqlite3.Connection, known: Job, job: Job) -> bool:
+    """Whether the row was still like the job that is known, and has become the other one."""
+    columns = (job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
+    return bool(changed(db, f"{_UPDATE_JOB} AND body = ?", *columns, encode(known)))
 
 
 ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"

@@ -46,12 +46,11 @@ class Managers:
         if before is None and info is None:
             # What it said of itself may have been said to another process.
             before = await self._store.manager(*key)
+        is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
+        if before is not None and is_recent and info is None and before.ip_address == ip:
+            return  # nothing new is said, as in nearly all calls about a job
         manager = _manager(key, info, before, ip, now)
-        if (
-            before is not None
-            and now - before.contacted_at < WRITE_EVERY_SECONDS
-            and replace(manager, contacted_at=before.contacted_at) == before
-        ):
+        if before is not None and is_recent and replace(manager, contacted_at=before.contacted_at) == before:
             return
         await self._store.put_manager(manager)
         self._written[key] = manager
