@@ -122,7 +122,7 @@ class PostgresStore(PostgresKeeping):
             return family
 
         family = await self._change(add, rows.lock_project(owner))
-        self._hints.tell(job.id for job in family.jobs if job.state is JobState.PENDING)
+        self._hints.tell(job for job in family.jobs if job.state is JobState.PENDING)
         return family
 
     async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
@@ -165,7 +165,7 @@ class PostgresStore(PostgresKeeping):
         elif made.error is not None:
             raise made.error
         applied, before = made.applied, {job.id: job.state for job in made.before.jobs} if made.before else {}
-        self._hints.tell(job.id for job in applied.jobs if applied.pipeline or _is_news(before.get(job.id), job.state))
+        self._hints.tell(job for job in applied.jobs if applied.pipeline or _is_news(before.get(job.id), job.state))
         return applied
 
     async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
@@ -329,7 +329,7 @@ class PostgresStore(PostgresKeeping):
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):
-            self._hints.tell([after.id])
+            self._hints.tell([after])
         return after
 
     async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:

@@ -14,16 +14,19 @@ from typing import Any
 
 import asyncpg
 
+from remuda.cell.values import Job
 from remuda.lib.backoff import Backoff
-from remuda.model.job import JobId
+from remuda.model.job import JobId, JobState
 
 _CHANNEL = "remuda_jobs"
 _AT_ONCE = 400
 """Ids in one notification, which holds 8000 bytes."""
 _KEPT = 10_000
 """Ids that wait to be told while there is no connection; who misses more than that learns it by looking."""
-_GATHER_SECONDS = 0.005
+_GATHER_SECONDS = 0.02
 """Between two notifications. The first of many changes is told at once, the others together."""
+_PENDING_SECONDS = 0.005
+"""The same where a job waits for a runner: one may wait for it at another process."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
 """A connection that says nothing for so long is asked whether it is still there."""
@@ -39,13 +42,17 @@ class Hints:
         self._url = url
         self._told: dict[JobId, None] | None = None
         """None while nobody listens here: then there is one process only, as far as it matters."""
+        self._gather_seconds = _GATHER_SECONDS
         self._heard: dict[JobId, None] = {}
         self._news = asyncio.Event()
 
-    def tell(self, jobs: Iterable[JobId]) -> None:
+    def tell(self, jobs: Iterable[Job]) -> None:
         """These were changed by this process."""
         if self._told is not None and len(self._told) < _KEPT:
-            self._told.update(dict.fromkeys(jobs))
+            for job in jobs:
+                self._told[job.id] = None
+                if job.state is JobState.PENDING:
+                    self._gather_seconds = _PENDING_SECONDS
             self._news.set()
 
     async def heard(self) -> AsyncGenerator[Collection[JobId], None]:
@@ -72,15 +79,17 @@ class Hints:
             await db.add_listener(_CHANNEL, self._take)
             db.add_termination_listener(lambda _: self._news.set())
             yield ()
-            tell_at = 0.0
+            told_at = 0.0
             while True:
-                if self._told and time.monotonic() >= tell_at:
+                if self._told and time.monotonic() >= told_at + self._gather_seconds:
+                    self._gather_seconds = _GATHER_SECONDS
                     await self._notify(db)
-                    tell_at = time.monotonic() + _GATHER_SECONDS
+                    told_at = time.monotonic()
                 if heard := self._heard:
                     self._heard = {}
                     yield tuple(heard)
                 else:
+                    tell_at = told_at + self._gather_seconds
                     await self._wait(db, tell_at - time.monotonic() if self._told else _CHECK_SECONDS)
         finally:
             db.terminate()
