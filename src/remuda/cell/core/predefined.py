@@ -10,6 +10,8 @@ fields. Called by `remuda.cell.compilation` and `core.payload`.
 import hashlib
 import json
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from remuda import __version__
@@ -156,7 +158,9 @@ def of_project(project: Project, url: str) -> dict[str, str]:
     }
 
 
-def _of_server(base: str) -> dict[str, str]:
+@lru_cache(maxsize=16)
+def _of_server(base: str) -> Mapping[str, str]:
+    """The same for every job of a cell; nobody changes it."""
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

@@ -81,7 +81,10 @@ def predefined(of: Circumstances) -> list[Variable]:
         timeout=of.timeout,
     )
     known = {**of_pipeline(of.pipeline, of.project, of.public_url), **own}
-    return [Variable(key=key, value=value, public=True, raw=is_literal(key, value)) for key, value in known.items()]
+    return [
+        Variable(key=key, value=value, public=True, raw="$" in value and is_literal(key, value))
+        for key, value in known.items()
+    ]
 
 
 def given(of: Circumstances) -> list[Variable]:
