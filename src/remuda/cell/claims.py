@@ -41,9 +41,10 @@ MANY = 5
 
 OFFERS_SECONDS = 10.0
 """For so long it is good enough to know which runners there are."""
-ALIKE = 8
-"""Where so many jobs wait that are as good as each other, the processes of a cell choose among them at random. If each
-chose the oldest, they would choose the same, and every second claim would be lost to another process."""
+ALIKE = 32
+"""Where so many jobs wait that are as good as each other, a process of a cell begins with every second of them. If each
+process chose the oldest, they would choose the same, and every second claim would be lost to another one. Nobody says
+who has the even ones: a process whose claim was lost draws anew, until two are apart."""
 _ALL = Page(size=100_000)
 
 
@@ -79,6 +80,7 @@ class Claims(Motion):
 
     _offers: frozenset[Offer] = frozenset()
     _offers_at = -math.inf
+    _parity = 0
 
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: asyncio.Event
@@ -122,7 +124,7 @@ class Claims(Motion):
         try:
             while (job_id := self._waiting.choose(fingerprint, self._clock.now())) is not None:
                 if self._settings.is_shared and len(alike := self._waiting.alike(job_id, ALIKE)) == ALIKE:
-                    job_id = random.choice(alike)
+                    job_id = min(alike, key=lambda one: ((one - self._parity) % 2, one))
                 if (pause := await self._deference(runner, job_id)) > 0:
                     await self._clock.sleep(pause)
                     continue
@@ -147,6 +149,7 @@ class Claims(Motion):
                 if job is not None:
                     self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
                     return job, draft
+                self._parity = random.randrange(2)
             return None
         finally:
             self._polls.wake()

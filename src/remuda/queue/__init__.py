@@ -15,6 +15,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
@@ -261,13 +262,18 @@ class WaitingJobs:
         return best[2] if best else None
 
     def alike(self, job_id: JobId, many: int) -> list[JobId]:
-        """A job that was chosen and up to so many in all of those that are as good: of the same project, with the same
-        needs and priority, and among the oldest."""
-        chosen = self._jobs[job_id]
-        level, line = chosen.level, chosen.line
-        # The first of a heap are not in order, and those behind them not far behind.
-        near = {other for minus, other in line.jobs[: 2 * many] if minus == -level and self._is_in(line, other, level)}
-        return sorted(near | {job_id})[:many]
+        """A job that was chosen and those after it that are as good: of its project, with its needs and its priority.
+
+        The oldest first, at most so many; fewer where much of what is looked at is out of date.
+        """
+        level, line = self._jobs[job_id].level, self._jobs[job_id].line
+        alike: list[JobId] = []
+        for minus, other in islice(_in_order(line.jobs), 4 * many):
+            if minus != -level or len(alike) == many:
+                break
+            if self._is_in(line, other, level) and other not in alike[-1:]:
+                alike.append(other)
+        return alike
 
     def _is_in(self, line: _Line, job_id: JobId, level: int) -> bool:
         waiting = self._jobs.get(job_id)
@@ -356,6 +362,16 @@ class WaitingJobs:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
             heapq.heappush(line.jobs, (-waiting.level, job_id))
             self._rank(line)
+
+
+def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
+    """What is in a heap, the smallest first, without taking anything out; the first few cost little."""
+    next_ones = [(heap[0], 0)]
+    while next_ones:
+        entry, at = heapq.heappop(next_ones)
+        yield entry
+        for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+            heapq.heappush(next_ones, (heap[child], child))
 
 
 def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:

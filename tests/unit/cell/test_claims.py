@@ -1,12 +1,15 @@
 import asyncio
+import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from remuda.cell.claims import Handout, NoJob
+from remuda.cell.claims import ALIKE, Handout, NoJob
 from remuda.cell.errors import StoreError
-from remuda.cell.values import Runner
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Job, Runner
 from remuda.lib.clock import settle
 from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import a_project, a_runner, a_spec
@@ -125,6 +128,36 @@ class TestHandingOut:
         odd = await cell.newest(family, "odd")
         assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
         assert (len(seen), odd.tries, odd.started_at) == (3, 1, None), "tried again twice, which counts for nobody"
+
+
+class TestSeveralProcesses:
+    @pytest.fixture(autouse=True)
+    def shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CellSettings, "is_shared", property(lambda _: True))
+
+    async def test_the_oldest_goes_first_where_few_wait(self, cell: MemoryCell) -> None:
+        await cell.push(*(a_spec(f"job{number}") for number in range(ALIKE - 1)))
+        assert [(await cell.take())[0].name for _ in range(3)] == ["job0", "job1", "job2"]
+
+    async def test_two_that_do_not_hear_of_each_other_seldom_choose_the_same(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        random.seed(7)
+        await cell.push(*(a_spec(f"job{number}") for number in range(200)))
+        other, change, outcomes = await cell.reopen(), cell.store.change_job, []
+
+        async def counted(*given: Any, **named: Any) -> Job | None:
+            outcomes.append(await change(*given, **named))
+            return outcomes[-1]
+
+        monkeypatch.setattr(cell.store, "change_job", counted)
+        taken = []
+        for number in range(24):
+            job, _ = await (cell, other)[number % 2].take(request_id=f"request {number}")
+            taken.append(job)
+        assert len({job.id for job in taken}) == 24
+        assert outcomes.count(None) < 6
+        assert max(job.id for job in taken) - min(job.id for job in taken) < 24 + ALIKE
 
 
 class TestOrder:
