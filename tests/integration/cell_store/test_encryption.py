@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from remuda.cell import service
 from remuda.cell.adapters import resealing
 from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.backups import back_up, missing_keys, restore
@@ -384,3 +385,23 @@ def test_the_commands(tmp_path: Path) -> None:
     refused = remuda("encryption", "list", REMUDA_ENCRYPTION_KEYS="c2hvcnQ=")
     assert "this is no encryption key" in refused.stderr
     assert "c2hvcnQ=" not in refused.stderr
+
+
+def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_encryption, "_SETTLED_SECONDS", 0)
+    monkeypatch.setattr(service, "REREAD_SECONDS", 0.02)
+    data = tmp_path / "cell"
+    settings = CellSettings(data=data, database=database)
+    with ServedCell(data, database=database) as cell:
+        runner = cell.new_runner()
+        project = cell.new_project("app", "build:\n  script: make\n  coverage: '/covered (\\d+)/'\n")
+        job = runner.take(hold=True)
+        assert runner.patch(job, 0, b"covered 97\n").status == 202
+        old = asyncio.run(cell_encryption._list(settings))[0]["id"]
+        asyncio.run(cell_encryption._rotate(settings))
+        asyncio.run(cell_encryption._forget(settings, str(old)))
+        cell.until(lambda: old not in cell.service._seals.keys.by_id, "the cell without the old key")
+        assert runner.put(job, "success").status == 200
+        assert cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["coverage"] == 97

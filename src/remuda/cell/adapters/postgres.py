@@ -10,7 +10,7 @@ A decision about a family may have seen another job of it a moment before that o
 the runner had come a moment later.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -59,8 +59,6 @@ _HOPEFUL_TRIES = 3
 _JOB_LANES = 2
 """So many statements that change jobs are on their way at the same time: while one waits for the disk, one works."""
 _FAMILY_LANES = 2
-_KEPT_SPECS = 1000
-_KEPT_SPEC_BYTES = 16 * 1024
 
 _BelongingsKey = tuple[JobId, PipelineId, ProjectId, tuple[int, ...]]
 """The job, its pipeline, its project, and the groups whose variables it may get; 0 is the cell."""
@@ -74,7 +72,6 @@ class PostgresStore(PostgresKeeping):
         self._job_lane = Together(self._update_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
-        self._specs: OrderedDict[JobId, bytes] = OrderedDict()
 
     def changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
@@ -155,7 +152,6 @@ class PostgresStore(PostgresKeeping):
         async def remove(db: Connection) -> bool:
             return await rows.remove_pipeline(db, pipeline_id)
 
-        self._specs.clear()
         return await self._change(remove, f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR UPDATE")
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
@@ -197,8 +193,6 @@ class PostgresStore(PostgresKeeping):
         return await self._all(Job, "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id", list(job_ids))
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
-        if kept := self._specs.get(job_id):
-            return decode(JobSpec, kept)
         return await self._keyed(JobSpec, _SPECS, job_id)
 
     async def belongings(
@@ -206,8 +200,6 @@ class PostgresStore(PostgresKeeping):
     ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
         key = (job.id, job.pipeline_id, job.project_id, (0, *job.group_ids))
         spec, pipeline, project, variables = await self._asked_with_others("belongings", self._read_belongings, key)
-        if spec:
-            self._keep_spec(job.id, spec)
         return (
             decode(JobSpec, spec) if spec else None,
             decode(Pipeline, pipeline) if pipeline else None,
@@ -240,13 +232,6 @@ class PostgresStore(PostgresKeeping):
             )
             for key in keys
         }
-
-    def _keep_spec(self, job_id: JobId, body: bytes) -> None:
-        """It never changes, and is asked for again when the job ends."""
-        if len(body) <= _KEPT_SPEC_BYTES:
-            self._specs[job_id] = body
-            if len(self._specs) > _KEPT_SPECS:
-                self._specs.popitem(last=False)
 
     async def jobs(
         self,
