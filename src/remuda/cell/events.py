@@ -195,8 +195,7 @@ class Events:
                 self._tell_pipeline(pipeline)
             # Of a new pipeline another process tells only the jobs that wait for a runner; and whoever watches until a
             # pipeline is over should have heard of all its jobs by then.
-            is_new = not is_known and pipeline is not None and pipeline.created_at >= self._since
-            if is_new or (pipeline is not None and pipeline.status in OVER):
+            if pipeline is not None and (pipeline.status in OVER if is_known else pipeline.created_at >= self._since):
                 family = await self._store.family(pipeline_id)
                 changed = list(family.jobs) if family else changed
             for job in changed:

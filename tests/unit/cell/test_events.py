@@ -65,6 +65,26 @@ async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
             ]
 
 
+async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCell) -> None:
+    async with telling(cell) as events:
+        with events.watched(runners=False):
+            family = await cell.push(a_spec("build"), a_spec("later", stage="deploy", stage_index=2))
+            await cell.clock.advance(GATHER_SECONDS)
+            _, token = await cell.take()
+            await cell.clock.advance(GATHER_SECONDS)
+            at = events.buffer.last
+            await cell.put(token, "failed")
+            # As another process hears of it: of one job first, of the other one later.
+            cell.dispatch.changed_jobs.take()
+            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            await cell.clock.advance(GATHER_SECONDS)
+            assert [(one["kind"], one.get("name"), one["status"]) for one in told(events, at)] == [
+                ("job", "build", "failed"),
+                ("job", "later", "skipped"),
+                ("pipeline", None, "failed"),
+            ]
+
+
 async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -> None:
     async with telling(cell) as events:
         await cell.push(a_spec("build"))
