@@ -56,7 +56,7 @@ class _TooLongError(ValueError):
     """The head of a request has too many bytes: the parser gives up, and uvicorn answers."""
 
 
-class _Together:
+class JoinedWrites:
     """A transport whose small writes of one turn of the loop go out as one."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         self._fed_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Together(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
         self._sort_in()
         if len(self.connections) > self._shared.most:
