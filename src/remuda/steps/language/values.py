@@ -1,0 +1,160 @@
+"""What a definition says, once it has been read and checked. Nothing here is evaluated: texts still hold expressions.
+
+`reading` makes these values out of a file, `references` the references in them; the engine evaluates and runs them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+MISSING: Any = object()
+"""Stands for a default that is not there; null is a value."""
+
+
+class ValueType(StrEnum):
+    """Of an input or output."""
+
+    STRING = "string"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    STRUCT = "struct"
+    ARRAY = "array"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something was written, for messages: `func.yml:12`."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A declared input or output."""
+
+    type: ValueType
+    default: Any = MISSING
+    sensitive: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """The first document."""
+
+    inputs: Mapping[str, Parameter] = field(default_factory=dict)
+    outputs: Mapping[str, Parameter] = field(default_factory=dict)
+    delegates_outputs: bool = False
+    """`outputs: delegate`"""
+    remuda: int | None = None
+    """The version of our extensions that the file asks for; without it they are unknown keys."""
+    version: str | None = None
+    """Of the step package, where it says (an extension)."""
+
+
+class ReferenceKind(StrEnum):
+    """How a step is found."""
+
+    LOCAL = "local"
+    GIT = "git"
+    OCI = "oci"
+    BUILTIN = "builtin"
+    DYNAMIC = "dynamic"  # holds an expression: evaluated first, then one of the others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Where a step's package is. Which fields count depends on the kind; unused ones are empty."""
+
+    kind: ReferenceKind
+    text: str
+    """As written; for DYNAMIC the text to evaluate."""
+    path: str = ""
+    """LOCAL: as written; GIT and OCI: folder inside the package, from its root; BUILTIN: its name."""
+    file: str = ""
+    """Name of the definition file; empty: func.yml, else step.yml."""
+    url: str = ""
+    """GIT: may hold credentials and, in the long form, expressions."""
+    version: str = ""
+    """GIT: revision; BUILTIN: wanted version, like 1, 1.2 or 1.2.3; empty: the newest."""
+    registry: str = ""
+    repository: str = ""
+    tag: str = ""
+    """OCI: a tag, or a digest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often a step that failed is tried again (an extension)."""
+
+    times: int
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One entry of a list of steps. A `script` entry is a call of builtin://script with the input `script`."""
+
+    name: str
+    place: Place
+    reference: Reference | None = None
+    """None only for a group, which has `parallel`."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    # Extensions from here on.
+    condition: str | None = None
+    """The expression of `if`, without the braces; None: success()."""
+    retry: Retry | None = None
+    timeout_seconds: float | None = None
+    continue_on_error: bool = False
+    origin: str = "user"
+    """user, compiled (made from a classic job), inserted (by a policy)."""
+    parallel: tuple["Call", ...] = ()
+    """A group: these run at the same time."""
+    inner: tuple["Call", ...] = ()
+    """`run` of an entry: steps that are handed into the environment which this step makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """A command, no shell."""
+
+    command: tuple[str, ...]
+    work_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentDefinition:
+    """A step that makes an environment (an extension): `open` before the inner steps, `close` after them, always.
+
+    The command of `open` writes the output `environment`: a mapping that says how to run something there.
+    """
+
+    open: Exec
+    close: Exec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """The second document: exactly one of `exec`, `run` and `environment`."""
+
+    exec: Exec | None = None
+    run: tuple[Call, ...] = ()
+    """In order; the calls of `finally` come last, with the condition always()."""
+    environment: EnvironmentDefinition | None = None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    delegate: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Both documents of a file."""
+
+    spec: Spec
+    definition: Definition
