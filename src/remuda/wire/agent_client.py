@@ -68,6 +68,10 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int = 0
     log_limit_bytes: int = 0
     banner: Sequence[str] = ()
+    policy: str = ""
+    """What steps may do: a JSON object, see docs/reference/step-policy.md."""
+    run_as: str = ""
+    """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,6 +251,8 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         timeout_seconds=job.timeout_seconds,
         log_limit_bytes=job.log_limit_bytes,
         banner=job.banner,
+        policy=job.policy,
+        run_as=job.run_as,
     )
 
 

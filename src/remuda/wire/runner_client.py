@@ -8,24 +8,24 @@ A call is safe to repeat: the server's handlers are idempotent, and all attempts
 `X-Request-Id`, by which a cell recognises a request for a job that it has already answered.
 """
 
-import email.utils
+import asyncio
 import json
+import os
 import platform
 import random
 import ssl
-import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
+from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import (
     JobPayload,
     RegisterRunner,
@@ -45,6 +45,7 @@ CALL_TIMEOUT_SECONDS = 60.0
 LONGEST_WAIT_SECONDS = 300.0
 """A server that asks for a longer wait inside one call is not obeyed; the caller comes back later anyway."""
 LONGEST_INTERVAL_SECONDS = 900.0
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=60.0)
 _PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lower()}/{platform.machine()})"
@@ -137,17 +138,17 @@ def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -
     return context
 
 
-def new_session() -> aiohttp.ClientSession:
+def new_session() -> HttpSession:
     """A pool of connections for any number of clients."""
-    return aiohttp.ClientSession(
-        # No limit of its own: held polls and jobs bound the connections, and a poll must never keep a job waiting.
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90),
-        headers={"User-Agent": _USER_AGENT},
-    )
+    return HttpSession({"User-Agent": _USER_AGENT})
 
 
 def environment_proxy(url: str) -> str | None:
     """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for; looked up once, not at every call."""
+    if not any(name.lower() in _PROXIES for name in os.environ):
+        return None
+    import urllib.request  # not at the top: most have no proxy, and all would pay for it
+
     parts = urlsplit(url)
     proxies = urllib.request.getproxies_environment()
     if urllib.request.proxy_bypass(parts.netloc, proxies):
@@ -165,7 +166,7 @@ class RunnerClient:
         token: str,
         system_id: str,
         info: RunnerInfo,
-        session: aiohttp.ClientSession,
+        session: HttpSession,
         clock: Clock,
         tls: ssl.SSLContext | None = None,
         measure: Callable[[Measured], None] = lambda _: None,
@@ -176,7 +177,7 @@ class RunnerClient:
         self._info = info
         self._session = session
         self._clock = clock
-        self._tls: ssl.SSLContext | bool = tls if tls is not None and urlsplit(url).scheme == "https" else True
+        self._tls = tls if urlsplit(url).scheme == "https" else None
         self._proxy = environment_proxy(url)
         self._measure = measure
         self.cursor: str | None = None
@@ -304,21 +305,18 @@ class RunnerClient:
             began = self._clock.monotonic()
             status = -1
             try:
-                async with self._session.request(
-                    method,
-                    self._root + path,
-                    data=data,
-                    headers=headers,
-                    ssl=self._tls,
-                    proxy=self._proxy,
-                    timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=30),
-                ) as answer:
+                async with (
+                    asyncio.timeout(timeout),
+                    self._session.request(
+                        method, self._root + path, data=data, headers=headers, tls=self._tls, proxy=self._proxy
+                    ) as answer,
+                ):
                     content = await answer.read()
                     status = answer.status
                     return _Response(status=status, headers=answer.headers, body=content)
             except TimeoutError:
                 raise RunnerApiTemporaryError(f"{self._root} did not answer within {timeout:.0f} s") from None
-            except (aiohttp.ClientError, OSError) as error:
+            except (OSError, ValueError) as error:
                 raise RunnerApiTemporaryError(f"{self._root}: {str(error) or type(error).__name__}") from error
             finally:
                 seconds = self._clock.monotonic() - began
@@ -357,6 +355,8 @@ def asked_wait(headers: Any, now: float) -> float | None:
     """The seconds a server asks to wait: until its rate limit ends, else Retry-After; None when it does not say."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:
+        import email.utils
+
         try:
             return max(0.0, email.utils.parsedate_to_datetime(reset).timestamp() - now)
         except ValueError:

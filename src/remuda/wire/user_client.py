@@ -11,17 +11,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
-from yarl import URL
 
+from remuda.wire.http_session import Answer, CannotConnectError, HttpSession
 from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, PipelineProgress
 
 PAGE_SIZE = 100
 NAMESPACE = "root"
 """Where projects go that name no namespace."""
+READ_SECONDS = 60.0
+"""How long the cell may be silent amid an answer."""
 
 _T = TypeVar("_T")
 
@@ -138,20 +139,17 @@ class UserClient:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._session: aiohttp.ClientSession | None = None
+        self._session: HttpSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            headers={"PRIVATE-TOKEN": self._token},
-            timeout=aiohttp.ClientTimeout(total=None, connect=10, sock_read=60),
-        )
+        self._session = await HttpSession({"PRIVATE-TOKEN": self._token}).__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
-            await self._session.close()
+            await self._session.__aexit__(kind, error, trace)
 
     async def call(self, method: str, path: str, body: object | None = None, **query: str | int) -> Any:
         """One call; the decoded JSON of the answer."""
@@ -286,9 +284,9 @@ class UserClient:
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, wanted, headers) as answer:
             fields: dict[str, str] = {}
-            async for raw in answer.content:
-                name, _, value = raw.decode().rstrip("\n").partition(":")
-                if raw != b"\n":
+            async for raw in _lines(answer):
+                name, _, value = raw.decode().partition(":")
+                if raw:
                     fields[name] = value.removeprefix(" ")
                     continue
                 if "event" in fields:
@@ -312,30 +310,46 @@ class UserClient:
         body: object | None,
         query: dict[str, str | int],
         headers: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Answer]:
         """The answer when it is a good one; an error that a person understands otherwise."""
         if self._session is None:
             raise RuntimeError("the client is used as an async context manager")
+        # A project's path is encoded already.
+        address = self.url + path + (f"?{urlencode(query)}" if query else "")
+        headers = dict(headers or {})
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = msgspec.json.encode(body)
         try:
-            # Encoded by hand where it matters (a project's path): the library would decode %2F again.
-            address = URL(self.url + path, encoded=True).extend_query(query)
-            async with self._session.request(method, address, json=body, headers=headers) as answer:
+            async with self._session.request(
+                method, address, data=data, headers=headers, read_seconds=READ_SECONDS
+            ) as answer:
                 if answer.status >= 400:
                     raise _refusal(self.url, method, path, answer.status, await answer.read())
                 yield answer
-        except (aiohttp.InvalidURL, ValueError):
+        except ValueError:
             raise UserApiError(f"{self.url} is no address of a cell; it looks like http://127.0.0.1:8929") from None
-        except aiohttp.ClientConnectorError as error:
+        except CannotConnectError as error:
             raise UserApiError(
-                f"cannot reach the cell at {self.url}: {os.strerror(error.errno) if error.errno else error}. "
+                f"cannot reach the cell at {self.url}: {os.strerror(error.errno) if error.errno else error.strerror}. "
                 "Is it running? "
                 "Start it with `remuda up`, or name another one with --url or REMUDA_URL"
             ) from error
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except OSError as error:
             raise UserApiError(
                 f"the cell at {self.url} broke off its answer to {method} {path} ({str(error) or type(error).__name__})"
                 "; its log says why"
             ) from error
+
+
+async def _lines(answer: Answer) -> AsyncIterator[bytes]:
+    """An answer's lines, as they come."""
+    begun = b""
+    async for piece in answer.content.iter_chunked(1 << 16):
+        *whole, begun = (begun + piece).split(b"\n")
+        for line in whole:
+            yield line
 
 
 def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> UserApiError:

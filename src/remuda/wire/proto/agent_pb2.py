@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dremuda/wire/proto/agent.proto\x12\x0fremuda.agent.v1\"\x0e\n\x0cHelloRequest\"M\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x03(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\"D\n\x08Variable\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\x08\x12\x0e\n\x06masked\x18\x04 \x01(\x08\"\xc3\x02\n\x0cStartRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x10\n\x08work_dir\x18\x03 \x01(\t\x12\x33\n\x03\x65nv\x18\x04 \x03(\x0b\x32&.remuda.agent.v1.StartRequest.EnvEntry\x12,\n\tvariables\x18\x05 \x03(\x0b\x32\x19.remuda.agent.v1.Variable\x12\r\n\x05steps\x18\x06 \x01(\t\x12\r\n\x05masks\x18\x07 \x03(\t\x12\x15\n\rmask_prefixes\x18\x08 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x03\x12\x17\n\x0flog_limit_bytes\x18\n \x01(\x03\x12\x0e\n\x06\x62\x61nner\x18\x0b \x03(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x0f\n\rStartResponse\"\x1b\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\"\x1a\n\x0c\x43loseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x0f\n\rCloseResponse\"\xac\x01\n\x0cWatchRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.remuda.agent.v1.SubscribeH\x00\x12+\n\x07\x63onfirm\x18\x02 \x01(\x0b\x32\x18.remuda.agent.v1.ConfirmH\x00\x12\x33\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.UnsubscribeH\x00\x42\t\n\x07request\"?\n\tSubscribe\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"=\n\x07\x43onfirm\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"\x19\n\x0bUnsubscribe\x12\n\n\x02id\x18\x01 \x01(\t\"\xd0\x01\n\nWatchEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x03log\x18\x02 \x01(\x0b\x32\x19.remuda.agent.v1.LogChunkH\x00\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.ResultEventH\x00\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x17.remuda.agent.v1.JobEndH\x00\x12+\n\x07unknown\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.UnknownH\x00\x42\x07\n\x05\x65vent\"(\n\x08LogChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x0bResultEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"\x86\x01\n\x06JobEnd\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07results\x18\x06 \x01(\x03\x12\x14\n\x0clog_checksum\x18\x07 \x01(\t\"\t\n\x07Unknown2\xf3\x02\n\x05\x41gent\x12\x46\n\x05Hello\x12\x1d.remuda.agent.v1.HelloRequest\x1a\x1e.remuda.agent.v1.HelloResponse\x12\x46\n\x05Start\x12\x1d.remuda.agent.v1.StartRequest\x1a\x1e.remuda.agent.v1.StartResponse\x12I\n\x06\x43\x61ncel\x12\x1e.remuda.agent.v1.CancelRequest\x1a\x1f.remuda.agent.v1.CancelResponse\x12\x46\n\x05\x43lose\x12\x1d.remuda.agent.v1.CloseRequest\x1a\x1e.remuda.agent.v1.CloseResponse\x12G\n\x05Watch\x12\x1d.remuda.agent.v1.WatchRequest\x1a\x1b.remuda.agent.v1.WatchEvent(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dremuda/wire/proto/agent.proto\x12\x0fremuda.agent.v1\"\x0e\n\x0cHelloRequest\"M\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x03(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\"D\n\x08Variable\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\x08\x12\x0e\n\x06masked\x18\x04 \x01(\x08\"\xe3\x02\n\x0cStartRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x10\n\x08work_dir\x18\x03 \x01(\t\x12\x33\n\x03\x65nv\x18\x04 \x03(\x0b\x32&.remuda.agent.v1.StartRequest.EnvEntry\x12,\n\tvariables\x18\x05 \x03(\x0b\x32\x19.remuda.agent.v1.Variable\x12\r\n\x05steps\x18\x06 \x01(\t\x12\r\n\x05masks\x18\x07 \x03(\t\x12\x15\n\rmask_prefixes\x18\x08 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x03\x12\x17\n\x0flog_limit_bytes\x18\n \x01(\x03\x12\x0e\n\x06\x62\x61nner\x18\x0b \x03(\t\x12\x0e\n\x06policy\x18\x0c \x01(\t\x12\x0e\n\x06run_as\x18\r \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x0f\n\rStartResponse\"\x1b\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\"\x1a\n\x0c\x43loseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x0f\n\rCloseResponse\"\xac\x01\n\x0cWatchRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.remuda.agent.v1.SubscribeH\x00\x12+\n\x07\x63onfirm\x18\x02 \x01(\x0b\x32\x18.remuda.agent.v1.ConfirmH\x00\x12\x33\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.UnsubscribeH\x00\x42\t\n\x07request\"?\n\tSubscribe\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"=\n\x07\x43onfirm\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"\x19\n\x0bUnsubscribe\x12\n\n\x02id\x18\x01 \x01(\t\"\xd0\x01\n\nWatchEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x03log\x18\x02 \x01(\x0b\x32\x19.remuda.agent.v1.LogChunkH\x00\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.ResultEventH\x00\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x17.remuda.agent.v1.JobEndH\x00\x12+\n\x07unknown\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.UnknownH\x00\x42\x07\n\x05\x65vent\"(\n\x08LogChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x0bResultEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"\x86\x01\n\x06JobEnd\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07results\x18\x06 \x01(\x03\x12\x14\n\x0clog_checksum\x18\x07 \x01(\t\"\t\n\x07Unknown2\xf3\x02\n\x05\x41gent\x12\x46\n\x05Hello\x12\x1d.remuda.agent.v1.HelloRequest\x1a\x1e.remuda.agent.v1.HelloResponse\x12\x46\n\x05Start\x12\x1d.remuda.agent.v1.StartRequest\x1a\x1e.remuda.agent.v1.StartResponse\x12I\n\x06\x43\x61ncel\x12\x1e.remuda.agent.v1.CancelRequest\x1a\x1f.remuda.agent.v1.CancelResponse\x12\x46\n\x05\x43lose\x12\x1d.remuda.agent.v1.CloseRequest\x1a\x1e.remuda.agent.v1.CloseResponse\x12G\n\x05Watch\x12\x1d.remuda.agent.v1.WatchRequest\x1a\x1b.remuda.agent.v1.WatchEvent(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,37 +40,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VARIABLE']._serialized_start=145
   _globals['_VARIABLE']._serialized_end=213
   _globals['_STARTREQUEST']._serialized_start=216
-  _globals['_STARTREQUEST']._serialized_end=539
-  _globals['_STARTREQUEST_ENVENTRY']._serialized_start=497
-  _globals['_STARTREQUEST_ENVENTRY']._serialized_end=539
-  _globals['_STARTRESPONSE']._serialized_start=541
-  _globals['_STARTRESPONSE']._serialized_end=556
-  _globals['_CANCELREQUEST']._serialized_start=558
-  _globals['_CANCELREQUEST']._serialized_end=585
-  _globals['_CANCELRESPONSE']._serialized_start=587
-  _globals['_CANCELRESPONSE']._serialized_end=603
-  _globals['_CLOSEREQUEST']._serialized_start=605
-  _globals['_CLOSEREQUEST']._serialized_end=631
-  _globals['_CLOSERESPONSE']._serialized_start=633
-  _globals['_CLOSERESPONSE']._serialized_end=648
-  _globals['_WATCHREQUEST']._serialized_start=651
-  _globals['_WATCHREQUEST']._serialized_end=823
-  _globals['_SUBSCRIBE']._serialized_start=825
-  _globals['_SUBSCRIBE']._serialized_end=888
-  _globals['_CONFIRM']._serialized_start=890
-  _globals['_CONFIRM']._serialized_end=951
-  _globals['_UNSUBSCRIBE']._serialized_start=953
-  _globals['_UNSUBSCRIBE']._serialized_end=978
-  _globals['_WATCHEVENT']._serialized_start=981
-  _globals['_WATCHEVENT']._serialized_end=1189
-  _globals['_LOGCHUNK']._serialized_start=1191
-  _globals['_LOGCHUNK']._serialized_end=1231
-  _globals['_RESULTEVENT']._serialized_start=1233
-  _globals['_RESULTEVENT']._serialized_end=1273
-  _globals['_JOBEND']._serialized_start=1276
-  _globals['_JOBEND']._serialized_end=1410
-  _globals['_UNKNOWN']._serialized_start=1412
-  _globals['_UNKNOWN']._serialized_end=1421
-  _globals['_AGENT']._serialized_start=1424
-  _globals['_AGENT']._serialized_end=1795
+  _globals['_STARTREQUEST']._serialized_end=571
+  _globals['_STARTREQUEST_ENVENTRY']._serialized_start=529
+  _globals['_STARTREQUEST_ENVENTRY']._serialized_end=571
+  _globals['_STARTRESPONSE']._serialized_start=573
+  _globals['_STARTRESPONSE']._serialized_end=588
+  _globals['_CANCELREQUEST']._serialized_start=590
+  _globals['_CANCELREQUEST']._serialized_end=617
+  _globals['_CANCELRESPONSE']._serialized_start=619
+  _globals['_CANCELRESPONSE']._serialized_end=635
+  _globals['_CLOSEREQUEST']._serialized_start=637
+  _globals['_CLOSEREQUEST']._serialized_end=663
+  _globals['_CLOSERESPONSE']._serialized_start=665
+  _globals['_CLOSERESPONSE']._serialized_end=680
+  _globals['_WATCHREQUEST']._serialized_start=683
+  _globals['_WATCHREQUEST']._serialized_end=855
+  _globals['_SUBSCRIBE']._serialized_start=857
+  _globals['_SUBSCRIBE']._serialized_end=920
+  _globals['_CONFIRM']._serialized_start=922
+  _globals['_CONFIRM']._serialized_end=983
+  _globals['_UNSUBSCRIBE']._serialized_start=985
+  _globals['_UNSUBSCRIBE']._serialized_end=1010
+  _globals['_WATCHEVENT']._serialized_start=1013
+  _globals['_WATCHEVENT']._serialized_end=1221
+  _globals['_LOGCHUNK']._serialized_start=1223
+  _globals['_LOGCHUNK']._serialized_end=1263
+  _globals['_RESULTEVENT']._serialized_start=1265
+  _globals['_RESULTEVENT']._serialized_end=1305
+  _globals['_JOBEND']._serialized_start=1308
+  _globals['_JOBEND']._serialized_end=1442
+  _globals['_UNKNOWN']._serialized_start=1444
+  _globals['_UNKNOWN']._serialized_end=1453
+  _globals['_AGENT']._serialized_start=1456
+  _globals['_AGENT']._serialized_end=1827
 # @@protoc_insertion_point(module_scope)

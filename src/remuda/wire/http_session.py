@@ -1,0 +1,115 @@
+"""HTTP calls of the clients: the library's, or the short way where the server is on this machine.
+
+Decided here: which of the two a call takes, and that both fail alike: `CannotConnectError` where nothing was sent, any
+other OSError where the connection broke or took too long, ValueError where the address is none. The library is imported
+with the first call that needs it. `user_client` and `runner_client` are the callers.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from remuda.wire.nearby import CONNECT_SECONDS, CannotConnectError, Nearby, is_nearby
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+class BrokenCallError(ConnectionError):
+    """The library's word for a call that did not come to its end."""
+
+
+class Content(Protocol):
+    """The body of an answer."""
+
+    def iter_chunked(self, size: int, /) -> AsyncIterator[bytes]: ...
+
+
+class Answer(Protocol):
+    """What a server said."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+
+    @property
+    def content(self) -> Content: ...
+
+    async def read(self) -> bytes: ...
+
+
+class HttpSession:
+    """Connections for any number of calls, with headers that all of them have."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = dict(headers)
+        self._nearby = Nearby()
+        self._library: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._nearby.close()
+        if self._library is not None:
+            await self._library.close()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        read_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Answer]:
+        """One call; `read_seconds` is the longest pause of the server. How long it may take in all, the caller says."""
+        headers = self._headers | headers
+        if proxy is None and is_nearby(url):
+            return self._nearby.request(method, url, data=data, headers=headers, read_seconds=read_seconds)
+        return self._by_library(method, url, data, headers, tls, proxy, read_seconds)
+
+    @asynccontextmanager
+    async def _by_library(
+        self,
+        method: str,
+        url: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext | None,
+        proxy: str | None,
+        read_seconds: float | None,
+    ) -> AsyncIterator[Answer]:
+        import aiohttp
+        from yarl import URL
+
+        if self._library is None:
+            # No limit of its own: held polls and jobs bound the connections, and a poll must never keep a job waiting.
+            self._library = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=90))
+        try:
+            async with self._library.request(
+                method,
+                # Encoded already; the library would decode a %2F.
+                URL(url, encoded=True),
+                data=data,
+                headers=headers,
+                ssl=tls or True,
+                proxy=proxy,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=read_seconds),
+            ) as answer:
+                yield answer
+        except aiohttp.ClientConnectorError as error:
+            raise CannotConnectError(error.errno, str(error)) from error
+        except aiohttp.InvalidURL:
+            raise
+        except aiohttp.ClientError as error:
+            raise BrokenCallError(str(error) or type(error).__name__) from error

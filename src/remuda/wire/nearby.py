@@ -1,0 +1,191 @@
+"""HTTP to a server on this machine: no TLS, no proxy, no redirect, no cookie.
+
+The HTTP library knows all of these, and to import it takes longer than a short job. `http_session` chooses between the
+two; nobody else is a caller. Connections are kept for the next call, but not for so long that the server might just be
+closing one. Every trouble is an OSError: a connection that cannot be made, or breaks, or takes too long.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import httptools
+from multidict import CIMultiDict
+
+KEPT_SECONDS = 2.0
+"""Servers that close idle connections wait longer than that."""
+CONNECT_SECONDS = 10.0
+_MOST_BUFFERED_BYTES = 1 << 20
+_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class CannotConnectError(OSError):
+    """Nobody listens at the address, or it cannot be reached."""
+
+
+def is_nearby(url: str) -> bool:
+    """Whether an address means this machine, and plain HTTP."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in _HOSTS
+
+
+class NearbyAnswer(asyncio.Protocol):
+    """A connection, and the answer that comes on it; the `on_` methods are the parser's."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: CIMultiDict[str] = CIMultiDict()
+        self.is_over = False
+        self.read_seconds: float | None = None
+        self.used_at = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._has_head = False
+        self._may_be_kept = False
+        self._error: OSError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def send(self, request: bytes, read_seconds: float | None) -> None:
+        """Send a request; returns when status and headers of the answer are there."""
+        self.headers = CIMultiDict()
+        self.is_over = self._has_head = False
+        self.read_seconds = read_seconds
+        self._transport.write(request)
+        while not self._has_head:
+            await self._change()
+
+    @property
+    def content(self) -> "NearbyAnswer":
+        """What has the body; the library has an object of its own for that."""
+        return self
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece in self.iter_chunked(0)])
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        """The body in pieces, as they come."""
+        while True:
+            if self._pieces:
+                piece = self._pieces.popleft()
+                if self._buffered_bytes >= _MOST_BUFFERED_BYTES > self._buffered_bytes - len(piece):
+                    self._transport.resume_reading()
+                self._buffered_bytes -= len(piece)
+                yield piece
+            elif self.is_over:
+                return
+            else:
+                await self._change()
+
+    def is_usable(self) -> bool:
+        """Whether another request can be sent."""
+        is_free = self.is_over and self._may_be_kept and not self._pieces and not self._transport.is_closing()
+        return is_free and time.monotonic() - self.used_at < KEPT_SECONDS
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    async def _change(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        async with asyncio.timeout(self.read_seconds):
+            await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._error = ConnectionError(f"the answer is no HTTP: {error}")
+            self.close()
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._error is None:
+            known = error if isinstance(error, OSError) else None
+            self._error = known or ConnectionResetError("the server has closed the connection")
+        self._wake()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.add(name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self._has_head = True
+
+    def on_body(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        if self._buffered_bytes < _MOST_BUFFERED_BYTES <= self._buffered_bytes + len(piece):
+            self._transport.pause_reading()
+        self._buffered_bytes += len(piece)
+
+    def on_message_complete(self) -> None:
+        self.is_over = True
+        self._may_be_kept = self._parser.should_keep_alive()
+        self.used_at = time.monotonic()
+
+
+class Nearby:
+    """Connections to servers on this machine."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[str, int], list[NearbyAnswer]] = {}
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
+    ) -> AsyncIterator[NearbyAnswer]:
+        """One call; what is not read of the answer when this is left is lost. ValueError: no such address."""
+        parts = urlsplit(url)
+        request = _request(method, parts.netloc, url[url.index(parts.netloc) + len(parts.netloc) :], headers, data)
+        place = parts.hostname or "", parts.port or 80
+        connection = await self._connected(place)
+        try:
+            await connection.send(request, read_seconds)
+            yield connection
+        finally:
+            if connection.is_usable():
+                self._free[place].append(connection)
+            else:
+                connection.close()
+
+    def close(self) -> None:
+        """Let go of all connections that nobody uses now."""
+        for kept in self._free.values():
+            while kept:
+                kept.pop().close()
+
+    async def _connected(self, place: tuple[str, int]) -> NearbyAnswer:
+        kept = self._free.setdefault(place, [])
+        while kept:
+            connection = kept.pop()
+            if connection.is_usable():
+                return connection
+            connection.close()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, made = await asyncio.get_running_loop().create_connection(NearbyAnswer, *place)
+        except OSError as error:
+            raise CannotConnectError(error.errno, error.strerror or str(error) or "it takes too long") from error
+        return made
+
+
+def _request(method: str, host: str, target: str, headers: Mapping[str, str], data: bytes | None) -> bytes:
+    lines = [f"{method} {target or '/'} HTTP/1.1", f"Host: {host}", *(f"{name}: {headers[name]}" for name in headers)]
+    if data is not None or method != "GET":
+        lines.append(f"Content-Length: {len(data or b'')}")
+    if any(not line.isprintable() for line in lines) or " " in target:
+        raise ValueError("an address or a header holds a character that cannot be sent")
+    return "\r\n".join([*lines, "", ""]).encode() + (data or b"")
