@@ -1,49 +1,45 @@
-"""The agent's command line: `python -m remuda.steps serve|pack`, and the same from the packed file.
+"""The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, and the same from one file.
 
 Only arguments and exit codes are decided here. 75 means that another agent holds the data folder, 1 any other error.
+Modules are imported by the command that needs them: `proxy` and `step` start often.
 """
 
 import argparse
 import asyncio
+import base64
+import binascii
 import gc
+import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from remuda.steps.errors import AgentError, DataInUseError
-from remuda.steps.standby import Standby
+from remuda.steps import program
+from remuda.steps.datafolder import default_data
+from remuda.steps.errors import EXIT_IN_USE, AgentError, BadRequestError, DataInUseError
 
-EXIT_IN_USE = 75
+ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
+"""Base64 of a JSON list: the arguments of a start that has none, where something in between drops them."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    parser = argparse.ArgumentParser(prog="remuda-agent", description="Runs the steps of CI jobs.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="serve jobs on a unix socket")
-    serve.add_argument("--data", type=Path, required=True, help="folder for jobs and the socket")
-    serve.add_argument("--socket", type=Path, help="where to listen (default: agent.sock in the data folder)")
-    serve.add_argument("--idle-exit", type=float, metavar="SECONDS", help="exit after that long without work")
-    pack = commands.add_parser("pack", help="make the agent one file")
-    pack.add_argument("-o", "--output", type=Path, default=Path("remuda-agent.pyz"))
-    options = parser.parse_args(arguments)
+    program.leave_loader()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        match options.command:
-            case "serve":
-                with closing(Standby()) as standby:
-                    # What is imported stays; to look through it again and again meanwhile finds nothing.
-                    gc.disable()
-                    from remuda.steps.service import serve as serve_jobs
+        if not words and ARGUMENTS in os.environ:
+            words = _kept_arguments(os.environ.pop(ARGUMENTS))
+        if words[:1] == ["step"] and "-h" not in words and "--help" not in words:
+            return _step(words[1:])
+        if words[:1] == ["enclose"]:
+            from remuda.steps.policy.entering import main as enter
 
-                    gc.freeze()
-                    gc.enable()
-                    work = serve_jobs(options.data, standby, socket=options.socket, idle_exit_seconds=options.idle_exit)
-                    asyncio.run(work)
-            case "pack":
-                from remuda.steps.pack import pack as make_pack
-
-                make_pack(options.output)
+            enter(words[1:])
+        options = _parser().parse_args(words)
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
     except DataInUseError as error:
         sys.stderr.write(f"remuda-agent: {error}\n")
         return EXIT_IN_USE
@@ -55,7 +51,140 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         sys.stderr.write(f"remuda-agent: {group.exceptions[0]}\n")
         return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="remuda-agent",
+        description="Runs the steps of CI jobs, and keeps their logs and results until they are fetched.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made.set_defaults(run=run)
+        return made
+
+    serve = command("serve", _serve, "serve jobs until told to stop; running jobs outlive the agent")
+    _add_data(serve)
+    serve.add_argument("--socket", type=Path, help="where to listen (default: agent.sock in the data folder)")
+    serve.add_argument(
+        "--listen",
+        metavar="HOW",
+        help="unix (default), or tcp or tcp:HOST:PORT on the loopback address, with a token in the data folder",
+    )
+    serve.add_argument("--idle-exit", type=float, metavar="SECONDS", help="exit after that long without work")
+    serve.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="WORDS",
+        help="a command that is run with stdin once something arrives there; the agent ends with it, or with stdin",
+    )
+    proxy = command("proxy", _proxy, "connect stdin and stdout to the agent of this machine")
+    _add_data(proxy)
+    proxy.add_argument("--socket", type=Path, help="where the agent listens (default: what its data folder says)")
+    proxy.add_argument("--start", action="store_true", help="start an agent first where none answers")
+    proxy.add_argument("--idle-exit", type=float, metavar="SECONDS", default=3600.0, help="for the one that is started")
+    bootstrap = command("bootstrap", _bootstrap, "put the agent into a file, here or on another machine")
+    bootstrap.add_argument("file", metavar="FILE", help="the program's path there; replaced whole, or left as it is")
+    bootstrap.add_argument(
+        "--through",
+        metavar="COMMAND",
+        help="takes a shell command line as its last argument and runs it there, as `ssh HOST` does",
+    )
+    bootstrap.add_argument("--frozen", type=Path, help="the frozen agent, for a machine without Python 3.11")
+    delegate = command("delegate", _delegate, "have another agent run a part of a job; the engine calls this")
+    delegate.add_argument("file", type=Path, metavar="FILE", help="the order")
+    delegate.add_argument("--end", action="store_true", help="end and forget there what was ordered")
+    command("version", _version, "print version, protocol, form and digest of this program")
+    pack = command("pack", _pack, "make the agent one file for Python 3.11 or newer")
+    pack.add_argument("-o", "--output", type=Path, default=Path("remuda-agent.pyz"))
+    commands.add_parser("step", help="run one standard step by its name; the engine calls this")
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    default = default_data(os.environ)
+    parser.add_argument("--data", type=Path, default=default, help=f"folder of the agent (default: {default})")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from remuda.steps.standby import Standby
+
+    with closing(Standby()) as standby:
+        # What is imported stays; to look through it again and again meanwhile finds nothing.
+        gc.disable()
+        from remuda.steps.serving import serve
+
+        gc.freeze()
+        gc.enable()
+        return asyncio.run(
+            serve(
+                options.data,
+                standby,
+                listen_at=options.listen,
+                socket=options.socket,
+                idle_exit_seconds=options.idle_exit,
+                command=options.words,
+            )
+        )
+
+
+def _proxy(options: argparse.Namespace) -> int:
+    from remuda.steps.proxy import proxy
+
+    start = ["--idle-exit", str(options.idle_exit)] if options.start else None
+    proxy(options.data, socket=options.socket, start=start)
     return 0
+
+
+def _bootstrap(options: argparse.Namespace) -> int:
+    from remuda.steps.bootstrap import bootstrap
+
+    sys.stdout.write(f"{bootstrap(options.file, through=options.through, frozen=options.frozen)}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _delegate(options: argparse.Namespace) -> int:
+    from remuda.steps.delegate import delegate, end
+    from remuda.steps.delegation import Order
+
+    order = Order.read(options.file)
+    return asyncio.run(end(order) if options.end else delegate(order))
+
+
+def _version(_options: argparse.Namespace) -> int:
+    from remuda.steps.bootstrap import own_version
+
+    sys.stdout.write(f"{own_version()}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _pack(options: argparse.Namespace) -> int:
+    from remuda.steps.pack import pack
+
+    pack(options.output)
+    return 0
+
+
+def _step(words: Sequence[str]) -> int:
+    from importlib import import_module
+
+    # By name: standard steps are a package below this one, and this program is what both are packed into.
+    code: int = import_module("remuda.stdsteps.__main__").main(list(words))
+    return code
+
+
+def _kept_arguments(text: str) -> list[str]:
+    try:
+        words = json.loads(base64.b64decode(text, validate=True))
+    except (ValueError, binascii.Error):
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise BadRequestError(f"{ARGUMENTS} is not base64 of a JSON list of texts")
+    return words
 
 
 if __name__ == "__main__":

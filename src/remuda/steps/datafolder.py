@@ -4,21 +4,24 @@ agent.lock   held by the living agent; the kernel lets go of it when the agent d
 format       version of what lies here
 agent.sock   the socket, unless its path would be too long for one
 socket       the path of the socket; clients read it here
+endpoint     instead of both, where the agent listens on TCP: JSON with host, port and token
 agent.log    what the agent has to say after its start; stderr may be a pipe that nobody reads any more
 jobs/        see `journal`
 
 A folder with other things in it, somebody else's or everybody's is refused and left as it was.
 """
 
+import json
 import logging
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 
 from remuda.lib.files import InUseError, sole_use, write_whole
 from remuda.steps.errors import AgentError, DataInUseError
@@ -30,6 +33,32 @@ LARGEST_LOG_BYTES = 1024 * 1024
 _TEMPORARY = "remuda-agent-"
 _BEFORE_FORMAT = ("agent.", "lost+found")
 """How names begin that may stand in a folder without a format: what a start left that died early, a new disk."""
+
+
+def default_data(environ: Mapping[str, str]) -> Path:
+    """The data folder of a user who names none."""
+    if state := environ.get("XDG_STATE_HOME"):
+        return Path(state) / "remuda-agent"
+    if home := environ.get("HOME"):
+        return Path(home) / ".local/state/remuda-agent"
+    return Path(tempfile.gettempdir()) / f"remuda-agent-{os.getuid()}"
+
+
+def socket_in(data: Path) -> Path | None:
+    """The socket of the agent of a data folder; None when none has been ready there, or not on a unix socket."""
+    try:
+        return Path(os.fsdecode((data / "socket").read_bytes().rstrip(b"\n")))
+    except FileNotFoundError:
+        return None
+
+
+def endpoint_in(data: Path) -> dict[str, Any] | None:
+    """Host, port and token of an agent that listens on TCP."""
+    try:
+        endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
+    except FileNotFoundError:
+        return None
+    return endpoint
 
 
 @contextmanager
@@ -50,7 +79,7 @@ def occupied(data: Path) -> Iterator[None]:
 
 @contextmanager
 def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
-    """Where to listen. `announce` it once somebody listens there."""
+    """Where to listen on a unix socket; what an agent that was killed left of its own is cleared away."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(wanted or data / "agent.sock"))
     temporary: str | None = None
@@ -84,6 +113,11 @@ def _is_still(folder: int, data: Path) -> bool:
 def announce(data: Path, path: Path) -> None:
     """Write down where the socket is, whole or not at all."""
     write_whole(data / "socket", os.fsencode(path) + b"\n")
+
+
+def announce_endpoint(data: Path, *, host: str, port: int, token: str) -> None:
+    """The same of a TCP port, with what calls must carry."""
+    write_whole(data / "endpoint", json.dumps({"host": host, "port": port, "token": token}).encode())
 
 
 @contextmanager
@@ -126,8 +160,8 @@ def _check_format(path: Path) -> None:
 
 def _remove_temporary(note: Path) -> None:
     """An agent that was killed could not clear away its temporary folder."""
-    if note.exists():
-        folder = Path(os.fsdecode(note.read_bytes().rstrip(b"\n"))).parent
+    if (socket := socket_in(note.parent)) is not None:
+        folder = socket.parent
         if folder.name.startswith(_TEMPORARY) and not folder.is_symlink():
             shutil.rmtree(folder, ignore_errors=True)
         note.unlink()

@@ -1,5 +1,8 @@
 """What can be wrong with a request to the agent. A job's own failure is data (`plan.Outcome`), not an exception."""
 
+EXIT_IN_USE = 75
+"""What an agent exits with that finds its data folder served by another."""
+
 
 class AgentError(Exception):
     """The agent cannot do what was asked."""
@@ -22,3 +25,7 @@ class UnknownJobError(AgentError):
 
 class DataInUseError(AgentError):
     """Another agent serves this data folder."""
+
+
+class PolicyError(BadRequestError):
+    """A policy cannot be read; says whose, which key, and what to write instead."""

@@ -29,13 +29,10 @@ LEFT_OUT = (
 )
 """Parts nobody here imports, some of which need modules that are not packed."""
 
-_MAIN = '''"""The packed agent: `serve` is the agent, `step NAME` a standard step."""
+_MAIN = '''"""The packed agent."""
 import sys
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["step"]:
-        from remuda.stdsteps.__main__ import main
-        sys.exit(main(sys.argv[2:]))
     from remuda.steps.__main__ import main
     sys.exit(main())
 '''

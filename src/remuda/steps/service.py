@@ -1,38 +1,31 @@
-"""The agent as a server: GitLab's step runner service and Remuda's own, on one unix socket, over the same jobs.
+"""What the agent answers: GitLab's step runner service and Remuda's own, over the same jobs.
 
-Handlers translate between the wire and `jobs`; nothing is decided here but which status code an error has. The server
-stops at once when told to: jobs need no agent to go on, and the next one finds them.
+Handlers translate between the wire and `jobs`; nothing is decided here but which status code an error has. Who may call
+is decided in `transport`, when the agent begins and ends in `serving`.
 """
 
 import asyncio
 import os
+import platform
 import resource
-import signal
-import socket as sockets
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpclib import GRPCError
 from grpclib.const import Status
-from grpclib.server import Server, Stream
+from grpclib.server import Stream
 
 from remuda import __version__
-from remuda.lib.aio import happens
-from remuda.lib.clock import SystemClock
 from remuda.lib.masking import TOKEN_PREFIXES
-from remuda.steps import plan
-from remuda.steps.datafolder import announce, occupied, socket_path
-from remuda.steps.environment import clean_base
-from remuda.steps.errors import AgentError, BadRequestError, DefinitionError, UnknownJobError
-from remuda.steps.execution import Surroundings
+from remuda.steps import plan, program, usage
+from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.jobs import VERSION, Jobs
-from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.program import PROTOCOL
 from remuda.steps.runner import Job
-from remuda.steps.standby import Standby
 from remuda.steps.watching import CHUNK_BYTES, Watcher
 from remuda.wire.proto import agent_pb2, step_runner_pb2
 from remuda.wire.proto.agent_grpc import AgentBase
@@ -40,9 +33,6 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerBase
 
 Received = TypeVar("Received")
 Sent = TypeVar("Sent")
-
-PROTOCOL = 1
-"""Of Remuda's own service."""
 
 _STATUSES = {
     plan.Status.SUCCESS: step_runner_pb2.StepResult.success,
@@ -54,8 +44,10 @@ _STATUSES = {
 class AgentService(AgentBase):
     """remuda.agent.v1.Agent."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, *, transport: str, data: Path) -> None:
         self._jobs = jobs
+        self._transport = transport
+        self._data = data
 
     async def Hello(self, stream: Stream[agent_pb2.HelloRequest, agent_pb2.HelloResponse]) -> None:  # noqa: N802
         await _receive(stream)
@@ -95,6 +87,38 @@ class AgentService(AgentBase):
                 sender.cancel()
         finally:
             watcher.close()
+
+    async def Describe(  # noqa: N802
+        self, stream: Stream[agent_pb2.DescribeRequest, agent_pb2.DescribeResponse]
+    ) -> None:
+        await _receive(stream)
+        answer = agent_pb2.DescribeResponse(
+            protocol=PROTOCOL,
+            version=__version__,
+            program=program.form(),
+            transport=self._transport,
+            system=platform.system(),
+            machine=platform.machine(),
+            uid=os.getuid(),
+        )
+        await stream.send_message(answer)
+
+    async def Usage(self, stream: Stream[agent_pb2.UsageRequest, agent_pb2.UsageResponse]) -> None:  # noqa: N802
+        await _receive(stream)
+        own, place = usage.of_process(os.getpid()), usage.machine(self._data)
+        running = {job: usage.sessions_in(job.journal.folder) for job in self._jobs.all() if job.end is None}
+        used = usage.of_sessions({session for sessions in running.values() for session in sessions})
+        answer = agent_pb2.UsageResponse(
+            cpu_seconds=own.cpu_seconds,
+            memory_bytes=own.memory_bytes,
+            open_files=usage.open_files(),
+            open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            machine=agent_pb2.Machine(**asdict(place)),
+        )
+        for job, sessions in running.items():
+            together = sum((used.get(session, usage.Used()) for session in sessions), usage.Used())
+            answer.jobs.add(id=job.id, log_bytes=job.log.mark.length, **asdict(together))
+        await stream.send_message(answer)
 
 
 class StepRunnerService(StepRunnerBase):
@@ -160,78 +184,9 @@ class StepRunnerService(StepRunnerBase):
         await stream.send_message(step_runner_pb2.CancelResponse())
 
 
-async def serve(
-    data: Path, standby: Standby, *, socket: Path | None = None, idle_exit_seconds: float | None = None
-) -> None:
-    """Serve until told to stop by SIGTERM or SIGINT, or until nobody has needed the agent for that long."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with occupied(data), socket_path(data, socket) as path, _listening(path) as listener:
-        pulse = Pulse()
-        around = Surroundings(
-            clock=SystemClock(),
-            pulse=pulse,
-            changes=Changes(pulse),
-            base_env=clean_base(os.environ),
-            open_files=_raise_open_files(),
-            standby=standby,
-        )
-        async with asyncio.TaskGroup() as tasks:
-            jobs = Jobs(data.absolute() / "jobs", around, tasks)
-            jobs.adopt()
-            server = Server([AgentService(jobs), StepRunnerService(jobs)])
-            await server.start(sock=listener)
-            announce(data, path)
-            sys.stderr.write(f"step-runner is listening on socket {path}\n")
-            sys.stderr.flush()
-            await _until_stopped(stop, server, jobs, idle_exit_seconds)
-            server.close()
-            jobs.abandon()
-        around.changes.close()
-
-
-@contextmanager
-def _listening(path: Path) -> Iterator[sockets.socket]:
-    """A socket for this user only; one that a killed agent left behind is replaced.
-
-    Made before any job runs, because the mask for new files belongs to the whole process.
-    """
-    path.unlink(missing_ok=True)
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as listener:
-        old_mask = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        except OSError as error:
-            raise AgentError(f"cannot listen on {path}: {error.strerror}") from None
-        finally:
-            os.umask(old_mask)
-        yield listener
-
-
-async def _until_stopped(stop: asyncio.Event, server: Server, jobs: Jobs, idle_exit_seconds: float | None) -> None:
-    clock = SystemClock()
-    used_at = clock.monotonic()
-    while not stop.is_set():
-        if idle_exit_seconds is None:
-            await stop.wait()
-            return
-        # The server has no public count of its connections.
-        if not jobs.are_idle or any(not handler.closing for handler in server._handlers):
-            used_at = clock.monotonic()
-        left = used_at + idle_exit_seconds - clock.monotonic()
-        if left <= 0:
-            return
-        await happens(stop, within_seconds=min(left, 1.0))
-
-
-def _raise_open_files() -> int:
-    """Every running step costs the agent a descriptor; steps themselves keep the limit the agent was given."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft
+def sessions_of(jobs: Jobs) -> set[int]:
+    """The sessions of everything that runs."""
+    return {pid for job in jobs.all() if job.end is None for pid in usage.sessions_in(job.journal.folder)}
 
 
 async def _receive(stream: Stream[Received, Sent]) -> Received:

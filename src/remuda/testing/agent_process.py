@@ -24,8 +24,7 @@ from remuda.wire.agent_client import (
     LogChunk,
     StepResultEvent,
     UnknownJob,
-    socket_of,
-    unix_channel,
+    channel_of,
 )
 
 READY = b"step-runner is listening on socket "
@@ -117,9 +116,9 @@ class AgentProcess:
 
     def client(self) -> AgentClient:
         """A new connection."""
-        socket = socket_of(self.data)
-        assert socket is not None
-        return AgentClient(unix_channel(socket))
+        channel = channel_of(self.data)
+        assert channel is not None
+        return AgentClient(channel)
 
     async def kill(self) -> None:
         """kill -9."""

@@ -1,6 +1,6 @@
 """The manager's side of the agent's own service: plain values in and out, protobuf stays in here.
 
-`AgentClient` works over any grpclib channel: `unix_channel` is the one for a socket path, a connector's byte stream is
+`AgentClient` works over any grpclib channel: `channel_of` gives the one for a data folder, a connector's byte stream is
 another, with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is one of two kinds:
 `AgentUnavailableError` (try again, or find the agent again), `AgentRefusedError` (the same request will never work).
 
@@ -17,6 +17,7 @@ from grpclib import GRPCError
 from grpclib.client import Channel, Stream
 from grpclib.config import Configuration
 from grpclib.const import Status
+from grpclib.events import SendRequest, listen
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.wire.proto import agent_pb2 as pb
@@ -25,7 +26,10 @@ from remuda.wire.proto.agent_grpc import AgentStub
 REQUEST_VERSION = 1
 CHANNEL_CONFIG = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_window_size=8 * 1024 * 1024)
 """The connection takes more than a stream, so that a watch nobody reads just now does not hold up other calls."""
-_PERMANENT = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION})
+_PERMANENT = frozenset(
+    {Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION}
+    | {Status.PERMISSION_DENIED, Status.UNAUTHENTICATED}
+)
 
 
 class AgentUnavailableError(Exception):
@@ -43,6 +47,61 @@ class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     jobs: frozenset[str]
     pid: int
+
+
+class AgentAbility(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of limit on steps, and whether the agent's machine lets it be enforced."""
+
+    name: str
+    enforced: bool
+    detail: str
+    """By what it is enforced, or why it cannot be."""
+
+
+class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent is, and what it can enforce."""
+
+    protocol: int
+    version: str
+    program: str
+    """zipapp, frozen, installed"""
+    transport: str
+    """unix, tcp"""
+    system: str
+    machine: str
+    uid: int
+    abilities: tuple[AgentAbility, ...]
+
+
+class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's machine has, and how much of it is free."""
+
+    cpus: int
+    load_1m: float
+    memory_bytes: int
+    memory_available_bytes: int
+    disk_bytes: int
+    disk_available_bytes: int
+
+
+class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's processes use just now."""
+
+    processes: int
+    cpu_seconds: float
+    memory_bytes: int
+    log_bytes: int
+
+
+class AgentUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent and the jobs that run use just now."""
+
+    cpu_seconds: float
+    memory_bytes: int
+    open_files: int
+    open_files_limit: int
+    machine: MachineUsage
+    jobs: Mapping[str, JobUsage]
 
 
 class JobVariable(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +169,14 @@ class UnknownJob(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
 
 
+class _Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent listens that has no unix socket."""
+
+    host: str
+    port: int
+    token: str
+
+
 WatchedEvent = LogChunk | StepResultEvent | JobEnded | UnknownJob
 
 
@@ -157,6 +224,34 @@ class AgentClient:
             answer = await self._stub.Hello(pb.HelloRequest())
         return AgentHello(protocol=answer.protocol, version=answer.version, jobs=frozenset(answer.jobs), pid=answer.pid)
 
+    async def describe(self) -> AgentDescription:
+        with _translated():
+            answer = await self._stub.Describe(pb.DescribeRequest())
+        return AgentDescription(
+            protocol=answer.protocol,
+            version=answer.version,
+            program=answer.program,
+            transport=answer.transport,
+            system=answer.system,
+            machine=answer.machine,
+            uid=answer.uid,
+            abilities=tuple(
+                AgentAbility(name=one.name, enforced=one.enforced, detail=one.detail) for one in answer.abilities
+            ),
+        )
+
+    async def usage(self) -> AgentUsage:
+        with _translated():
+            answer = await self._stub.Usage(pb.UsageRequest())
+        return AgentUsage(
+            cpu_seconds=answer.cpu_seconds,
+            memory_bytes=answer.memory_bytes,
+            open_files=answer.open_files,
+            open_files_limit=answer.open_files_limit,
+            machine=msgspec.convert(answer.machine, MachineUsage, from_attributes=True),
+            jobs={one.id: msgspec.convert(one, JobUsage, from_attributes=True) for one in answer.jobs},
+        )
+
     async def start(self, job: JobStart) -> None:
         """The job is stored and runs when this returns; a known id is success and changes nothing."""
         with _translated():
@@ -198,6 +293,27 @@ class AgentClient:
 def unix_channel(socket: Path) -> Channel:
     """A connection to a socket path, made at the first call."""
     return Channel(path=str(socket), config=CHANNEL_CONFIG)
+
+
+def tcp_channel(host: str, port: int, token: str) -> Channel:
+    """The same to an agent that listens on the loopback address, whose calls carry a token."""
+    channel = Channel(host, port, config=CHANNEL_CONFIG)
+
+    async def add_token(event: SendRequest) -> None:
+        event.metadata["remuda-token"] = token
+
+    listen(channel, SendRequest, add_token)
+    return channel
+
+
+def channel_of(data: Path) -> Channel | None:
+    """A connection to the agent of a data folder, however it listens; None when none has ever been ready there."""
+    try:
+        endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
+    except FileNotFoundError:
+        socket = socket_of(data)
+        return None if socket is None else unix_channel(socket)
+    return tcp_channel(endpoint.host, endpoint.port, endpoint.token)
 
 
 def socket_of(data: Path) -> Path | None:

@@ -34,6 +34,14 @@ class AgentBase(abc.ABC):
     async def Watch(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.WatchRequest, remuda.wire.proto.agent_pb2.WatchEvent]') -> None:
         pass
 
+    @abc.abstractmethod
+    async def Describe(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.DescribeRequest, remuda.wire.proto.agent_pb2.DescribeResponse]') -> None:
+        pass
+
+    @abc.abstractmethod
+    async def Usage(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.UsageRequest, remuda.wire.proto.agent_pb2.UsageResponse]') -> None:
+        pass
+
     def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
         return {
             '/remuda.agent.v1.Agent/Hello': grpclib.const.Handler(
@@ -65,6 +73,18 @@ class AgentBase(abc.ABC):
                 grpclib.const.Cardinality.STREAM_STREAM,
                 remuda.wire.proto.agent_pb2.WatchRequest,
                 remuda.wire.proto.agent_pb2.WatchEvent,
+            ),
+            '/remuda.agent.v1.Agent/Describe': grpclib.const.Handler(
+                self.Describe,
+                grpclib.const.Cardinality.UNARY_UNARY,
+                remuda.wire.proto.agent_pb2.DescribeRequest,
+                remuda.wire.proto.agent_pb2.DescribeResponse,
+            ),
+            '/remuda.agent.v1.Agent/Usage': grpclib.const.Handler(
+                self.Usage,
+                grpclib.const.Cardinality.UNARY_UNARY,
+                remuda.wire.proto.agent_pb2.UsageRequest,
+                remuda.wire.proto.agent_pb2.UsageResponse,
             ),
         }
 
@@ -101,4 +121,16 @@ class AgentStub:
             '/remuda.agent.v1.Agent/Watch',
             remuda.wire.proto.agent_pb2.WatchRequest,
             remuda.wire.proto.agent_pb2.WatchEvent,
+        )
+        self.Describe = grpclib.client.UnaryUnaryMethod(
+            channel,
+            '/remuda.agent.v1.Agent/Describe',
+            remuda.wire.proto.agent_pb2.DescribeRequest,
+            remuda.wire.proto.agent_pb2.DescribeResponse,
+        )
+        self.Usage = grpclib.client.UnaryUnaryMethod(
+            channel,
+            '/remuda.agent.v1.Agent/Usage',
+            remuda.wire.proto.agent_pb2.UsageRequest,
+            remuda.wire.proto.agent_pb2.UsageResponse,
         )

@@ -182,3 +182,87 @@ class JobEnd(_message.Message):
 class Unknown(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeResponse(_message.Message):
+    __slots__ = ("protocol", "version", "program", "transport", "system", "machine", "uid", "abilities")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    program: str
+    transport: str
+    system: str
+    machine: str
+    uid: int
+    abilities: _containers.RepeatedCompositeFieldContainer[Ability]
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., program: _Optional[str] = ..., transport: _Optional[str] = ..., system: _Optional[str] = ..., machine: _Optional[str] = ..., uid: _Optional[int] = ..., abilities: _Optional[_Iterable[_Union[Ability, _Mapping]]] = ...) -> None: ...
+
+class Ability(_message.Message):
+    __slots__ = ("name", "enforced", "detail")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    enforced: bool
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., enforced: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class UsageRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UsageResponse(_message.Message):
+    __slots__ = ("cpu_seconds", "memory_bytes", "open_files", "open_files_limit", "machine", "jobs")
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    cpu_seconds: float
+    memory_bytes: int
+    open_files: int
+    open_files_limit: int
+    machine: Machine
+    jobs: _containers.RepeatedCompositeFieldContainer[JobUsage]
+    def __init__(self, cpu_seconds: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., open_files_limit: _Optional[int] = ..., machine: _Optional[_Union[Machine, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobUsage, _Mapping]]] = ...) -> None: ...
+
+class Machine(_message.Message):
+    __slots__ = ("cpus", "load_1m", "memory_bytes", "memory_available_bytes", "disk_bytes", "disk_available_bytes")
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_1M_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_AVAILABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_AVAILABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cpus: int
+    load_1m: float
+    memory_bytes: int
+    memory_available_bytes: int
+    disk_bytes: int
+    disk_available_bytes: int
+    def __init__(self, cpus: _Optional[int] = ..., load_1m: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., disk_available_bytes: _Optional[int] = ...) -> None: ...
+
+class JobUsage(_message.Message):
+    __slots__ = ("id", "processes", "cpu_seconds", "memory_bytes", "log_bytes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    processes: int
+    cpu_seconds: float
+    memory_bytes: int
+    log_bytes: int
+    def __init__(self, id: _Optional[str] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...

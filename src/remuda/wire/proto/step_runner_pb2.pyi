@@ -11,6 +11,58 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class StepReferenceProtocol(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    step_reference_protocol_unspecified: _ClassVar[StepReferenceProtocol]
+    local: _ClassVar[StepReferenceProtocol]
+    git: _ClassVar[StepReferenceProtocol]
+    zip: _ClassVar[StepReferenceProtocol]
+    oci: _ClassVar[StepReferenceProtocol]
+    dist: _ClassVar[StepReferenceProtocol]
+    dynamic: _ClassVar[StepReferenceProtocol]
+    spec_def: _ClassVar[StepReferenceProtocol]
+
+class DefinitionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    definition_type_unspecified: _ClassVar[DefinitionType]
+    exec: _ClassVar[DefinitionType]
+    steps: _ClassVar[DefinitionType]
+
+class OutputMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    output_method_unspecified: _ClassVar[OutputMethod]
+    outputs: _ClassVar[OutputMethod]
+    delegate: _ClassVar[OutputMethod]
+
+class ValueType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    value_type_unspecified: _ClassVar[ValueType]
+    string: _ClassVar[ValueType]
+    number: _ClassVar[ValueType]
+    boolean: _ClassVar[ValueType]
+    struct: _ClassVar[ValueType]
+    array: _ClassVar[ValueType]
+step_reference_protocol_unspecified: StepReferenceProtocol
+local: StepReferenceProtocol
+git: StepReferenceProtocol
+zip: StepReferenceProtocol
+oci: StepReferenceProtocol
+dist: StepReferenceProtocol
+dynamic: StepReferenceProtocol
+spec_def: StepReferenceProtocol
+definition_type_unspecified: DefinitionType
+exec: DefinitionType
+steps: DefinitionType
+output_method_unspecified: OutputMethod
+outputs: OutputMethod
+delegate: OutputMethod
+value_type_unspecified: ValueType
+string: ValueType
+number: ValueType
+boolean: ValueType
+struct: ValueType
+array: ValueType
+
 class Variable(_message.Message):
     __slots__ = ("key", "value", "file", "masked")
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -116,8 +168,159 @@ class CancelResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Step(_message.Message):
+    __slots__ = ("name", "step", "env", "inputs")
+    class Reference(_message.Message):
+        __slots__ = ("protocol", "url", "path", "filename", "version", "registry", "repository", "tag", "specDef", "path_exp", "paths")
+        PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+        URL_FIELD_NUMBER: _ClassVar[int]
+        PATH_FIELD_NUMBER: _ClassVar[int]
+        FILENAME_FIELD_NUMBER: _ClassVar[int]
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        REGISTRY_FIELD_NUMBER: _ClassVar[int]
+        REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+        TAG_FIELD_NUMBER: _ClassVar[int]
+        SPECDEF_FIELD_NUMBER: _ClassVar[int]
+        PATH_EXP_FIELD_NUMBER: _ClassVar[int]
+        PATHS_FIELD_NUMBER: _ClassVar[int]
+        protocol: StepReferenceProtocol
+        url: str
+        path: _containers.RepeatedScalarFieldContainer[str]
+        filename: str
+        version: str
+        registry: str
+        repository: str
+        tag: str
+        specDef: SpecDefinition
+        path_exp: str
+        paths: PathParts
+        def __init__(self, protocol: _Optional[_Union[StepReferenceProtocol, str]] = ..., url: _Optional[str] = ..., path: _Optional[_Iterable[str]] = ..., filename: _Optional[str] = ..., version: _Optional[str] = ..., registry: _Optional[str] = ..., repository: _Optional[str] = ..., tag: _Optional[str] = ..., specDef: _Optional[_Union[SpecDefinition, _Mapping]] = ..., path_exp: _Optional[str] = ..., paths: _Optional[_Union[PathParts, _Mapping]] = ...) -> None: ...
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class InputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _struct_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    step: Step.Reference
+    env: _containers.ScalarMap[str, str]
+    inputs: _containers.MessageMap[str, _struct_pb2.Value]
+    def __init__(self, name: _Optional[str] = ..., step: _Optional[_Union[Step.Reference, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., inputs: _Optional[_Mapping[str, _struct_pb2.Value]] = ...) -> None: ...
+
+class PathParts(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Definition(_message.Message):
+    __slots__ = ("type", "exec", "steps", "outputs", "env", "delegate")
+    class Exec(_message.Message):
+        __slots__ = ("command", "work_dir")
+        COMMAND_FIELD_NUMBER: _ClassVar[int]
+        WORK_DIR_FIELD_NUMBER: _ClassVar[int]
+        command: _containers.RepeatedScalarFieldContainer[str]
+        work_dir: str
+        def __init__(self, command: _Optional[_Iterable[str]] = ..., work_dir: _Optional[str] = ...) -> None: ...
+    class OutputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _struct_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ...) -> None: ...
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXEC_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    DELEGATE_FIELD_NUMBER: _ClassVar[int]
+    type: DefinitionType
+    exec: Definition.Exec
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    outputs: _containers.MessageMap[str, _struct_pb2.Value]
+    env: _containers.ScalarMap[str, str]
+    delegate: str
+    def __init__(self, type: _Optional[_Union[DefinitionType, str]] = ..., exec: _Optional[_Union[Definition.Exec, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., outputs: _Optional[_Mapping[str, _struct_pb2.Value]] = ..., env: _Optional[_Mapping[str, str]] = ..., delegate: _Optional[str] = ...) -> None: ...
+
+class Spec(_message.Message):
+    __slots__ = ("spec",)
+    class Content(_message.Message):
+        __slots__ = ("inputs", "outputs", "output_method")
+        class Input(_message.Message):
+            __slots__ = ("type", "default", "sensitive")
+            TYPE_FIELD_NUMBER: _ClassVar[int]
+            DEFAULT_FIELD_NUMBER: _ClassVar[int]
+            SENSITIVE_FIELD_NUMBER: _ClassVar[int]
+            type: ValueType
+            default: _struct_pb2.Value
+            sensitive: bool
+            def __init__(self, type: _Optional[_Union[ValueType, str]] = ..., default: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., sensitive: _Optional[bool] = ...) -> None: ...
+        class Output(_message.Message):
+            __slots__ = ("type", "default", "sensitive")
+            TYPE_FIELD_NUMBER: _ClassVar[int]
+            DEFAULT_FIELD_NUMBER: _ClassVar[int]
+            SENSITIVE_FIELD_NUMBER: _ClassVar[int]
+            type: ValueType
+            default: _struct_pb2.Value
+            sensitive: bool
+            def __init__(self, type: _Optional[_Union[ValueType, str]] = ..., default: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ..., sensitive: _Optional[bool] = ...) -> None: ...
+        class InputsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: Spec.Content.Input
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Spec.Content.Input, _Mapping]] = ...) -> None: ...
+        class OutputsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: Spec.Content.Output
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Spec.Content.Output, _Mapping]] = ...) -> None: ...
+        INPUTS_FIELD_NUMBER: _ClassVar[int]
+        OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+        OUTPUT_METHOD_FIELD_NUMBER: _ClassVar[int]
+        inputs: _containers.MessageMap[str, Spec.Content.Input]
+        outputs: _containers.MessageMap[str, Spec.Content.Output]
+        output_method: OutputMethod
+        def __init__(self, inputs: _Optional[_Mapping[str, Spec.Content.Input]] = ..., outputs: _Optional[_Mapping[str, Spec.Content.Output]] = ..., output_method: _Optional[_Union[OutputMethod, str]] = ...) -> None: ...
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: Spec.Content
+    def __init__(self, spec: _Optional[_Union[Spec.Content, _Mapping]] = ...) -> None: ...
+
+class SpecDefinition(_message.Message):
+    __slots__ = ("spec", "definition", "dir")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    DIR_FIELD_NUMBER: _ClassVar[int]
+    spec: Spec
+    definition: Definition
+    dir: str
+    def __init__(self, spec: _Optional[_Union[Spec, _Mapping]] = ..., definition: _Optional[_Union[Definition, _Mapping]] = ..., dir: _Optional[str] = ...) -> None: ...
+
 class StepResult(_message.Message):
-    __slots__ = ("status", "outputs", "exports", "env", "sub_step_results")
+    __slots__ = ("step", "specDefinition", "status", "outputs", "exports", "env", "exec_result", "sub_step_results")
     class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         unspecified: _ClassVar[StepResult.Status]
@@ -130,6 +333,15 @@ class StepResult(_message.Message):
     success: StepResult.Status
     failure: StepResult.Status
     cancelled: StepResult.Status
+    class ExecResult(_message.Message):
+        __slots__ = ("command", "work_dir", "exit_code")
+        COMMAND_FIELD_NUMBER: _ClassVar[int]
+        WORK_DIR_FIELD_NUMBER: _ClassVar[int]
+        EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+        command: _containers.RepeatedScalarFieldContainer[str]
+        work_dir: str
+        exit_code: int
+        def __init__(self, command: _Optional[_Iterable[str]] = ..., work_dir: _Optional[str] = ..., exit_code: _Optional[int] = ...) -> None: ...
     class OutputsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -151,14 +363,20 @@ class StepResult(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SPECDEFINITION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     EXPORTS_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
+    EXEC_RESULT_FIELD_NUMBER: _ClassVar[int]
     SUB_STEP_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    step: Step
+    specDefinition: SpecDefinition
     status: StepResult.Status
     outputs: _containers.MessageMap[str, _struct_pb2.Value]
     exports: _containers.ScalarMap[str, str]
     env: _containers.ScalarMap[str, str]
+    exec_result: StepResult.ExecResult
     sub_step_results: _containers.RepeatedCompositeFieldContainer[StepResult]
-    def __init__(self, status: _Optional[_Union[StepResult.Status, str]] = ..., outputs: _Optional[_Mapping[str, _struct_pb2.Value]] = ..., exports: _Optional[_Mapping[str, str]] = ..., env: _Optional[_Mapping[str, str]] = ..., sub_step_results: _Optional[_Iterable[_Union[StepResult, _Mapping]]] = ...) -> None: ...
+    def __init__(self, step: _Optional[_Union[Step, _Mapping]] = ..., specDefinition: _Optional[_Union[SpecDefinition, _Mapping]] = ..., status: _Optional[_Union[StepResult.Status, str]] = ..., outputs: _Optional[_Mapping[str, _struct_pb2.Value]] = ..., exports: _Optional[_Mapping[str, str]] = ..., env: _Optional[_Mapping[str, str]] = ..., exec_result: _Optional[_Union[StepResult.ExecResult, _Mapping]] = ..., sub_step_results: _Optional[_Iterable[_Union[StepResult, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,142 @@
+"""What runs costs just now: the processes of each job, the agent itself, the machine. Read from /proc, kept nowhere.
+
+A job's processes are found by their sessions, which the shims lead; what a step started in a session of its own is not
+counted. Where there is no /proc, everything is 0. What a step has used by its end is in its result, not here.
+"""
+
+import os
+import resource
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.steps.shim import start_time
+
+_PAGE = resource.getpagesize()
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PARENT, _SESSION, _TIMES, _RESIDENT = 1, 3, slice(11, 15), 21
+"""Places in /proc/PID/stat behind the process's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """Of some processes together."""
+
+    processes: int = 0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(
+            processes=self.processes + other.processes,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a machine has, and how much of it is free."""
+
+    cpus: int
+    load_1m: float
+    memory_bytes: int
+    memory_available_bytes: int
+    disk_bytes: int
+    disk_available_bytes: int
+
+
+def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
+    """What the processes of each session use, in one look at all processes of the machine."""
+    found: dict[int, Used] = {}
+    for fields in _processes():
+        session = int(fields[_SESSION])
+        if session in sessions:
+            found[session] = found.get(session, Used()) + _used(fields)
+    return found
+
+
+def sessions_in(folder: Path) -> set[int]:
+    """The sessions that run for a job now, by the files in which shims wrote down their number and start time."""
+    found = set()
+    for claim in folder.glob("step-*.pid"):
+        try:
+            pid, start = (int(word) for word in claim.read_text().split())
+        except (OSError, ValueError):  # just removed, or just being written
+            continue
+        if start_time(pid) == start:
+            found.add(pid)
+    return found
+
+
+def of_process(pid: int) -> Used:
+    fields = _stat(Path(f"/proc/{pid}"))
+    return Used() if fields is None else _used(fields)
+
+
+def is_part_of(pid: int, sessions: Collection[int]) -> bool:
+    """Whether a process belongs to one of these sessions or was started by one that does."""
+    seen = 0
+    while pid > 1 and seen < 100:
+        fields = _stat(Path(f"/proc/{pid}"))
+        if fields is None:
+            return False
+        if int(fields[_SESSION]) in sessions:
+            return True
+        pid, seen = int(fields[_PARENT]), seen + 1
+    return False
+
+
+def machine(folder: Path) -> Machine:
+    """The machine, with the disk that a folder lies on."""
+    disk = shutil.disk_usage(folder)
+    memory = _memory()
+    return Machine(
+        cpus=os.cpu_count() or 1,
+        load_1m=os.getloadavg()[0],
+        memory_bytes=memory.get("MemTotal", 0),
+        memory_available_bytes=memory.get("MemAvailable", 0),
+        disk_bytes=disk.total,
+        disk_available_bytes=disk.free,
+    )
+
+
+def open_files() -> int:
+    """How many descriptors this process has open."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def _processes() -> Iterator[list[bytes]]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        fields = _stat(folder)
+        if fields is not None:
+            yield fields
+
+
+def _stat(folder: Path) -> list[bytes] | None:
+    try:
+        text = (folder / "stat").read_bytes()
+    except OSError:
+        return None
+    return text[text.rindex(b")") + 2 :].split()
+
+
+def _used(fields: list[bytes]) -> Used:
+    return Used(
+        processes=1,
+        cpu_seconds=sum(int(ticks) for ticks in fields[_TIMES]) / _TICKS,
+        memory_bytes=int(fields[_RESIDENT]) * _PAGE,
+    )
+
+
+def _memory() -> dict[str, int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":") for line in lines)
+    return {name: int(rest.split()[0]) * 1024 for name, rest in pairs}
