@@ -3,10 +3,14 @@
 `reading` makes these values out of a file, `references` the references in them; the engine evaluates and runs them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+"""Of an input, output, variable or step."""
 
 MISSING: Any = object()
 """Stands for a default that is not there; null is a value."""

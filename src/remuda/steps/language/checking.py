@@ -1,0 +1,90 @@
+"""Whether inputs and outputs are what a spec declares. Pure; the engine calls it before and after a step runs.
+
+Types are checked in both directions, and for the outputs of a `run` as for those of a command. A sensitive value goes
+only into a parameter that is declared sensitive, because only there the step's author knows to keep it out of sight.
+All mistakes are reported together. Values never stand in messages: they may be secrets.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.steps.language.errors import CheckError
+from remuda.steps.language.operations import bounded, kind
+from remuda.steps.language.sensitive import Sensitive, is_sensitive, sensitive
+from remuda.steps.language.values import MISSING, Parameter, Spec, ValueType
+
+_KINDS = {"struct": "object"}
+_WORDS = {"object": "struct"}
+
+
+def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every declared input with its value; those declared sensitive are marked."""
+    mistakes = [
+        f'step does not accept input with name "{name}"{_nearest(name, spec.inputs)}'
+        for name in given
+        if name not in spec.inputs
+    ]
+    checked: dict[str, Any] = {}
+    for name, parameter in spec.inputs.items():
+        value = bounded(given.get(name, parameter.default))
+        if value is MISSING:
+            mistakes.append(f'input "{name}" required, but not defined')
+        elif mistake := mismatch(parameter.type, value):
+            mistakes.append(f'input "{name}": {mistake}')
+        elif is_sensitive(value) and not parameter.sensitive:
+            mistakes.append(
+                f'input "{name}" is given a sensitive value, but is not declared "sensitive: true" by the step'
+            )
+        else:
+            checked[name] = _marked(parameter, value)
+    _refuse(mistakes)
+    return checked
+
+
+def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
+    """Every declared output with its value. A mark stays, whatever is declared."""
+    mistakes = [
+        f'output "{name}" is not declared in the spec{_nearest(name, spec.outputs)}'
+        for name in written
+        if name not in spec.outputs
+    ]
+    checked: dict[str, Any] = {}
+    for name, parameter in spec.outputs.items():
+        value = bounded(written.get(name, parameter.default))
+        if value is MISSING:
+            mistakes.append(f'output "{name}" was not written and has no default')
+        elif mistake := mismatch(parameter.type, value):
+            mistakes.append(f'output "{name}": {mistake}')
+        else:
+            checked[name] = _marked(parameter, value)
+    _refuse(mistakes)
+    return checked
+
+
+def mismatch(wanted: ValueType, value: Any) -> str:
+    """What is wrong with a value of this type; empty: nothing."""
+    plain = value.value if isinstance(value, Sensitive) else value
+    found = kind(plain)
+    if found == _KINDS.get(wanted, wanted):
+        return ""
+    hint = "; put it in quotes" if wanted == "string" and found in ("number", "boolean") else ""
+    return f"{_a(wanted)} is needed, not {_a(_WORDS.get(found, found))}{hint}"
+
+
+def _marked(parameter: Parameter, value: Any) -> Any:
+    return sensitive(value) if parameter.sensitive else value
+
+
+def _a(name: str) -> str:
+    return name if name == "null" else f"an {name}" if name == "array" else f"a {name}"
+
+
+def _refuse(mistakes: list[str]) -> None:
+    if mistakes:
+        raise CheckError("; ".join(mistakes[:10]))
+
+
+def _nearest(word: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,0 +1,403 @@
+"""What expressions are worth, in the context of a step. Pure: the engine fills a `Context` and takes values back.
+
+Decided here: which names exist, how operators treat missing and sensitive values, and that no text of a definition,
+however hostile, costs more than a bounded time. What values are is in `operations`, the grammar in `syntax`.
+
+A value that is sensitive, or made with one, comes back as `Sensitive`.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from remuda.steps.language import operations, syntax
+from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.sensitive import Sensitive, conceal, is_sensitive, reveal, sensitive
+from remuda.steps.language.syntax import Node
+from remuda.steps.language.template import Hole, parse_template
+from remuda.steps.language.values import NAME
+
+__all__ = [
+    "Context",
+    "Sensitive",
+    "conceal",
+    "expand",
+    "expand_env",
+    "expand_text",
+    "holds",
+    "is_sensitive",
+    "reveal",
+    "runs_after_failure",
+    "sensitive",
+]
+
+FUNCTIONS = ("str", "num", "bool")
+STATUS_FUNCTIONS = ("success", "failure", "cancelled", "always")
+"""Only in `if`."""
+_MAX_WORK = 2_000_000
+"""Parts of values that one call may look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a step's expressions can see. Any value may be marked sensitive; inside these mappings there are only plain
+    values (None, bool, int, float, str, list, dict)."""
+
+    env: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    vars: Mapping[str, Any] = field(default_factory=dict)
+    """Job variables; `job` is the older name."""
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Finished steps of the same list: name to {"outputs": {...}}."""
+    func_dir: str = ""
+    """Folder of the definition; `step_dir` is the older name."""
+    work_dir: str = ""
+    output_file: str = ""
+    export_file: str = ""
+    input_file: str = ""
+    """A JSON file with the step's inputs (ours)."""
+    failed: bool = False
+    """Whether an earlier step has failed; for `if`."""
+    cancelled: bool = False
+    """Whether the job was stopped; for `if`."""
+
+    def names(self) -> dict[str, Any]:
+        """The roots of all paths."""
+        return {
+            "env": self.env,
+            "inputs": self.inputs,
+            "vars": self.vars,
+            "job": self.vars,
+            "steps": self.steps,
+            "func_dir": self.func_dir,
+            "step_dir": self.func_dir,
+            "work_dir": self.work_dir,
+            "output_file": self.output_file,
+            "export_file": self.export_file,
+            "input_file": self.input_file,
+        }
+
+
+def expand(value: Any, context: Context) -> Any:
+    """The value with all expressions in it evaluated, those in keys too. A text that is exactly one keeps its type."""
+    return operations.bounded(_expand(value, _Evaluation(context)))
+
+
+def expand_text(text: str, context: Context) -> str | Sensitive:
+    """The text with all expressions in it evaluated; always a text, sensitive if anything in it is."""
+    value: str | Sensitive = _Evaluation(context).text(text)
+    return value
+
+
+def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
+    """Names and texts of variables. None sees another: all are evaluated in the same context."""
+    evaluation = _Evaluation(context)
+    expanded: dict[str, str | Sensitive] = {}
+    for written, text in env.items():
+        name = evaluation.key(written, expanded)
+        if not NAME.fullmatch(name):
+            raise ExpressionError(f'env: "{syntax.excerpt(name)}" is no name of a variable (letters, digits, _)')
+        expanded[name] = evaluation.text(text)
+    return expanded
+
+
+def holds(condition: str | None, context: Context) -> bool:
+    """Whether a step with this `if` runs. One that asks for no status means: and nothing has failed."""
+    succeeds = not context.failed and not context.cancelled
+    if condition is None:
+        return succeeds
+    tree = syntax.parse_expression(condition)
+    if not _calls(tree, STATUS_FUNCTIONS) and not succeeds:
+        return False
+    evaluation = _Evaluation(context, statuses=True)
+    return operations.truthy(evaluation.plain(evaluation.of(tree, condition))[0])
+
+
+def runs_after_failure(condition: str | None) -> bool:
+    """Whether a step with this `if` may run when an earlier one has failed."""
+    return condition is not None and _calls(syntax.parse_expression(condition), ("failure", "cancelled", "always"))
+
+
+def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
+    """Functions that the tree calls and that are not there, for a reader of definitions."""
+    known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
+    return [
+        node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
+    ]
+
+
+def _calls(tree: Node, functions: Iterable[str]) -> bool:
+    return any(isinstance(node, syntax.Call) and node.function in functions for node, _ in syntax.walk(tree))
+
+
+def _expand(value: Any, evaluation: "_Evaluation") -> Any:
+    match value:
+        case str():
+            parts = parse_template(value)
+            if len(parts) == 1 and isinstance(parts[0], Hole):
+                return evaluation.hole(parts[0])
+            return evaluation.text(value)
+        case list() | tuple():
+            return [_expand(item, evaluation) for item in value]
+        case Mapping():
+            expanded: dict[str, Any] = {}
+            for key, item in value.items():
+                expanded[evaluation.key(key, expanded)] = _expand(item, evaluation)
+            return expanded
+    return value
+
+
+class _MissingError(ExpressionError):
+    """A property or index that is not there: falsy left of `||`."""
+
+
+class _Evaluation:
+    """One call's worth of evaluating, with a limit on its work."""
+
+    def __init__(self, context: Context, *, statuses: bool = False) -> None:
+        self._context = context
+        self._names = context.names()
+        self._statuses = statuses
+        self._work = _MAX_WORK
+        self._source = ""
+
+    def of(self, tree: Node, source: str) -> Any:
+        """The value of an expression; `source` is shown in messages."""
+        self._source = source
+        return self._value(tree)
+
+    def hole(self, hole: Hole) -> Any:
+        return self.of(hole.tree, hole.source)
+
+    def text(self, text: str) -> Any:
+        """The text with its expressions evaluated."""
+        if syntax.OPENER not in text:
+            return text
+        return self._joined([self.hole(part) if isinstance(part, Hole) else part for part in parse_template(text)])
+
+    def key(self, written: str, taken: Mapping[str, Any]) -> str:
+        """A key with its expressions evaluated."""
+        if syntax.OPENER not in written:
+            key: Any = written
+        else:
+            key = self.text(written)
+        if isinstance(key, Sensitive):
+            raise ExpressionError(f'the key "{syntax.excerpt(written)}" holds a sensitive value; only values may')
+        if key in taken:
+            raise ExpressionError(f'the key "{syntax.excerpt(written)}" stands for "{key}", which is there already')
+        return str(key)
+
+    def plain(self, value: Any) -> tuple[Any, bool]:
+        """The value without marks and whether it had one; counted, because operations look at operands whole."""
+        if isinstance(value, str):
+            self._spend(1 + len(value) // 64)
+            return value, False
+        if not isinstance(value, list | dict | Sensitive):
+            return value, False
+        self._spend(operations.size(value, self._work))
+        return (reveal(value), True) if is_sensitive(value) else (value, False)
+
+    def _spend(self, work: int) -> None:
+        self._work -= work
+        if self._work <= 0:
+            raise ExpressionError(f"{syntax.excerpt(self._source)} has too much to do; use smaller values")
+
+    def _value(self, node: Node) -> Any:
+        self._spend(1)
+        match node:
+            case syntax.Literal(value=value):
+                return operations.number(value) if isinstance(value, float) else value
+            case syntax.Template(parts=parts):
+                return self._joined([self._value(part) for part in parts])
+            case syntax.Array(items=items):
+                return [self._value(item) for item in items]
+            case syntax.Object(entries=entries):
+                return self._object(entries)
+            case syntax.Name(name=name):
+                value = self._root(name)
+                return dict(value) if isinstance(value, Mapping) else value
+            case syntax.Attribute():
+                return self._attribute(node)
+            case syntax.Index():
+                return self._index(node)
+            case syntax.Call(function=function, arguments=arguments):
+                return self._call(function, arguments)
+            case syntax.Unary(operator=operator, operand=operand):
+                return self._unary(operator, self._value(operand))
+            case syntax.Binary(operator="&&" | "||"):
+                return self._logical(node)
+            case syntax.Binary(operator=operator, left=left, right=right):
+                return self._binary(operator, self._value(left), self._value(right))
+        raise AssertionError(node)
+
+    def _joined(self, values: list[Any]) -> Any:
+        texts: list[str] = []
+        length, marked = 0, False
+        for value in values:
+            plain, secret = self.plain(value)
+            texts.append(operations.text_of(plain))
+            length += len(texts[-1])
+            marked = marked or secret
+            if length > operations.MAX_TEXT:
+                raise ExpressionError(f"the text has more than {operations.MAX_TEXT} characters")
+        text = "".join(texts)
+        return Sensitive(text) if marked else text
+
+    def _object(self, entries: tuple[tuple[Node, Node], ...]) -> Any:
+        made: dict[str, Any] = {}
+        marked = False
+        for key_node, value_node in entries:
+            key, secret = self.plain(self._value(key_node))
+            marked = marked or secret
+            if not isinstance(key, str):
+                self._fail("{...}", f"a key has to be a string, not {_a(key)}")
+            if key in made:
+                self._fail("{...}", "a key stands twice")
+            made[key] = self._value(value_node)
+        return self._marked(made, marked)
+
+    def _marked(self, value: Any, marked: bool) -> Any:
+        return Sensitive(self.plain(value)[0]) if marked else value
+
+    def _root(self, name: str) -> Any:
+        if name not in self._names:
+            self._fail(name, "attribute not found" + _nearest(name, self._names))
+        return self._names[name]
+
+    def _subject(self, node: Node) -> tuple[Any, bool]:
+        """What something is taken out of, and whether that is marked as a whole. Contexts are not copied for it."""
+        self._spend(1)
+        value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
+        return (value.value, True) if isinstance(value, Sensitive) else (value, False)
+
+    def _attribute(self, node: syntax.Attribute) -> Any:
+        value, marked = self._subject(node.subject)
+        if not isinstance(value, Mapping):
+            self._fail(f".{node.name}", f"only an object has attributes, and this is {_a(value)}")
+        return self._marked(self._member(value, node.name, f".{node.name}"), marked)
+
+    def _index(self, node: syntax.Index) -> Any:
+        value, marked = self._subject(node.subject)
+        key, secret = self.plain(self._value(node.key))
+        shown = "[...]" if secret or isinstance(key, list | dict) else f"[{syntax.excerpt(operations.text_of(key))}]"
+        found: Any = None
+        if isinstance(value, Mapping) and isinstance(key, str):
+            found = self._member(value, key, shown)
+        elif isinstance(value, list) and operations.kind(key) == "number":
+            if isinstance(key, float) or not 0 <= key < len(value):
+                self._fail(shown, f"index not found; the array has {len(value)} items", missing=True)
+            found = value[key]
+        elif isinstance(value, Mapping | list):
+            wanted = "a string" if isinstance(value, Mapping) else "a number"
+            self._fail(shown, f"{_a(value)} is indexed by {wanted}, not by {_a(key)}")
+        else:
+            self._fail(shown, f"only an array or object has items, and this is {_a(value)}")
+        return self._marked(found, marked or secret)
+
+    def _member(self, value: Mapping[str, Any], name: str, shown: str) -> Any:
+        if name not in value:
+            hint = _nearest(name, value)
+            if "-" in name and not hint:
+                hint = '; "-" is part of a name, put blanks around it to subtract'
+            self._fail(shown, "attribute not found" + hint, missing=True)
+        return value[name]
+
+    def _call(self, function: str, arguments: tuple[Node, ...]) -> Any:
+        if self._statuses and function in STATUS_FUNCTIONS:
+            if arguments:
+                self._fail(f"{function}()", "takes no argument")
+            return self._status(function)
+        if function not in FUNCTIONS:
+            status = "; it can only be used in `if`" if function in STATUS_FUNCTIONS else _nearest(function, FUNCTIONS)
+            self._fail(f"{function}()", f"function not found{status}")
+        if len(arguments) != 1:
+            self._fail(f"{function}()", f"takes one argument, not {len(arguments)}")
+        value, marked = self.plain(self._value(arguments[0]))
+        result: Any
+        if function == "str":
+            result = "<null>" if value is None else operations.text_of(value)
+        elif function == "bool":
+            result = operations.truthy(value)
+        elif isinstance(value, str):
+            result = self._guarded("num()", lambda: operations.number_from(value))
+        elif operations.kind(value) == "number":
+            result = value
+        else:
+            self._fail("num()", f"a string is needed, not {_a(value)}")
+        return Sensitive(result) if marked else result
+
+    def _status(self, function: str) -> bool:
+        ended = self._context.failed or self._context.cancelled
+        match function:
+            case "success":
+                return not ended
+            case "failure":
+                return ended
+            case "cancelled":
+                return self._context.cancelled
+        return True
+
+    def _unary(self, operator: str, operand: Any) -> Any:
+        value, marked = self.plain(operand)
+        result: Any
+        if operator == "!":
+            result = not operations.truthy(value)
+        elif operations.kind(value) != "number":
+            self._fail(operator, f"a number is needed, not {_a(value)}")
+        else:
+            result = operations.number(-value if operator == "-" else value)
+        return Sensitive(result) if marked else result
+
+    def _binary(self, operator: str, left: Any, right: Any) -> Any:
+        first, left_marked = self.plain(left)
+        second, right_marked = self.plain(right)
+        marked = left_marked or right_marked
+        result: Any
+        if operator in ("==", "!=", "<", "<=", ">", ">="):
+            result = operations.compared(operator, first, second)
+        elif operator == "+":
+            result = self._guarded(operator, lambda: operations.add(first, second))
+        else:
+            result = self._guarded(operator, lambda: operations.arithmetic(operator, first, second))
+        return Sensitive(result) if marked else result
+
+    def _logical(self, node: syntax.Binary, *, or_missing: bool = False) -> Any:
+        """One of the operands; which one tells something about the left, so its mark is passed on."""
+        either = node.operator == "||"
+        left = self._or_missing(node.left) if either else self._value(node.left)
+        marked = isinstance(left, Sensitive)
+        if operations.truthy(left.value if isinstance(left, Sensitive) else left) == either:
+            return left
+        return self._marked(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
+
+    def _or_missing(self, node: Node) -> Any:
+        """The value of what stands left of `||`: null where a path leads nowhere."""
+        if isinstance(node, syntax.Binary) and node.operator == "||":
+            return self._logical(node, or_missing=True)
+        try:
+            return self._value(node)
+        except _MissingError:
+            if isinstance(node, syntax.Attribute | syntax.Index):
+                return None
+            raise
+
+    def _guarded(self, shown: str, work: Any) -> Any:
+        try:
+            return work()
+        except ExpressionError as error:
+            self._fail(shown, str(error))
+
+    def _fail(self, shown: str, problem: str, *, missing: bool = False) -> NoReturn:
+        kind = _MissingError if missing else ExpressionError
+        raise kind(f'evaluating expression failed at "{shown}": {problem} (in {syntax.excerpt(self._source)})')
+
+
+def _a(value: Any) -> str:
+    kind = operations.kind(value)
+    return kind if kind == "null" else f"an {kind}" if kind[0] in "ao" else f"a {kind}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word[:100], list(known)[:500], n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,0 +1,159 @@
+"""Reading the parts of a definition that occur in several places: mappings, names, environment, expressions.
+
+Every method adds what is wrong to the report and goes on with something harmless, so that one reading finds all
+mistakes. With `lenient`, keys that nobody knows are dropped, as GitLab's step runner does; otherwise they are refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from remuda.steps.language.document import Node
+from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.evaluate import unknown_functions
+from remuda.steps.language.report import Report, nearest
+from remuda.steps.language.syntax import OPENER
+from remuda.steps.language.template import Hole, parse_template
+from remuda.steps.language.values import NAME
+
+T = TypeVar("T", bound=str)
+
+GATE = "spec: {remuda: 1}"
+_RENAMED = {"steps": "run", "when": "if", "allow_failure": "continue_on_error"}
+
+
+class Fields:
+    """How the values of one file are read."""
+
+    def __init__(self, report: Report, *, lenient: bool) -> None:
+        self.extended = False
+        """Whether the spec names our version."""
+        self._report = report
+        self._lenient = lenient
+
+    @property
+    def file(self) -> str:
+        """For places."""
+        return self._report.file
+
+    def refuse(self, line: int, message: str) -> None:
+        """Something is wrong there."""
+        self._report.add(line, message)
+
+    def mapping(self, node: Node, place: str) -> dict[str, Node] | None:
+        """The entries; None, and a mistake, where it is no mapping."""
+        if isinstance(node.value, dict):
+            return node.value
+        self.refuse(node.line, f"{place}: a mapping of names to values is needed")
+        return None
+
+    def known(
+        self, entries: Mapping[str, Node], keys: Sequence[str], extensions: Sequence[str], place: str
+    ) -> dict[str, Node]:
+        """The entries whose keys may stand here."""
+        allowed = (*keys, *extensions) if self.extended else tuple(keys)
+        kept: dict[str, Node] = {}
+        for key, node in entries.items():
+            if key in allowed:
+                kept[key] = node
+            elif not self._lenient:
+                self.refuse(node.line, f"{place}: {self._unknown(key, allowed, extensions)}")
+        return kept
+
+    def _unknown(self, key: str, allowed: Sequence[str], extensions: Sequence[str]) -> str:
+        if key in extensions:
+            return f'"{key}" is an extension and needs "{GATE}" in the first document'
+        if _RENAMED.get(key) in (*allowed, *extensions):
+            return f'unknown key "{key}"; did you mean "{_RENAMED[key]}"?'
+        return f'unknown key "{key}"{nearest(key, allowed)}'
+
+    def name(self, node: Node, place: str) -> str:
+        """A name of letters, digits and _."""
+        if isinstance(node.value, str) and NAME.fullmatch(node.value):
+            return node.value
+        shown = f'"{node.written[:100]}"' if node.value is not None else "nothing"
+        self.refuse(node.line, f"{place}: a name of letters, digits and _ is needed, not {shown}")
+        return ""
+
+    def named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
+        """A mapping whose keys are names, or hold expressions where that is allowed; nothing at all is empty."""
+        if node is None or node.value is None:
+            return {}
+        entries = self.mapping(node, place) or {}
+        for key, value in entries.items():
+            if expressions and OPENER in key:
+                self._expressions(key, value.line, place)
+            elif not NAME.fullmatch(key):
+                self.refuse(value.line, f'{place}: "{key[:100]}" is no name (letters, digits and _, no digit first)')
+        return entries
+
+    def env(self, node: Node | None, place: str) -> dict[str, str]:
+        """Names and texts; other scalars keep the form in which they are written, null is empty."""
+        env: dict[str, str] = {}
+        for key, value in self.named(node, place, expressions=True).items():
+            env[key] = self.scalar(value, f"{place}.{key}")
+        return env
+
+    def scalar(self, node: Node, place: str) -> str:
+        """A text; other scalars as they are written, null as nothing."""
+        if isinstance(node.value, dict | list):
+            self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
+            return ""
+        if node.value is None:
+            return ""
+        self._expressions(node.written, node.line, place)
+        return node.written
+
+    def text(self, node: Node | None, place: str) -> str:
+        """A text; empty where there is none."""
+        if node is None or node.value is None:
+            return ""
+        if not isinstance(node.value, str):
+            self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
+            return ""
+        return node.value
+
+    def boolean(self, node: Node | None, place: str) -> bool:
+        """True or false; false where there is none."""
+        if node is None or isinstance(node.value, bool):
+            return node is not None and node.value is True
+        self.refuse(node.line, f'{place}: true or false is needed, not "{node.written[:40]}"')
+        return False
+
+    def whole(self, node: Node, place: str, *, largest: int) -> int:
+        """A number to count with."""
+        if isinstance(node.value, int) and not isinstance(node.value, bool) and 0 <= node.value <= largest:
+            return node.value
+        self.refuse(node.line, f"{place}: a whole number from 0 to {largest} is needed")
+        return 0
+
+    def choice(self, node: Node | None, choices: Sequence[T], place: str) -> T:
+        """One of the texts; the first where nothing is said."""
+        if node is None:
+            return choices[0]
+        for choice in choices:
+            if node.value == choice:
+                return choice
+        self.refuse(node.line, f'{place}: one of {", ".join(choices)} is needed, not "{node.written[:40]}"')
+        return choices[0]
+
+    def expressions(self, node: Node, place: str) -> None:
+        """Whether all expressions in the value can be read, those in keys too."""
+        if isinstance(node.value, str):
+            self._expressions(node.value, node.line, place)
+        elif isinstance(node.value, list):
+            for index, item in enumerate(node.value):
+                self.expressions(item, f"{place}[{index}]")
+        elif isinstance(node.value, dict):
+            for key, value in node.value.items():
+                self._expressions(key, value.line, place)
+                self.expressions(value, f"{place}.{key}")
+
+    def _expressions(self, text: str, line: int, place: str) -> None:
+        if OPENER not in text:
+            return
+        try:
+            for part in parse_template(text):
+                if isinstance(part, Hole) and (unknown := unknown_functions(part.tree)):
+                    self.refuse(line, f'{place}: there is no function "{unknown[0]}" here; known: str, num, bool')
+        except ExpressionError as error:
+            self.refuse(line, f"{place}: {error}")

@@ -1,0 +1,107 @@
+"""What a step wrote into its output and export files: lines of `{"name": ..., "value": ...}`. Pure.
+
+Read once, after the command has succeeded. The last line of a name counts, other keys are passed over, and the case
+of the two keys does not matter; anything else that is not such a line is the step's mistake, reported by its line.
+Values do not stand in messages: they may be secrets.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.steps.language.errors import CheckError, ExpressionError
+from remuda.steps.language.operations import bounded, number, plain_number
+from remuda.steps.language.values import NAME
+
+MAX_BYTES = 16 * 1024 * 1024
+"""In one file. A single line may be as long."""
+
+_RESULT_KEYS = frozenset(
+    {"step", "specDefinition", "status", "outputs", "exports", "env", "execResult", "subStepResults"}
+)
+
+
+def read_lines(data: bytes, *, what: str = "output file", limit_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Names and values in the order in which they were first written."""
+    if len(data) > limit_bytes:
+        raise CheckError(f"{what}: has {len(data)} bytes, and {limit_bytes} are allowed; keep large data in files")
+    values: dict[str, Any] = {}
+    for count, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            name, value = _read_line(line, f"{what}, line {count}")
+            values[name] = value
+    return values
+
+
+def _read_line(line: bytes, place: str) -> tuple[str, Any]:
+    entry = _load(line, place)
+    if not isinstance(entry, dict):
+        raise CheckError(f'{place}: one JSON object with "name" and "value" is needed')
+    fields = {key.lower(): value for key, value in entry.items()}
+    name, value = fields.get("name"), fields.get("value")
+    if not isinstance(name, str) or not name:
+        raise CheckError(f'{place}: "name" has to be a text, and not an empty one')
+    if value is None:
+        raise CheckError(f'{place}: "value" of "{name[:100]}" is missing or null')
+    return name, value
+
+
+def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Exports as the environment gets them."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if not NAME.fullmatch(name):
+            raise CheckError(f'export "{name[:100]}" is no name of a variable (letters, digits, _)')
+        match value:
+            case bool():
+                texts[name] = "true" if value else "false"
+            case int() | float():
+                texts[name] = plain_number(value)
+            case str() if "\0" not in value:
+                texts[name] = value
+            case str():
+                raise CheckError(f'export "{name}": a variable cannot hold a NUL character')
+            case _:
+                kind = "array" if isinstance(value, list) else "struct"
+                raise CheckError(f'export "{name}": a string, number or boolean is needed, not {kind}')
+    return texts
+
+
+def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
+    """The outputs in a whole result of another runner (`outputs: delegate` of a command)."""
+    if len(data) > MAX_BYTES:
+        raise CheckError(f"{what}: has {len(data)} bytes, and {MAX_BYTES} are allowed")
+    result = _load(data, what)
+    if not isinstance(result, dict):
+        raise CheckError(f"{what}: the result of a step as one JSON object is needed")
+    if unknown := result.keys() - _RESULT_KEYS:
+        raise CheckError(f'{what}: a step result has no field "{min(unknown)[:100]}"')
+    outputs = result.get("outputs") or {}
+    if not isinstance(outputs, dict):
+        raise CheckError(f'{what}: "outputs" has to be an object')
+    return outputs
+
+
+def _load(data: bytes, place: str) -> Any:
+    try:
+        value = bounded(
+            json.loads(data.decode(), parse_float=_number, parse_int=_number, parse_constant=_refuse_constant)
+        )
+        if b"\\ud" in data.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except ExpressionError as error:
+        raise CheckError(f"{place}: {error}") from None
+    except UnicodeError:
+        raise CheckError(f"{place}: not UTF-8, or half a character") from None
+    except (ValueError, RecursionError) as error:
+        detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
+        raise CheckError(f'{place}: one JSON object with "name" and "value" is needed ({detail})') from None
+
+
+def _number(digits: str) -> int | float:
+    return number(float(digits))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ExpressionError(f"{name} is no JSON")

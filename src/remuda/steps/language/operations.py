@@ -1,0 +1,203 @@
+"""What values are and what can be done with them: texts, truth, order, arithmetic. Marks are off before that.
+
+A value is None, bool, int or float, str, list or dict with str keys. Numbers are IEEE doubles; one that is whole and
+exact is kept as an int, so that it looks the same in JSON. Invariant: values that were let in by `bounded` are at
+most `MAX_DEPTH` deep and `MAX_SIZE` large, shared parts counted as often as they appear, so functions here may
+recurse and end soon.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.sensitive import Sensitive
+
+MAX_DEPTH = 100
+MAX_SIZE = 200_000
+"""Values in a value."""
+MAX_TEXT = 16 * 1024 * 1024
+"""Characters in a text that expressions make."""
+
+_EXACT = 2.0**53
+_ORDER = ("null", "boolean", "number", "string", "array", "object")
+_NUMBER = re.compile(r"[ \t\r\n]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t\r\n]*")
+
+
+def kind(value: Any) -> str:
+    """The type's name in the language."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+    return "object"
+
+
+def number(value: float) -> int | float:
+    """A number as it is kept; one that no double can hold is refused."""
+    try:
+        value = float(value)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ExpressionError("the number is out of range")
+    return int(value) if abs(value) <= _EXACT and value.is_integer() else value
+
+
+def number_from(text: str) -> int | float:
+    """`num(text)`."""
+    if not _NUMBER.fullmatch(text):
+        raise ExpressionError("the text is not a number")
+    return number(float(text))
+
+
+def size(value: Any, limit: int) -> int:
+    """How many parts a value has, shared ones counted every time; counting ends at the limit."""
+    pending, count = [value], 0
+    while pending and count < limit:
+        item = pending.pop()
+        count += 1
+        if isinstance(item, Sensitive):
+            item = item.value
+        if isinstance(item, Mapping):
+            pending.extend(item.values())
+        elif isinstance(item, list | tuple):
+            pending.extend(item)
+    return count
+
+
+def bounded(value: Any) -> Any:
+    """The value itself, if its size is within the bounds."""
+    if not isinstance(value, dict | list | tuple | Sensitive):
+        return value
+    if size(value, MAX_SIZE) >= MAX_SIZE:
+        raise ExpressionError(f"the value has {MAX_SIZE} parts or more")
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item.value if isinstance(item, Sensitive) else item for item in level]
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list | tuple)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return value
+    raise ExpressionError(f"the value is nested more than {MAX_DEPTH} levels deep")
+
+
+def text_of(value: Any) -> str:
+    """How a value looks inside a text: strings as they are, the rest as compact JSON with sorted keys."""
+    return value if isinstance(value, str) else _json(value)
+
+
+def number_text(value: float) -> str:
+    """The shortest digits that mean the number, with an exponent only outside of 1e-6 to 1e21."""
+    if isinstance(value, int) and abs(value) <= _EXACT:
+        return str(value)
+    value = float(value)
+    if value == 0 or 1e-6 <= abs(value) < 1e21:
+        return plain_number(value)
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa}e{int(exponent):+d}"
+
+
+def plain_number(value: float) -> str:
+    """All digits, no exponent."""
+    if value == 0:
+        return "0"
+    text = format(Decimal(repr(float(value))), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def truthy(value: Any) -> bool:
+    """False, null, 0, "", [] and {} are not."""
+    return bool(value)
+
+
+def add(left: Any, right: Any) -> Any:
+    """Of two numbers or two strings."""
+    if isinstance(left, str) and isinstance(right, str):
+        if len(left) + len(right) > MAX_TEXT:
+            raise ExpressionError(f"the text has more than {MAX_TEXT} characters")
+        return left + right
+    return arithmetic("+", left, right)
+
+
+def arithmetic(operator: str, left: Any, right: Any) -> int | float:
+    """Of two numbers."""
+    if kind(left) != "number" or kind(right) != "number":
+        wanted = "two numbers or two strings" if operator == "+" else "two numbers"
+        raise ExpressionError(f"{wanted} are needed, not {kind(left)} and {kind(right)}")
+    first, second = float(left), float(right)
+    match operator:
+        case "+":
+            return number(first + second)
+        case "-":
+            return number(first - second)
+        case "*":
+            return number(first * second)
+    if second == 0:
+        raise ExpressionError("division by zero")
+    return number(first / second if operator == "/" else math.fmod(first, second))
+
+
+def compared(operator: str, left: Any, right: Any) -> bool:
+    """The value of a comparison."""
+    match operator:
+        case "==":
+            return _compare(left, right) == 0
+        case "!=":
+            return _compare(left, right) != 0
+        case "<":
+            return _compare(left, right) < 0
+        case "<=":
+            return _compare(left, right) <= 0
+        case ">":
+            return _compare(left, right) > 0
+    return _compare(left, right) >= 0
+
+
+def _compare(left: Any, right: Any) -> int:
+    """Below, at or above zero. Types have an order of their own, so that two of them are never equal."""
+    of = kind(left)
+    if of != kind(right):
+        return _ORDER.index(of) - _ORDER.index(kind(right))
+    if of == "array":
+        for one, other in zip(left, right, strict=False):
+            if order := _compare(one, other):
+                return order
+        return len(left) - len(right)
+    if of == "object":
+        if len(left) != len(right):
+            return len(left) - len(right)
+        if order := _compare(sorted(left), sorted(right)):
+            return order
+        return next((order for key in sorted(left) if (order := _compare(left[key], right[key]))), 0)
+    # Code points have the order of their UTF-8 bytes.
+    return 0 if of == "null" else int(left > right) - int(left < right)
+
+
+def _json(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return number_text(value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list() | tuple():
+            return f"[{','.join(map(_json, value))}]"
+    return f"{{{','.join(f'{_json(key)}:{_json(value[key])}' for key in sorted(value))}}}"

@@ -1,0 +1,35 @@
+"""Mistakes found while a definition is read. They are collected, so that one reading shows them all."""
+
+import difflib
+from collections.abc import Iterable
+
+from remuda.steps.errors import DefinitionError
+
+MAX_MISTAKES = 20
+
+
+class Report:
+    """The mistakes of one file, each with its line."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._mistakes: list[tuple[int, str]] = []
+
+    def add(self, line: int, message: str) -> None:
+        """One more; beyond the limit the rest of the file is not read."""
+        self._mistakes.append((line, message))
+        if len(self._mistakes) >= MAX_MISTAKES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Raise what was found, in the order of the file."""
+        if self._mistakes:
+            lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self._mistakes, key=lambda m: m[0])]
+            raise DefinitionError("\n".join(dict.fromkeys(lines)))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a word that is not among the known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word[:100], names, n=1)
+    return f'; did you mean "{close[0]}"?' if close else f"; known: {', '.join(names)}" if names else ""

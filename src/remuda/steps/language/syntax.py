@@ -1,0 +1,387 @@
+"""The grammar of expressions: a text to a tree. What a tree is worth is decided in `evaluate`.
+
+The language is Moa. Two things are wider, so that every dotted path of older step runners stays valid: after a dot
+any word may stand, a reserved one too, and it may hold `-`. So `a.b-c` is one path, `a.b - c` a subtraction.
+
+Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so that readers of trees may recurse.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from remuda.steps.language.errors import ExpressionError
+
+OPENER, CLOSER = "${{", "}}"
+MAX_DEPTH = 80
+MAX_NESTING = 40
+"""Of brackets, quotes and signs in each other; each costs this parser a few calls."""
+
+RESERVED = re.compile(
+    "array|as|break|case|const|continue|default|else|fallthrough|float|for|func|function|goto|if|import|in|int|let|"
+    "loop|map|namespace|number|object|package|range|return|string|struct|switch|type|var|void|while"
+)
+_CONSTANTS = {"null": None, "true": True, "false": False}
+_PRECEDENCE = {
+    operator: level
+    for level, operators in enumerate(("||", "&&", "== != < <= > >=", "+ -", "* / %"), start=1)
+    for operator in operators.split()
+}
+_BLANK = re.compile(r"[ \t\r\n]*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PART = re.compile(r"[\w-]+")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_OPERATOR = re.compile(r"\|\||&&|[=!<>]=|[<>+*/%-]")
+_RAW = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_PLAIN = re.compile(r'[^"\\$]+')
+_ESCAPES = {"\\": "\\", '"': '"', "/": "/"} | dict(zip("nrtabfv", "\n\r\t\a\b\f\v", strict=True))
+_UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Part of a tree. `at` is where it stands in the text, for messages."""
+
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal(Node):
+    value: bool | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template(Node):
+    """A text with expressions in it; texts in between are literals."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array(Node):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object(Node):
+    entries: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name(Node):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute(Node):
+    subject: Node
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index(Node):
+    subject: Node
+    key: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Node):
+    function: str
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Node):
+    operator: str
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary(Node):
+    operator: str
+    left: Node
+    right: Node
+
+
+def parse_expression(text: str) -> Node:
+    """A whole text that is one expression, without braces around it."""
+    parser = _Parser(text, 0, closes=False)
+    tree = parser.expression()
+    if parser.position < len(text):
+        raise parser.unexpected()
+    return _bounded(tree, text)
+
+
+def parse_embedded(text: str, start: int) -> tuple[Node, int]:
+    """The expression whose opener stands at `start`, and where the text goes on after its closer."""
+    parser = _Parser(text, start, closes=True)
+    return _bounded(parser.embedded(), text), parser.position
+
+
+def walk(tree: Node) -> Iterator[tuple[Node, int]]:
+    """Every node with its depth, in no useful order."""
+    pending = [(tree, 1)]
+    while pending:
+        node, depth = pending.pop()
+        yield node, depth
+        pending.extend((child, depth + 1) for child in _children(node))
+
+
+def where(text: str, at: int) -> str:
+    """A place in a text, in words."""
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
+    return f"line {line}, character {column}" if "\n" in text.strip() else f"character {column}"
+
+
+def excerpt(text: str, limit: int = 60) -> str:
+    """A text short enough for a message, in one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 3] + "..."
+
+
+def _bounded(tree: Node, text: str) -> Node:
+    for node, depth in walk(tree):
+        if depth > MAX_DEPTH:
+            raise ExpressionError(
+                f"the expression at {where(text, node.at)} has more than {MAX_DEPTH} operations in one another; "
+                "split it over several steps"
+            )
+    return tree
+
+
+def _children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Template(parts=children) | Array(items=children) | Call(arguments=children):
+            return children
+        case Object(entries=entries):
+            return tuple(child for entry in entries for child in entry)
+        case Attribute(subject=child) | Unary(operand=child):
+            return (child,)
+        case Index(subject=left, key=right) | Binary(left=left, right=right):
+            return (left, right)
+    return ()
+
+
+class _Parser:
+    """Reads from `position` on. With `closes`, the text ends where the closer is expected, not where it is over."""
+
+    def __init__(self, text: str, start: int, *, closes: bool) -> None:
+        self.position = start
+        self._text = text
+        self._start = start
+        self._closes = closes
+        self._nesting = 0
+
+    def embedded(self) -> Node:
+        """An expression with its braces."""
+        self.position += len(OPENER)
+        tree = self.expression()
+        if not self._text.startswith(CLOSER, self.position):
+            raise self.unexpected()
+        self.position += len(CLOSER)
+        return tree
+
+    def expression(self, level: int = 1) -> Node:
+        """A chain of operators that bind at least as strongly as `level`, up to the next thing that is none."""
+        left = self._signed()
+        while match := _OPERATOR.match(self._text, self.position):
+            operator = match[0]
+            if _PRECEDENCE[operator] < level:
+                break
+            self.position = match.end()
+            right = self.expression(_PRECEDENCE[operator] + 1)
+            left = Binary(operator=operator, left=left, right=right, at=match.start())
+        return left
+
+    def unexpected(self) -> ExpressionError:
+        """What stands at the position does not belong there."""
+        if self.position >= len(self._text):
+            if self._closes:
+                return ExpressionError(f'the "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}')
+            return self._problem("the expression is not complete", self.position)
+        found = _WORD.match(self._text, self.position)
+        return self._problem(f'unexpected "{found[0] if found else self._text[self.position]}"', self.position)
+
+    def _problem(self, problem: str, at: int) -> ExpressionError:
+        shown = excerpt(self._text[self._start :] if self._closes else self._text)
+        return ExpressionError(f'cannot read the expression "{shown}": {problem} at {where(self._text, at)}')
+
+    def _blanks(self) -> None:
+        match = _BLANK.match(self._text, self.position)
+        self.position = match.end() if match else self.position
+
+    def _takes(self, token: str) -> bool:
+        """Whether the token comes next; if so it and the blanks after it are passed."""
+        if not self._text.startswith(token, self.position):
+            return False
+        self.position += len(token)
+        self._blanks()
+        return True
+
+    def _needs(self, token: str) -> None:
+        if not self._takes(token):
+            raise self.unexpected()
+
+    def _signed(self) -> Node:
+        self._blanks()
+        self._nesting += 1
+        at = self.position
+        if self._nesting > MAX_NESTING:
+            raise self._problem(f"more than {MAX_NESTING} levels of nesting", at)
+        tree: Node
+        if (sign := self._text[at : at + 1]) and sign in "+-!":
+            self.position += 1
+            tree = Unary(operator=sign, operand=self._signed(), at=at)
+        else:
+            tree = self._accessed(self._primary())
+        self._nesting -= 1
+        return tree
+
+    def _accessed(self, tree: Node) -> Node:
+        """The tree with every `.name`, `[key]` and `(arguments)` that follows it."""
+        while True:
+            self._blanks()
+            at = self.position
+            if self._takes("."):
+                part = _PART.match(self._text, self.position)
+                if part is None:
+                    raise self.unexpected()
+                self.position = part.end()
+                tree = Attribute(subject=tree, name=part[0], at=at)
+            elif self._takes("["):
+                tree = Index(subject=tree, key=self.expression(), at=at)
+                self._needs("]")
+            elif self._takes("("):
+                if not isinstance(tree, Name):
+                    raise self._problem("only a function can be called", at)
+                tree = Call(function=tree.name, arguments=self._listed(")"), at=tree.at)
+            else:
+                return tree
+
+    def _primary(self) -> Node:
+        at = self.position
+        if number := _NUMBER.match(self._text, at):
+            self.position = number.end()
+            if _WORD.match(self._text, self.position):
+                raise self._problem("a number cannot go on like this", self.position)
+            value = float(number[0])
+            if value == float("inf"):
+                raise self._problem("the number is out of range", at)
+            return Literal(value=value, at=at)
+        if word := _WORD.match(self._text, at):
+            return self._word(word)
+        if self._takes("("):
+            tree = self.expression()
+            self._needs(")")
+            return tree
+        if self._takes("["):
+            return Array(items=self._listed("]"), at=at)
+        if self._takes("{"):
+            return self._object(at)
+        if self._text.startswith('"', at):
+            return self._quoted()
+        if raw := _RAW.match(self._text, at):
+            self.position = raw.end()
+            return Literal(value=re.sub(r"\\([\\'])", r"\1", raw[1]), at=at)
+        if self._text.startswith("'", at):
+            raise self._problem("the text is not closed", at)
+        raise self.unexpected()
+
+    def _word(self, word: re.Match[str]) -> Node:
+        self.position = word.end()
+        if word[0] in _CONSTANTS:
+            return Literal(value=_CONSTANTS[word[0]], at=word.start())
+        if RESERVED.fullmatch(word[0]):
+            raise self._problem(f'"{word[0]}" is a reserved word; it can only stand after a dot', word.start())
+        return Name(name=word[0], at=word.start())
+
+    def _listed(self, end: str) -> tuple[Node, ...]:
+        """Expressions with commas between them, up to the end; a comma may follow the last."""
+        items: list[Node] = []
+        while not self._takes(end):
+            items.append(self.expression())
+            if not self._takes(","):
+                self._needs(end)
+                break
+        return tuple(items)
+
+    def _object(self, at: int) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not self._takes("}"):
+            entries.append((self._key(), self.expression()))
+            if not self._takes(","):
+                self._needs("}")
+                break
+        return Object(entries=tuple(entries), at=at)
+
+    def _key(self) -> Node:
+        at = self.position
+        key: Node
+        if word := _WORD.match(self._text, at):
+            self.position = word.end()
+            key = Literal(value=word[0], at=at)
+        elif self._takes("("):
+            key = self.expression()
+            self._needs(")")
+        elif self._text[at : at + 1] in ('"', "'"):
+            key = self._primary()
+        else:
+            raise self.unexpected()
+        self._blanks()
+        self._needs(":")
+        return key
+
+    def _quoted(self) -> Node:
+        """A text in double quotes, which may hold escapes and expressions."""
+        at = self.position
+        self.position += 1
+        parts: list[Node] = []
+        plain: list[str] = []
+        while True:
+            here = self.position
+            if chunk := _PLAIN.match(self._text, here):
+                plain.append(chunk[0])
+                self.position = chunk.end()
+            elif self._text.startswith(OPENER, here):
+                if plain:
+                    parts.append(Literal(value="".join(plain), at=here))
+                    plain.clear()
+                parts.append(self.embedded())
+            elif self._text.startswith("$", here):
+                plain.append("$")
+                self.position += 1
+            elif self._text.startswith("\\", here):
+                plain.append(self._escape())
+            elif self._text.startswith('"', here):
+                self.position += 1
+                break
+            else:
+                raise self._problem("the text is not closed", at)
+        if not parts:
+            return Literal(value="".join(plain), at=at)
+        if plain:
+            parts.append(Literal(value="".join(plain), at=at))
+        return Template(parts=tuple(parts), at=at)
+
+    def _escape(self) -> str:
+        at = self.position
+        if self._text.startswith("\\" + OPENER, at):
+            self.position += 1 + len(OPENER)
+            return OPENER
+        if code := _UNICODE.match(self._text, at):
+            self.position = code.end()
+            first = int(code[1], 16)
+            if 0xD800 <= first < 0xDC00 and (code := _UNICODE.match(self._text, self.position)):
+                second = int(code[1], 16)
+                if 0xDC00 <= second < 0xE000:
+                    self.position = code.end()
+                    return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
+            if 0xD800 <= first < 0xE000:
+                raise self._problem("half a character", at)
+            return chr(first)
+        escaped = self._text[at + 1 : at + 2]
+        if escaped not in _ESCAPES:
+            raise self._problem(f'unknown escape "\\{escaped}"', at)
+        self.position += 2
+        return _ESCAPES[escaped]

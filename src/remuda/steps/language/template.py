@@ -1,0 +1,59 @@
+"""Where expressions stand in a text. `\\${{` is a literal opener; a closer without an opener is text.
+
+Called with every text of a definition, for its mistakes when it is read and for its value when a step starts; what
+was read is kept, because both see the same texts.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from remuda.steps.language.syntax import OPENER, Node, parse_embedded
+
+_LARGEST_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """An expression and what stands in the text for it."""
+
+    tree: Node
+    source: str
+
+
+Parts = tuple[str | Hole, ...]
+
+
+def parse_template(text: str) -> Parts:
+    """Texts and expressions in order; no two texts are neighbours and none is empty."""
+    if OPENER not in text:
+        return (text,) if text else ()
+    return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)
+
+
+def escape(text: str) -> str:
+    """A text that stands for itself, whatever is in it."""
+    return text.replace(OPENER, "\\" + OPENER)
+
+
+def _parse(text: str) -> Parts:
+    parts: list[str | Hole] = []
+    plain: list[str] = []
+    done = 0
+    while (found := text.find(OPENER, done)) >= 0:
+        if found > done and text[found - 1] == "\\":
+            plain.append(text[done : found - 1] + OPENER)
+            done = found + len(OPENER)
+            continue
+        plain.append(text[done:found])
+        if before := "".join(plain):
+            parts.append(before)
+        plain.clear()
+        tree, done = parse_embedded(text, found)
+        parts.append(Hole(tree, text[found:done]))
+    plain.append(text[done:])
+    if rest := "".join(plain):
+        parts.append(rest)
+    return tuple(parts)
+
+
+_remembered = lru_cache(maxsize=512)(_parse)
