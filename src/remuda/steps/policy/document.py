@@ -1,0 +1,315 @@
+"""A policy's text into values: every mistake is found here, with whose document it is in and at which key. Pure.
+
+Called by the agent when it accepts a job, by the manager when it reads its configuration, and by the cell when a
+document is put there, so that whoever writes it learns of a mistake first. What is unknown is refused: a misspelt key
+of a policy must not leave something allowed.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from remuda.steps.errors import DefinitionError, PolicyError
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.values import Call, Place, Reference, ReferenceKind
+from remuda.steps.policy.values import NAMES, NO_LIMITS, Insertion, Layer, Limits, Policy, Rule, Source
+from remuda.steps.policy.versions import check_range
+
+VERSION = 1
+"""Of the form in which layers come together."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\*|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_KINDS = {"builtin", "local", "git", "oci"}
+_CONDITIONS = {"success()", "failure()", "always()"}
+
+
+def parse_policy(text: str) -> Policy:
+    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text says nothing."""
+    if not text.strip():
+        return Policy()
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PolicyError(f"policy: no JSON: {error}") from None
+    found = _Mapping(whole, "policy", {"version", "layers"})
+    if found.take("version") != VERSION:
+        raise PolicyError(
+            f"policy.version: this agent knows {VERSION}, not {found.take('version')!r}; use a newer agent"
+        )
+    layers = []
+    for index, item in enumerate(found.items("layers")):
+        layer = _Mapping(item, f"policy.layers[{index}]", {"author", "document"})
+        layers.append(parse_layer(layer.take("document"), author=layer.text("author")))
+    _check_names(layers)
+    return Policy(layers=tuple(layers))
+
+
+def parse_layer(document: Any, *, author: str) -> Layer:
+    """One author's document."""
+    keys = {"default", "rules", "limits", "insert", "substitutes", "advisory"}
+    found = _Mapping(document, f"policy of {author}", keys, separator=": ")
+    limits, _ = _limits(found)
+    substitutes = _Mapping(found.mapping("substitutes"), found.path("substitutes"), None)
+    layer = Layer(
+        author=author,
+        allows_by_default=found.choice("default", ("allow", "deny")) == "allow",
+        rules=tuple(_rule(item, found.path(f"rules[{at}]"), at) for at, item in enumerate(found.items("rules"))),
+        limits=limits,
+        insertions=tuple(
+            _insertion(item, found.path(f"insert[{at}]")) for at, item in enumerate(found.items("insert"))
+        ),
+        substitutes={key: substitutes.text(key) for key in substitutes},
+        refuses_advisory=found.choice("advisory", ("allow", "deny")) == "deny",
+    )
+    _check_names([layer])
+    return layer
+
+
+def _rule(item: Any, where: str, at: int) -> Rule:
+    found = _Mapping(item, where, {"name", "allow", "deny", "version", "digest", "commit", "reason", "limits"})
+    if ("allow" in found) == ("deny" in found):
+        raise PolicyError(f"{where}: write either allow or deny, with the sources of the steps it is about")
+    key = "allow" if "allow" in found else "deny"
+    version = found.text("version", "")
+    if version and (wrong := check_range(version)):
+        raise PolicyError(f"{found.path('version')}: {wrong}")
+    if key == "deny" and "limits" in found:
+        raise PolicyError(f"{found.path('limits')}: what is denied has no limits; remove them, or write allow")
+    limits, lifted = _limits(found)
+    return Rule(
+        name=found.text("name", f"rule {at + 1}"),
+        allows=key == "allow",
+        sources=_sources(found, key),
+        version=version,
+        digests=found.texts("digest", _DIGEST, "sha256: and 64 hexadecimal digits"),
+        commits=found.texts("commit", _COMMIT, "a whole commit of 40 or 64 hexadecimal digits"),
+        reason=found.text("reason", ""),
+        limits=limits,
+        lifted=lifted,
+    )
+
+
+def _insertion(item: Any, where: str) -> Insertion:
+    keys = {"name", "step", "script", "inputs", "env", "before", "after", "if", "timeout"}
+    found = _Mapping(item, where, keys)
+    name = found.text("name")
+    if not _NAME.fullmatch(name):
+        raise PolicyError(f"{found.path('name')}: a name of letters, digits and _ is needed, not {name!r}")
+    if ("before" in found) == ("after" in found):
+        raise PolicyError(f'{where}: write either before or after, with "job" or the sources of steps')
+    key = "before" if "before" in found else "after"
+    condition = found.choice("if", ("success()" if key == "before" else "always()", *sorted(_CONDITIONS)))
+    inputs = found.mapping("inputs")
+    if ("step" in found) == ("script" in found):
+        raise PolicyError(f"{where}: write either step or script")
+    if "script" in found:
+        if inputs:
+            raise PolicyError(f"{found.path('inputs')}: a script has none; write step")
+        reference = Reference(kind=ReferenceKind.BUILTIN, text="builtin://script", path="script")
+        inputs = {"script": found.text("script")}
+    else:
+        reference = _reference(found)
+    env = _Mapping(found.mapping("env"), found.path("env"), None)
+    return Insertion(
+        call=Call(
+            name=name,
+            place=Place(file=where, line=0),
+            reference=reference,
+            inputs=inputs,
+            env={variable: env.text(variable) for variable in env},
+            condition=condition,
+            timeout_seconds=_seconds(found.take("timeout"), found.path("timeout")) if "timeout" in found else None,
+            origin="inserted",
+        ),
+        is_before=key == "before",
+        around=() if found.take(key) == "job" else _sources(found, key),
+    )
+
+
+def _reference(found: "_Mapping") -> Reference:
+    where = found.path("step")
+    try:
+        reference = parse_reference(found.take("step"), Place(file=where, line=0))
+    except DefinitionError as error:
+        raise PolicyError(f"{where}: {error}") from None
+    if reference.kind is ReferenceKind.DYNAMIC:
+        raise PolicyError(f"{where}: an inserted step cannot depend on an expression; write where it is")
+    if reference.kind is ReferenceKind.LOCAL and not reference.path.startswith("/"):
+        raise PolicyError(f"{where}: a path in the job's own folder could be changed by the job; write a whole path")
+    return reference
+
+
+def _sources(found: "_Mapping", key: str) -> tuple[Source, ...]:
+    sources = []
+    for text in found.texts(key):
+        kind, colon, glob = text.partition(":")
+        if text == "*":
+            sources.append(Source(kind=None))
+        elif kind not in _KINDS or (colon and not glob):
+            near = nearest(kind, _KINDS)
+            kinds = "builtin, local, git, oci or *, each with : and a pattern behind it if wanted"
+            raise PolicyError(f"{found.path(key)}: {text!r}: a source begins with {kinds}{near}")
+        else:
+            sources.append(Source(kind=ReferenceKind(kind), glob=glob))
+    if not sources:
+        raise PolicyError(f"{found.path(key)}: no source; write * for every step")
+    return tuple(sources)
+
+
+def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
+    """Limits, and the names of those that are said not to hold."""
+    if "limits" not in outer:
+        return NO_LIMITS, frozenset()
+    found = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
+    readers: dict[str, Callable[[Any, str], Any]] = {
+        "network": _network,
+        "memory_bytes": _size,
+        "cpus": _positive,
+        "disk_bytes": _size,
+        "pids": _whole,
+        "timeout_seconds": _seconds,
+    }
+    given = {field: name for field, name in NAMES.items() if name in found and found.take(name) != "any"}
+    values = {field: readers[field](found.take(name), found.path(name)) for field, name in given.items()}
+    return Limits(**values), frozenset(found) - frozenset(given.values())
+
+
+def _network(value: Any, where: str) -> tuple[tuple[str, ...], ...]:
+    if value == "none":
+        return ((),)
+    if not isinstance(value, dict):
+        raise PolicyError(f'{where}: write "none", "any" or {{"allow": [hosts]}}')
+    return (_Mapping(value, where, {"allow"}).texts("allow", _HOST, "a host, like example.com, *.example.com:443"),)
+
+
+def _size(value: Any, where: str) -> int:
+    match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (int, str)) and value is not True else None
+    size = int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")) if match else 0
+    if size <= 0:
+        raise PolicyError(f'{where}: {value!r} is no size; write bytes, or for example "512m" or "2g"')
+    return size
+
+
+def _seconds(value: Any, where: str) -> float:
+    if isinstance(value, str) and value.strip() and (match := _TIME.fullmatch(value.strip())):
+        value = int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise PolicyError(f'{where}: {value!r} is no time; write seconds, or for example "30m" or "1h 30m"')
+    return float(value)
+
+
+def _positive(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise PolicyError(f"{where}: {value!r} is no number of processors; write for example 1.5")
+    return float(value)
+
+
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise PolicyError(f"{where}: {value!r} is no whole number above 0")
+    return value
+
+
+def _check_names(layers: Collection[Layer]) -> None:
+    """Two inserted steps of one name could not be told apart."""
+    seen: dict[str, str] = {}
+    for layer in layers:
+        for insertion in layer.insertions:
+            name = insertion.call.name
+            if name in seen:
+                raise PolicyError(
+                    f'policy of {layer.author}: insert: the name "{name}" is taken by the policy of {seen[name]}; '
+                    "give one of the two steps another"
+                )
+            seen[name] = layer.author
+
+
+def nearest(key: str, known: Collection[str]) -> str:
+    """What was probably meant."""
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class _Mapping:
+    """A JSON object that knows where it stands and which keys it may have (None: any)."""
+
+    def __init__(self, value: Any, where: str, known: Collection[str] | None, *, separator: str = ".") -> None:
+        if not isinstance(value, dict):
+            raise PolicyError(f"{where}: an object is needed, not {_kind(value)}")
+        for key in value:
+            if known is not None and key not in known:
+                near = nearest(str(key), known) or f"; known are {', '.join(sorted(known))}"
+                raise PolicyError(f"{where}{separator}{key}: unknown key{near}")
+        self._value: Mapping[str, Any] = value
+        self._where = where
+        self._separator = separator
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._value
+
+    def __iter__(self) -> Any:
+        return iter(self._value)
+
+    def path(self, key: str) -> str:
+        return f"{self._where}{self._separator}{key}"
+
+    def take(self, key: str) -> Any:
+        return self._value.get(key)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        if key not in self._value and default is not None:
+            return default
+        value = self._value.get(key)
+        if not isinstance(value, str) or (not value and default is None):
+            raise PolicyError(f"{self.path(key)}: a text is needed, not {_kind(value)}")
+        return value
+
+    def texts(self, key: str, pattern: re.Pattern[str] | None = None, what: str = "") -> tuple[str, ...]:
+        value = self._value.get(key, [])
+        for item in value if isinstance(value, list) else (value := [value]):
+            if not isinstance(item, str) or not item:
+                raise PolicyError(f"{self.path(key)}: a text or a list of texts is needed, not {_kind(item)}")
+            if pattern is not None and not pattern.fullmatch(item):
+                raise PolicyError(f"{self.path(key)}: {item!r} is not {what}")
+        return tuple(value)
+
+    def items(self, key: str) -> list[Any]:
+        value = self._value.get(key, [])
+        if not isinstance(value, list):
+            raise PolicyError(f"{self.path(key)}: a list is needed, not {_kind(value)}")
+        return value
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        value = self._value.get(key, {})
+        if not isinstance(value, dict):
+            raise PolicyError(f"{self.path(key)}: an object is needed, not {_kind(value)}")
+        return value
+
+    def choice(self, key: str, words: tuple[str, ...]) -> str:
+        """One of these words; the first where the key is missing."""
+        value = self._value.get(key, words[0])
+        if value not in words:
+            options = ", ".join(dict.fromkeys(words))
+            raise PolicyError(f"{self.path(key)}: {value!r} is none of {options}{nearest(str(value), words)}")
+        return str(value)
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "an empty text" if not value else "a text"
+        case list():
+            return "a list"
+    return "an object"

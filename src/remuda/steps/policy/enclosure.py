@@ -1,0 +1,204 @@
+"""One step's limits, made to hold as far as this machine can: what stands before its command, which groups it joins.
+
+Decides what is enforced and what is only advisory, and says why. Enforced is what holds against a step that tries to
+get around it: the kernel watches over it, and the step runs as another user than the agent, or in a container. All else
+is advisory, though it is set up, and acted on, just the same.
+
+`enclose` may be called again for a step that runs (the key is the same), as an agent does that adopts one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.clock import Clock
+from remuda.lib.files import write_whole
+from remuda.steps.environment import DEFAULT_PATH
+from remuda.steps.policy import measuring
+from remuda.steps.policy.cgroups import StepGroup
+from remuda.steps.policy.host import DISK, OWN_USER, Host
+from remuda.steps.policy.people import Person
+from remuda.steps.policy.values import NO_LIMITS, Limits, StepUsage
+from remuda.steps.program import own_command
+
+_END_SECONDS, _LOOK_SECONDS = 2.0, 0.01
+INSIDE = "steps in a container have the limits of the container, none of their own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosure:
+    """Around one step."""
+
+    limits: Limits
+    work_dir: Path
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """What `entering` does before it becomes the command; empty: it is not needed."""
+    joins: tuple[str, ...] = ()
+    """Files that the shim's subshell writes 0 to before it executes the command."""
+    person: Person | None = None
+    group: StepGroup | None = None
+    enforced: tuple[str, ...] = ()
+    advisory: Mapping[str, str] = field(default_factory=dict)
+    """By name, why."""
+    is_inside: bool = False
+
+    def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
+        """What to start in place of a command, and with which environment.
+
+        Where the step becomes another user, its environment is put into a file for that moment: until then programs run
+        as root, and a variable such as LD_PRELOAD must not decide what they do.
+        """
+        if not self.spec:
+            return list(command), dict(env)
+        spec = dict(self.spec)
+        if self.person is not None:
+            write_whole(env_file, json.dumps(dict(env)).encode())
+            spec["env_file"] = str(env_file)
+            env = {"PATH": DEFAULT_PATH}
+        return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Weaker than the job's own."""
+        return dict(self.person.env) if self.person else {}
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """Whom the files that the step uses must belong to."""
+        return (self.person.uid, self.person.gid) if self.person else None
+
+    def report(self) -> dict[str, Any]:
+        """For the step's result."""
+        return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
+
+    def usage(self) -> StepUsage | None:
+        return self.group.usage() if self.group else None
+
+    def broken_limit(self) -> str | None:
+        """Which limit the step has gone beyond, in words; asked when it has ended."""
+        limits, group = self.limits, self.group
+        if group is not None and limits.memory_bytes is not None and group.kills_for_memory():
+            return (
+                f"the step used more memory than its limit of {measuring.in_words(limits.memory_bytes)} and was killed"
+            )
+        if limits.disk_bytes is not None and not self.is_inside:
+            return measuring.disk_error(measuring.folder_bytes(self.work_dir), limits.disk_bytes)
+        return None
+
+    def hint(self) -> str | None:
+        """What a limit may have to do with a step that has failed."""
+        if self.group is not None and self.limits.pids is not None and self.group.refused_forks():
+            return f"the step could not start more than {self.limits.pids} processes, which is its limit"
+        return None
+
+    async def until_exceeded(self, session: int, clock: Clock) -> str:
+        """Measure what the kernel does not watch over. Returns what was exceeded, in words, or never."""
+        limits = NO_LIMITS if self.is_inside else self.limits
+        return await measuring.until_exceeded(
+            folder=self.work_dir,
+            disk_bytes=limits.disk_bytes,
+            session=session,
+            memory_bytes=None if self._is_counted("memory") else limits.memory_bytes,
+            pids=None if self._is_counted("pids") else limits.pids,
+            clock=clock,
+        )
+
+    def _is_counted(self, name: str) -> bool:
+        return self.group is not None and self.group.groups.limits(name)
+
+    def kill(self) -> None:
+        """Everything that the step started, wherever it has gone."""
+        if self.group is not None:
+            self.group.kill()
+
+    def remove(self) -> None:
+        """Once it has ended. What it left running keeps its group until `sweep`."""
+        if self.group is not None:
+            self.group.remove()
+
+
+def enclose(
+    host: Host,
+    limits: Limits = NO_LIMITS,
+    *,
+    key: str,
+    work_dir: Path,
+    person: Person | None = None,
+    inside: bool = False,
+) -> Enclosure:
+    """Set up what holds for a step. `inside`: its command runs in a container, only a client of that runs here."""
+    group = None
+    if host.groups.folders():
+        group = StepGroup(groups=host.groups, key=key)
+        group.make(NO_LIMITS if inside else limits)
+    enforced, advisory = _sorted_out(host, limits, is_apart=inside or person is not None, inside=inside)
+    joins = group.joins if group else ()
+    spec = {} if inside else _spec(host, limits, person)
+    return Enclosure(
+        limits=limits,
+        work_dir=work_dir,
+        # Whoever enters joins by itself: what it needs for that is not the step's.
+        spec=spec | {"joins": joins} if spec else {},
+        joins=() if spec else joins,
+        person=None if inside else person,
+        group=group,
+        enforced=enforced,
+        advisory=advisory,
+        is_inside=inside,
+    )
+
+
+async def sweep(host: Host, job: str, clock: Clock) -> None:
+    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot."""
+    deadline = clock.monotonic() + _END_SECONDS
+    while keys := {path.name for folder in host.groups.folders() for path in folder.glob(f"{job}.*")}:
+        for key in keys:
+            group = StepGroup(groups=host.groups, key=key)
+            if group.kill() or not group.remove():
+                # A process that was killed is in its group until it has ended.
+                await clock.sleep(_LOOK_SECONDS)
+        if clock.monotonic() >= deadline:
+            return
+
+
+def _spec(host: Host, limits: Limits, person: Person | None) -> dict[str, Any]:
+    """What `entering` is to do beyond joining groups."""
+    spec: dict[str, Any] = {}
+    if limits.network is not None and host.has_networks:
+        spec["network"] = limits.network
+    if limits.disk_bytes is not None:
+        spec["file_bytes"] = limits.disk_bytes
+    if person is not None:
+        spec |= {"uid": person.uid, "gid": person.gid}
+    return spec
+
+
+def _sorted_out(host: Host, limits: Limits, *, is_apart: bool, inside: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What is enforced and what is not, with the reason."""
+    enforced: list[str] = []
+    advisory: dict[str, str] = {}
+    for name in ("steps", *limits.names()):
+        why = _weakness(host, name, inside=inside) or ("" if is_apart else OWN_USER)
+        if why:
+            advisory[name] = why
+        else:
+            enforced.append(name)
+    return tuple(enforced), advisory
+
+
+def _weakness(host: Host, name: str, *, inside: bool) -> str:
+    """Why a limit does not hold by itself; empty when it does."""
+    match name:
+        case "steps" | "timeout":
+            return ""
+        case _ if inside:
+            return INSIDE
+        case "network":
+            return "" if host.has_networks else "the kernel lets the agent make no network for steps"
+        case "disk":
+            return DISK
+    return (
+        "" if host.groups.limits(name) else host.groups.lacking.get(name, "this machine has no control groups for it")
+    )

@@ -1,0 +1,165 @@
+"""The program that stands before a step's command: it goes where the command is to be, and becomes it.
+
+`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object that `enclosure` makes: leave the network (with a
+proxy left behind for what may be reached), join the control groups, limit the size of files, become another user, and
+execute the command. Nothing is decided here. If any of it fails the command does not run.
+
+The order matters: the proxy is forked first, so that it is outside of everything, and the user changes last.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+EXIT_NOT_ENTERED = 125
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_SET_FLAGS, _UP = 0x8914, 0x1
+_NO_NEW_PRIVILEGES = 38
+_NOBODY = 65534
+_LOCAL = "localhost,127.0.0.1,::1"
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Become the command."""
+    spec: dict[str, Any] = json.loads(arguments[0])
+    command = arguments[1:]
+    try:
+        env = _own_env(spec) | enter(spec)
+    except OSError as error:
+        _fail(f"the step's limits cannot be set up: {error}", EXIT_NOT_ENTERED)
+    try:
+        os.execvpe(command[0], command, env)
+    except FileNotFoundError:
+        _fail(f"{command[0]}: not found", 127)
+    except OSError as error:
+        _fail(f"{command[0]}: {error.strerror}", 126)
+
+
+def enter(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Go there; what to add to the environment."""
+    env = {}
+    network = spec.get("network")
+    if network is not None:
+        proxied = bool(network) and all(network)
+        connection = _fork_proxy(network) if proxied else None
+        leave_network()
+        if connection is not None:
+            env = _proxy_env(_offer(connection))
+    for path in spec.get("joins", ()):
+        with open(path, "w") as file:
+            file.write("0")
+    if "file_bytes" in spec:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        size = spec["file_bytes"] if hard == resource.RLIM_INFINITY else min(spec["file_bytes"], hard)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    if "uid" in spec:
+        become(spec["uid"], spec["gid"])
+    return env
+
+
+def leave_network() -> None:
+    """Into a new network with nothing but its own loopback. Who is not root does it as root of a new user namespace."""
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        _call("unshare", _NEW_NETWORK)
+    else:
+        _call("unshare", _NEW_USER | _NEW_NETWORK)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
+
+
+def become(uid: int, gid: int) -> None:
+    """Another user for good: without other groups, and no program can give back what this takes away."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+
+
+def can_leave_network() -> bool:
+    """Whether it works here: tried in a child, since it cannot be undone."""
+    if not hasattr(os, "fork") or sys.platform != "linux":
+        return False
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            leave_network()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The command's environment, which is not this program's where that has other rights."""
+    if "env_file" not in spec:
+        return dict(os.environ)
+    with open(spec["env_file"]) as file:
+        env: dict[str, str] = json.load(file)
+    os.unlink(spec["env_file"])
+    return env
+
+
+def _fork_proxy(lists: list[list[str]]) -> socket.socket:
+    """Start the proxy, outside, and as nobody's child. It ends when this process does, whatever that has become."""
+    here, there = socket.socketpair()
+    watched = os.pidfd_open(os.getpid())
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        there.close()
+        os.close(watched)
+        return here
+    try:
+        if os.fork() == 0:
+            here.close()
+            if os.geteuid() == 0:
+                become(_NOBODY, _NOBODY)
+            from remuda.steps.policy import proxy
+
+            _, descriptors, _, _ = socket.recv_fds(there, 1, 1)
+            proxy.run(socket.socket(fileno=descriptors[0]), lists, until=watched)
+    finally:
+        os._exit(0)
+
+
+def _offer(connection: socket.socket) -> int:
+    """Give the proxy a socket of the new network to listen on; its port."""
+    with connection, socket.create_server(("127.0.0.1", 0)) as listener:
+        socket.send_fds(connection, [b"!"], [listener.fileno()])
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _proxy_env(port: int) -> dict[str, str]:
+    address = f"http://127.0.0.1:{port}"
+    env = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), address) | {"no_proxy": _LOCAL}
+    return env | {name.upper(): value for name, value in env.items()}
+
+
+def _call(name: str, *arguments: int) -> None:
+    """A call of the C library that Python 3.11 does not have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    sys.stderr.write(f"ERROR: {text}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,158 @@
+"""What a policy means for one step: whether it may run, within which limits, and what runs around it. Pure.
+
+Every layer decides for itself, by the first of its rules that fits; a step runs when all of them allow it, and within
+the stricter of all limits. So a narrower layer can only narrow. What cannot be known about a step counts against it: a
+step without a version fits no `allow` with a version range, and every `deny` with one.
+
+An inserted step, and whatever it runs, is allowed by the layer that inserts it and by those below it, which cannot
+switch off what is required; the layers above still have their say. No step of a job can take its name.
+The engine asks after every resolution, for nested steps too.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from remuda.steps.language.values import Call, ReferenceKind
+from remuda.steps.policy.document import parse_layer, parse_policy
+from remuda.steps.policy.values import (
+    NAMES,
+    NO_LIMITS,
+    Decision,
+    Inserted,
+    Layer,
+    Limits,
+    Policy,
+    Rule,
+    Source,
+    Subject,
+    stricter,
+)
+from remuda.steps.policy.versions import is_within
+
+__all__ = ["clean_env", "decide", "inserted", "parse_layer", "parse_policy"]
+
+_BENDING = re.compile(
+    r"PATH|HOME|IFS|ENV|BASH_.*|SHELLOPTS|BASHOPTS|PS4|CDPATH|GLOBIGNORE|TMPDIR|EDITOR|PAGER|.*_PROXY|.*_proxy"
+    r"|(LD|DYLD|GCONV|LOCPATH|NLSPATH|MALLOC|GLIBC|GIT|SSH|PYTHON|PERL|RUBY|NODE|NPM|JAVA|JDK|MAVEN|GRADLE|GO|CARGO"
+    r"|RUST|CURL|SSL|DOCKER|REMUDA)(_.*|[A-Z]*)"
+)
+"""Names of variables by which whoever sets them decides what a program does."""
+
+
+def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
+    """Whether a step may run; `within` are the limits of the step that runs it."""
+    source = source_of(subject)
+    taken = None if subject.origin == "inserted" else _inserter(policy, [subject.name])
+    if taken is not None:
+        author = policy.layers[taken].author
+        reason = f'the name "{subject.name}" belongs to a step that the policy of {author} inserts; use another'
+        return Decision(allowed=False, rule=f"{author}: inserted steps", reason=reason)
+    inserter = _inserter(policy, subject.path.split("/")) if subject.origin == "inserted" else None
+    limits, said = within, []
+    for index, layer in enumerate(policy.layers):
+        rule = next((rule for rule in layer.rules if _fits(rule, subject, source)), None)
+        if inserter is not None and index >= inserter:
+            said.append(f"{layer.author}: inserted steps")
+        else:
+            said.append(f"{layer.author}: {rule.name if rule else 'default'}")
+            if not (rule.allows if rule else layer.allows_by_default):
+                return Decision(allowed=False, rule=said[-1], reason=_refusal(subject, layer, rule))
+        limits = stricter(limits, _limits(layer, rule if rule and rule.allows else None))
+    reason = f"allowed by {' and by '.join(said)}" if said else "there is no policy"
+    return Decision(allowed=True, rule="; ".join(said), reason=reason, limits=limits)
+
+
+def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
+    """What runs around the whole job, or around one step of it. Outer layers enclose inner ones.
+
+    Nothing is put around what was itself inserted.
+    """
+    if subject is not None and subject.origin == "inserted":
+        return Inserted()
+    source = source_of(subject) if subject is not None else ""
+    before: list[Call] = []
+    after: list[Call] = []
+    for layer in policy.layers:
+        behind: list[Call] = []
+        for one in layer.insertions:
+            if subject is None and one.around:
+                continue
+            if subject is not None and not any(_matches(pattern, subject.kind, source) for pattern in one.around):
+                continue
+            (before if one.is_before else behind).append(one.call)
+        after = [*behind, *after]
+    return Inserted(before=tuple(before), after=tuple(after))
+
+
+def clean_env(env: Mapping[str, str]) -> dict[str, str]:
+    """What an inserted step may have of the variables that a job sets: none that change what its programs do."""
+    return {name: value for name, value in env.items() if not _BENDING.fullmatch(name)}
+
+
+def source_of(subject: Subject) -> str:
+    """The part of a reference that globs are held against: without scheme, version, and folder in the package."""
+    text = subject.reference
+    match subject.kind:
+        case ReferenceKind.BUILTIN:
+            return text.partition("://")[2].partition("@")[0] or text
+        case ReferenceKind.GIT:
+            address = text.partition(" ")[0].partition("://")[2].rpartition("@")[0]
+            return address.removesuffix(".git")
+        case ReferenceKind.OCI:
+            return text.partition(" ")[0].partition("@")[0]
+    return text
+
+
+def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:
+    if rule is None:
+        return f"{subject.reference} is denied: nothing allows it in the policy of {layer.author}"
+    because = f": {rule.reason}" if rule.reason else ""
+    return f'{subject.reference} is denied by "{rule.name}" in the policy of {layer.author}{because}'
+
+
+def _limits(layer: Layer, rule: Rule | None) -> Limits:
+    """A rule's own limits take the place of the document's, one by one."""
+    if rule is None:
+        return layer.limits
+    values = {
+        field: getattr(rule.limits, field)
+        if getattr(rule.limits, field) is not None or name in rule.lifted
+        else getattr(layer.limits, field)
+        for field, name in NAMES.items()
+    }
+    return Limits(**values)
+
+
+def _fits(rule: Rule, subject: Subject, source: str) -> bool:
+    if not any(_matches(pattern, subject.kind, source) for pattern in rule.sources):
+        return False
+    unknown = not rule.allows
+    if rule.version and not (is_within(subject.version, rule.version) if subject.version else unknown):
+        return False
+    if rule.digests and not (subject.digest in rule.digests if subject.digest else unknown):
+        return False
+    return not rule.commits or (subject.commit in rule.commits if subject.commit else unknown)
+
+
+def _matches(pattern: Source, kind: ReferenceKind, source: str) -> bool:
+    if pattern.kind is not None and pattern.kind is not kind:
+        return False
+    return not pattern.glob or _glob(pattern.glob).fullmatch(source) is not None
+
+
+@lru_cache(maxsize=1024)
+def _glob(text: str) -> re.Pattern[str]:
+    """`*` stays within a part of a path, `**` does not."""
+    pieces = re.split(r"(\*\*|\*|\?)", text)
+    meanings = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(meanings.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
+
+
+def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
+    """The layer that inserts a step of one of these names."""
+    wanted = set(names)
+    for index, layer in enumerate(policy.layers):
+        if any(one.call.name in wanted for one in layer.insertions):
+            return index
+    return None

@@ -1,0 +1,43 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.policy.rules import parse_policy
+from remuda.steps.policy.values import Policy, Subject
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.fixture
+def policy_of() -> Callable[..., Policy]:
+    """A policy of documents by their authors; a single document is the runner's."""
+
+    def build(*documents: dict[str, Any], **named: dict[str, Any]) -> Policy:
+        layers = [("runner r", document) for document in documents] + list(named.items())
+        text = json.dumps({"version": 1, "layers": [{"author": a, "document": d} for a, d in layers]})
+        return parse_policy(text)
+
+    return build
+
+
+@pytest.fixture
+def a_step() -> Callable[..., Subject]:
+    """A resolved step; a builtin unless its reference says otherwise."""
+
+    def build(reference: str = "builtin://checkout@1.2.0", **values: Any) -> Subject:
+        if reference.startswith("builtin://"):
+            kind, version = ReferenceKind.BUILTIN, reference.partition("@")[2] or None
+        elif reference.startswith("https://"):
+            kind, version = ReferenceKind.GIT, None
+        elif reference.startswith("/"):
+            kind, version = ReferenceKind.LOCAL, None
+        else:
+            kind, version = ReferenceKind.OCI, None
+        name = values.setdefault("name", "it")
+        defaults = {"path": f"/{name}", "version": version, "digest": DIGEST}
+        return Subject(kind=kind, reference=reference, **(defaults | values))
+
+    return build
