@@ -18,11 +18,11 @@ def run(inputs: Inputs) -> None:
     """The step."""
     api_url = inputs.text("api_url").rstrip("/")
     largest = inputs.number("limit_bytes", LARGEST_BYTES)
-    dependencies = inputs.groups("dependencies")
+    dependencies, shared_token = inputs.groups("dependencies"), inputs.text("token", "")
     inputs.done()
     for dependency in dependencies:
         job_id, name = dependency.number("id", 0), dependency.text("name", "")
-        token = dependency.text("token")
+        token = dependency.text("token", shared_token or None)
         dependency.text("filename", "")
         dependency.done()
         say(f"Downloading artifacts for {name} ({job_id})...")

@@ -1,0 +1,123 @@
+"""The step packages that come with the agent: which there are, which version is meant, and a folder for each.
+
+They are read out of the agent itself, be that a folder, a zip or a frozen program, and unpacked into the cache once,
+because a step has a folder (func_dir). Which text defines the step is never read back from there.
+"""
+
+import difflib
+import importlib.resources
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from remuda.steps.language.reading import read_step
+from remuda.steps.resolving.errors import ResolveError
+
+DEFINITION = "func.yml"
+_VERSION = re.compile(r"\d+(\.\d+){0,2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundled:
+    """One package in one version."""
+
+    name: str
+    version: str
+    text: str
+    files: Traversable
+
+
+def bundled_packages() -> Traversable:
+    """Where they lie."""
+    return importlib.resources.files("remuda").joinpath("stdsteps", "packages")
+
+
+class Builtins:
+    """All packages below a folder. Names are paths in it; `NAME@anything` is a further version of NAME."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self._folder = folder
+        self._found: dict[str, list[Traversable]] | None = None
+        self._read: dict[str, list[Bundled]] = {}
+
+    def names(self) -> list[str]:
+        """Of all packages."""
+        if self._found is None:
+            self._found = {}
+            for path, folder in _packages(self._folder, ""):
+                self._found.setdefault(path.partition("@")[0], []).append(folder)
+        return sorted(self._found)
+
+    def choose(self, name: str, wanted: str) -> Bundled:
+        """The newest version that fits what is wanted: nothing, 1, 1.2 or 1.2.3."""
+        if name not in self.names():
+            near = difflib.get_close_matches(name, self.names(), n=1)
+            hint = f"did you mean builtin://{near[0]}?" if near else f"there are {', '.join(self.names())}"
+            raise ResolveError(f"builtin://{name} is none of the steps that come with this agent; {hint}")
+        if name not in self._read:
+            assert self._found is not None
+            self._read[name] = [_read(name, folder) for folder in self._found[name]]
+        versions = {package.version: package for package in self._read[name]}
+        chosen = choose_version(list(versions), wanted)
+        if chosen is None:
+            raise ResolveError(
+                f"builtin://{name}@{wanted}: this agent has version {', '.join(sorted(versions))} of it; "
+                "ask for that, or use another agent"
+            )
+        return versions[chosen]
+
+
+def choose_version(available: Sequence[str], wanted: str) -> str | None:
+    """The newest of these versions that begins with the wanted numbers; None when none does."""
+    numbers = _numbers(wanted) if wanted else ()
+    if numbers is None:
+        return None
+    fitting = [(found, text) for text in available if (found := _numbers(text)) and found[: len(numbers)] == numbers]
+    return max(fitting)[1] if fitting else None
+
+
+def unpack(package: Bundled, target: Path) -> None:
+    """Write its files; what lies in a zip has no permissions, so everything that begins like a script is a program."""
+    target.mkdir(parents=True)
+    for path, item in _walk(package.files, ""):
+        file = target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        data = item.read_bytes()
+        file.write_bytes(data)
+        file.chmod(0o755 if data.startswith(b"#!") else 0o644)
+
+
+def _numbers(text: str) -> tuple[int, ...] | None:
+    text = text.removeprefix("v")
+    return tuple(int(part) for part in text.split(".")) if _VERSION.fullmatch(text) else None
+
+
+def _packages(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    with suppress(FileNotFoundError):
+        for item in folder.iterdir():
+            if not item.is_dir():
+                continue
+            inner = f"{path}{item.name}"
+            if item.joinpath(DEFINITION).is_file():
+                yield inner, item
+            else:
+                yield from _packages(item, f"{inner}/")
+
+
+def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _walk(item, f"{path}{item.name}/")
+        else:
+            yield f"{path}{item.name}", item
+
+
+def _read(name: str, folder: Traversable) -> Bundled:
+    text = folder.joinpath(DEFINITION).read_text(encoding="utf-8")
+    version = read_step(text, file=f"builtin://{name}").spec.version
+    if version is None:
+        raise ResolveError(f"builtin://{name} says no version in its spec; it needs one, like 1.0.0")
+    return Bundled(name=name, version=version, text=text, files=folder)

@@ -1,0 +1,156 @@
+"""Packages kept on this machine, and which commit or digest a name last stood for.
+
+packages/KEY/files        a package's files; folders are read-only
+packages/KEY/entry.json   its digest and size; when it was last used is the time of this file
+known/                    what names (a branch, a tag) last led to, for when their server is away
+new/                      what is being made; what was abandoned goes after a day
+
+A key names one content for ever (a commit, a digest), so an entry never changes: it appears whole, by a rename, and of
+two processes that make the same one the later throws its own away. Before each use an entry is checked against its
+digest, in full once in a process and later only where a file seems touched; one that does not fit is thrown away, and
+the caller gets a new one. That is protection from accidents, and from other users. A job under the agent's own user
+can write here whatever it likes.
+
+When all packages together are larger than the limit, those go first that were used longest ago, but none that was
+used within the last day, since a job may still run it. Everything here blocks: callers use threads.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.clock import Clock
+from remuda.lib.files import write_whole
+from remuda.steps.resolving import tree
+
+LIMIT_BYTES = 4 * 1024**3
+LEAST_AGE_SECONDS = 24 * 3600
+FORGET_SECONDS = 90 * 24 * 3600
+"""After which a name that nobody asked for is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """An entry that was found to be as it should."""
+
+    root: Path
+    digest: str
+
+
+class PackageCache:
+    """The folder; any number of threads and processes may use it at the same time."""
+
+    def __init__(self, folder: Path, *, clock: Clock, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._packages, self._known, self._new = folder / "packages", folder / "known", folder / "new"
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._checked: dict[str, tuple[str, str]] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Make the folders. Steps that run as another user pass through, but cannot look around."""
+        for folder, mode in ((self._packages.parent, 0o711), (self._packages, 0o711)):
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            folder.chmod(mode)
+        for folder in (self._known, self._new):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def find(self, key: str) -> Package | None:
+        """The package of a key, if it is here and as it was; it counts as used now."""
+        folder = self._packages / key
+        try:
+            os.utime(folder / "entry.json", (self._clock.now(),) * 2)
+            entry = json.loads((folder / "entry.json").read_bytes())
+            digest = str(entry["digest"])
+            stamp = tree.stamp_of(folder / "files")
+            if self._checked.get(key) != (stamp, digest):
+                if tree.digest_of(folder / "files") != digest:
+                    raise ValueError("changed")
+                self._checked[key] = (stamp, digest)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            self._discard(folder)
+            return None
+        return Package(root=folder / "files", digest=digest)
+
+    @contextmanager
+    def making(self) -> Iterator[Path]:
+        """A folder to make something in; what is left of it goes in the end."""
+        self.prepare()
+        folder = Path(tempfile.mkdtemp(dir=self._new))
+        try:
+            yield folder
+        finally:
+            tree.remove(folder)
+
+    def add(self, key: str, files: Path) -> Package:
+        """Keep the folder `files`, which lies in one that `making` gave, under this key."""
+        digest, size = tree.digest_of(files), tree.size_of(files)
+        with self.making() as aside:
+            folder = aside / "package"
+            folder.mkdir()
+            files.rename(folder / "files")
+            tree.protect(folder / "files")
+            write_whole(folder / "entry.json", json.dumps({"digest": digest, "bytes": size}).encode())
+            os.utime(folder / "entry.json", (self._clock.now(),) * 2)
+            folder.chmod(0o755)
+            # Where the same package is there already (somebody was quicker), that one serves as well.
+            with suppress(OSError):
+                folder.rename(self._packages / key)
+        self._make_room()
+        found = self.find(key)
+        if found is None or found.digest != digest:
+            raise OSError(f"the package cannot be kept in {self._packages}; look for full disks and foreign processes")
+        return found
+
+    def remember(self, name: str, facts: Mapping[str, Any]) -> None:
+        """What a name led to just now."""
+        self.prepare()
+        write_whole(self._note(name), json.dumps(dict(facts)).encode())
+
+    def recall(self, name: str) -> dict[str, Any]:
+        """What a name led to when its server was asked last; empty when it never was."""
+        try:
+            facts = json.loads(self._note(name).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _note(self, name: str) -> Path:
+        return self._known / f"{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}.json"
+
+    def _make_room(self) -> None:
+        with self._lock:
+            now = self._clock.now()
+            used: list[tuple[float, int, Path]] = []
+            for file in self._packages.glob("*/entry.json"):
+                with suppress(OSError, ValueError, KeyError, TypeError):
+                    used.append((file.stat().st_mtime, int(json.loads(file.read_bytes())["bytes"]), file))
+            total = sum(size for _, size, _ in used)
+            for _, size, file in sorted(used):
+                if total <= self._limit_bytes:
+                    break
+                with suppress(OSError):
+                    if now - file.stat().st_mtime >= LEAST_AGE_SECONDS:
+                        self._discard(file.parent)
+                        total -= size
+            for folder, age in ((self._new, LEAST_AGE_SECONDS), (self._known, FORGET_SECONDS)):
+                for path in folder.iterdir():
+                    with suppress(OSError):
+                        if now - path.stat().st_mtime >= age:
+                            tree.remove(path) if path.is_dir() else path.unlink()
+
+    def _discard(self, folder: Path) -> None:
+        """Out of sight first, so that nobody finds half of it."""
+        self._checked.pop(folder.name, None)
+        with suppress(OSError), self.making() as aside:
+            folder.chmod(0o700)
+            folder.rename(aside / "old")

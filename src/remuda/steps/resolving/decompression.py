@@ -1,0 +1,115 @@
+"""A layer's bytes as they were before they were packed: gzip, zstd, or not packed at all, told by how they begin.
+
+Python has zstd from 3.14 on. Before that the system's library does it, which most machines have because their package
+manager needs it, or the program `zstd`.
+"""
+
+import ctypes
+import gzip
+import importlib
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+LIBRARIES = ("libzstd.so.1", "libzstd.1.dylib")
+_CHUNK = 256 * 1024
+
+
+def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
+    """Write the plain bytes of a file to another; a ResolveError where they are damaged or too many."""
+    left = limit_bytes
+    with source.open("rb") as packed, target.open("wb") as plain:
+        magic = packed.read(4)
+        packed.seek(0)
+        try:
+            for chunk in _chunks(packed, magic):
+                left -= len(chunk)
+                if left < 0:
+                    raise ResolveError(f"a layer has more than {limit_bytes} bytes when unpacked, which is too much")
+                plain.write(chunk)
+        except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
+            raise ResolveError(f"a layer is damaged: {error}") from None
+
+
+def _chunks(packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
+    if magic.startswith(GZIP):
+        return _read(gzip.GzipFile(fileobj=packed))
+    if magic != ZSTD:
+        return _read(packed)
+    if sys.version_info >= (3, 14):
+        return _read(importlib.import_module("compression.zstd").ZstdFile(packed))
+    for name in LIBRARIES:
+        try:
+            return _by_library(ctypes.CDLL(name), packed)
+        except OSError:
+            continue
+    program = shutil.which("zstd")
+    if program is None:
+        raise TemporaryResolveError(
+            "the image's layers are packed with zstd, and this machine cannot unpack that; install the package zstd "
+            "(or libzstd1), or pack the step's image with gzip",
+            is_away=False,
+        )
+    return _by_program(program, packed)
+
+
+def _read(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+class _Buffer(ctypes.Structure):
+    """The library's view of bytes that it reads or writes."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("position", ctypes.c_size_t))
+
+
+def _by_library(library: ctypes.CDLL, packed: BinaryIO) -> Iterator[bytes]:
+    library.ZSTD_createDStream.restype = ctypes.c_void_p
+    library.ZSTD_decompressStream.restype = ctypes.c_size_t
+    library.ZSTD_decompressStream.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Buffer), ctypes.POINTER(_Buffer))
+    library.ZSTD_freeDStream.argtypes = (ctypes.c_void_p,)
+    library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = (ctypes.c_size_t,)
+    library.ZSTD_getErrorName.restype = ctypes.c_char_p
+    room = ctypes.create_string_buffer(_CHUNK)
+    stream = library.ZSTD_createDStream()
+    if not stream:
+        raise MemoryError
+    missing = 0
+    try:
+        while data := packed.read(_CHUNK):
+            source = ctypes.c_char_p(data)
+            given = _Buffer(ctypes.cast(source, ctypes.c_void_p), len(data), 0)
+            is_full = True
+            while given.position < given.size or is_full:
+                made = _Buffer(ctypes.cast(room, ctypes.c_void_p), _CHUNK, 0)
+                missing = library.ZSTD_decompressStream(stream, made, given)
+                if library.ZSTD_isError(missing):
+                    raise ValueError(library.ZSTD_getErrorName(missing).decode())
+                yield room.raw[: made.position]
+                # A full room may leave more inside; without new bytes nothing is asked once a frame is complete.
+                is_full = made.position == _CHUNK and missing != 0
+        if missing:
+            raise ValueError("its end is missing")
+    finally:
+        library.ZSTD_freeDStream(stream)
+
+
+def _by_program(program: str, packed: BinaryIO) -> Iterator[bytes]:
+    with subprocess.Popen([program, "-dcq"], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            yield from _read(process.stdout)  # type: ignore[arg-type]
+            text = process.stderr.read().decode(errors="replace").strip()
+        finally:
+            process.kill()
+    if process.returncode > 0:
+        raise ValueError(text or "zstd gave no reason")

@@ -1,0 +1,74 @@
+"""Which file of a folder defines the step, and how a local reference leads there.
+
+`func.yml` is looked for first, then `step.yml`; a reference may name another file. Inside a package (a repository's
+commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link.
+"""
+
+import difflib
+import os
+from pathlib import Path, PurePosixPath
+
+from remuda.steps.language.values import Reference
+from remuda.steps.resolving.errors import ResolveError
+
+NAMES = ("func.yml", "step.yml")
+LARGEST_BYTES = 1024 * 1024
+
+
+def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
+    """Folder and file name (or none) that a local reference means, seen from the folder of the calling step."""
+    folder = Path(os.path.normpath(base / reference.path))
+    if root is not None and not folder.is_relative_to(os.path.normpath(root)):
+        raise _leads_out(reference.text)
+    return folder, reference.file
+
+
+def inner_folder(root: Path, path: str, shown: str) -> Path:
+    """A folder of a package, named from its root."""
+    folder = Path(os.path.normpath(root / path.lstrip("/")))
+    if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
+        raise _leads_out(f"{shown} {path}")
+    return folder
+
+
+def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> tuple[str, str]:
+    """Name and text of the definition file. `root`: of the package, out of which no link may lead."""
+    if file and (PurePosixPath(file).name != file or file in (".", "..")):
+        raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
+    for name in (file,) if file else NAMES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        if root is not None and not path.resolve().is_relative_to(root.resolve()):
+            raise _leads_out(f"{shown} {path.relative_to(root)}")
+        with path.open("rb") as opened:
+            data = opened.read(LARGEST_BYTES + 1)
+        if len(data) > LARGEST_BYTES:
+            raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, which no definition needs")
+        try:
+            return name, data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is wrong") from None
+    raise ResolveError(_missing(folder, file, root, shown))
+
+
+def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
+    place = str(folder) if root is None else f"folder {folder.relative_to(root)} of it"
+    if not folder.is_dir():
+        parent = sorted(path.name for path in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        near = difflib.get_close_matches(folder.name, parent, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if folder.name.endswith(".yaml"):
+            hint = "; a definition file is named .yml"
+        return f"step {shown} is not there: {place} does not exist{hint}"
+    wanted = file or " nor ".join(NAMES)
+    others = sorted(path.name for path in folder.iterdir() if path.name.endswith(".yml"))
+    hint = f"; there is {', '.join(others[:5])}" if others else ""
+    return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{wanted}{hint}"
+
+
+def _leads_out(text: str) -> ResolveError:
+    return ResolveError(
+        f"{text} leads out of the package that the calling step is in; put the step into that package, or name it by "
+        "its repository or image"
+    )

@@ -1,0 +1,283 @@
+"""Packages in git repositories, over HTTP: which commit a version is, and that commit's files.
+
+A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. Branches and tags are asked
+for at each use, because they move; a whole commit never is once it was fetched. git runs without a shell, without
+the user's configuration, which jobs can write, and gets credentials through its environment: they are in no argument
+and in no file. Files are written from the repository's objects by `write_commit`, not by a checkout: attributes and
+filters of a repository do nothing here, and submodules and LFS contents are left out.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, unquote
+
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
+from remuda.steps.resolving.retrying import PROXIES
+from remuda.steps.resolving.values import git_address
+
+SHORTEST_COMMIT = 8
+ASK_SECONDS, FETCH_SECONDS = 60.0, 600.0
+LARGEST_BYTES, MOST_FILES = 1024**3, 100_000
+GIT_READS = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", *PROXIES, *(name.upper() for name in PROXIES))
+_HEX = re.compile(r"[0-9a-f]+")
+_WHOLE = (40, 64)
+_LINK = "120000"
+_FINAL = re.compile(
+    r"authentication failed|access denied|(error:|HTTP) 4(?!08|29)\d\d|not found|could not read (username|password)"
+    r"|does not appear to be a git repository|couldn't find remote ref|permission denied"
+    r"|not valid: is this a git repository|protocol '\w+' is not supported|malformed|bad/illegal format",
+    re.IGNORECASE,
+)
+_REFUSED_COMMIT = re.compile(r"not our ref|unadvertised object|couldn't find remote ref|no such remote ref", re.I)
+_ASKS_FOR_CREDENTIALS = re.compile(r"could not read (username|password)|authentication failed|error: 40[13]", re.I)
+_CERTIFICATE = re.compile(r"certificate|SSL CA cert|CAfile|unable to get local issuer|self.signed", re.I)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """An address, and how to speak to it."""
+
+    address: SplitResult
+    url: str
+    credentials: str
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tip:
+    """What a version stands for on the server now; without a commit, no name of it."""
+
+    commit: str = ""
+    is_tag: bool = False
+    is_sha256: bool = False
+    """How the repository counts its commits."""
+
+
+def repository(url: str, env: Mapping[str, str]) -> Repository:
+    """A reference's URL taken apart; `env` is what `concerning` left of an environment."""
+    address, credentials = git_address(url)
+    return Repository(address=address, url=address.geturl(), credentials=credentials, env=env)
+
+
+def is_whole_commit(version: str) -> bool:
+    """Whether this can only be a commit."""
+    return len(version) in _WHOLE and bool(_HEX.fullmatch(version))
+
+
+def may_be_commit(version: str) -> bool:
+    """Whether this can be the beginning of one."""
+    return SHORTEST_COMMIT <= len(version) <= max(_WHOLE) and bool(_HEX.fullmatch(version))
+
+
+async def ask(where: Repository, version: str) -> Tip:
+    """What the server says that a version stands for: a tag, a branch, or the only tip that begins so."""
+    if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
+        raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
+    tag, branch = f"refs/tags/{version}", f"refs/heads/{version}"
+    patterns = ["refs/tags/*", "refs/heads/*"] if may_be_commit(version) else [tag, f"{tag}^{{}}", branch]
+    text = await _git(where, ["ls-remote", "--", where.url, *patterns], seconds=ASK_SECONDS)
+    refs = {name: commit for commit, _, name in (line.partition("\t") for line in text.decode().splitlines())}
+    return choose_tip(refs, version)
+
+
+def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
+    """The same, decided from the server's list of names and commits."""
+    is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
+    for name in (f"refs/tags/{version}^{{}}", f"refs/tags/{version}"):
+        if name in refs:
+            return Tip(commit=refs[name], is_tag=True, is_sha256=is_sha256)
+    if (branch := f"refs/heads/{version}") in refs:
+        return Tip(commit=refs[branch], is_sha256=is_sha256)
+    if may_be_commit(version):
+        # Of a tag with a text of its own (an object that is no commit) only what it stands for counts.
+        commits = {refs.get(f"{name}^{{}}", commit) for name, commit in refs.items()}
+        fitting = {commit for commit in commits if commit.startswith(version)}
+        if len(fitting) == 1:
+            return Tip(commit=fitting.pop(), is_sha256=is_sha256)
+    return Tip(is_sha256=is_sha256)
+
+
+async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:
+    """Have a commit, or the only one that begins so, in a new repository in this folder; the whole commit."""
+    is_sha256 = is_sha256 or len(version) > min(_WHOLE)
+    init = ["init", "--quiet", "--bare", "--template=", *(["--object-format=sha256"] if is_sha256 else [])]
+    await _git(where, [*init, "--", str(folder)], seconds=ASK_SECONDS)
+    get = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"]
+    if is_whole_commit(version):
+        try:
+            await _git(where, [*get, "--depth=1", where.url, version], folder, seconds=FETCH_SECONDS)
+        except _RefusedCommitError:
+            pass  # Older servers hand out only what a branch or tag points to.
+        else:
+            return await _only_commit(where, version, folder)
+    refs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
+    await _git(where, [*get, where.url, *refs], folder, seconds=FETCH_SECONDS)
+    return await _only_commit(where, version, folder)
+
+
+def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> None:
+    """Put the files of a commit of this repository into a new folder. Blocks; nothing is fetched."""
+    start = [_program(where), "--git-dir", str(repo)]
+    env = environment_of(where)
+    listed = [*start, "ls-tree", "-r", "-z", "-l", "--full-tree", commit]
+    listing = subprocess.run(listed, env=env, check=True, capture_output=True).stdout
+    files: list[tuple[str, str, int, str]] = []
+    for line in listing.split(b"\0")[:-1]:
+        facts, _, path = line.partition(b"\t")
+        mode, kind, oid, length = facts.decode().split()
+        if kind == "blob":
+            files.append((os.fsdecode(path), mode, int(length), oid))
+    total = sum(size for _, _, size, _ in files)
+    if len(files) > MOST_FILES or total > LARGEST_BYTES:
+        raise ResolveError(
+            f"{where.url}@{commit[:8]} has {len(files)} files and {total} bytes; a step package has at most "
+            f"{MOST_FILES} files and {LARGEST_BYTES} bytes"
+        )
+    # Links come last, so that no file is written through one, whatever the repository says.
+    files.sort(key=lambda file: file[1] == _LINK)
+    with subprocess.Popen(
+        [*start, "cat-file", "--batch"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for name, mode, size, oid in files:
+            process.stdin.write(f"{oid}\n".encode())
+            process.stdin.flush()
+            process.stdout.readline()
+            data = process.stdout.read(size + 1)[:-1]
+            if len(data) != size:
+                raise ResolveError(f"{where.url}@{commit[:8]}: git stopped while it wrote {name!r}")
+            _write(target, name, mode, data)
+
+
+def _write(target: Path, name: str, mode: str, data: bytes) -> None:
+    parts = name.split("/")
+    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+        raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
+    path = target.joinpath(*parts)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if mode == _LINK:
+            path.symlink_to(os.fsdecode(data))
+            return
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), 0o755 if mode == "100755" else 0o644)
+    except (FileExistsError, NotADirectoryError):
+        raise ResolveError(f"the repository holds {name!r} twice; it is damaged, and not used") from None
+
+
+class _RefusedCommitError(ResolveError):
+    """The server does not hand out this commit by its number."""
+
+
+async def _only_commit(where: Repository, version: str, repo: Path) -> str:
+    try:
+        words = ["rev-parse", "--verify", "--quiet", f"{version}^{{commit}}"]
+        text = await _git(where, words, repo, seconds=ASK_SECONDS)
+    except ResolveError:
+        raise ResolveError(
+            f"{where.url}@{version} is not there: no tag, branch or commit has this name, or more than one commit "
+            f"begins so; a commit needs {SHORTEST_COMMIT} or more digits"
+        ) from None
+    return text.decode().strip()
+
+
+async def _git(where: Repository, arguments: list[str], repo: Path | None = None, *, seconds: float) -> bytes:
+    """What git prints; git and what it started end when the time is up, or when nobody waits any more."""
+    process = await asyncio.create_subprocess_exec(
+        _program(where),
+        *(["--git-dir", str(repo)] if repo is not None else []),
+        *arguments,
+        cwd="/",
+        env=environment_of(where),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise TemporaryResolveError(f"git {arguments[0]} of {where.url} took longer than {seconds:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode:
+        raise failure(where, errors.decode(errors="replace"))
+    return output
+
+
+def _program(where: Repository) -> str:
+    program = shutil.which("git", path=where.env.get("PATH"))
+    if program is None:
+        raise TemporaryResolveError(
+            f"git is not installed on this machine, so {where.url} cannot be fetched; install git", is_away=False
+        )
+    return program
+
+
+def environment_of(where: Repository) -> dict[str, str]:
+    """Everything that git knows about its surroundings; there is no home, where jobs could have left orders."""
+    origin = f"{where.address.scheme}://{where.address.netloc}/"
+    config = [
+        ("credential.helper", ""),
+        ("core.hooksPath", "/dev/null"),
+        ("gc.auto", "0"),
+        ("http.lowSpeedLimit", "1"),
+        ("http.lowSpeedTime", "60"),
+        ("protocol.allow", "never"),
+        ("protocol.http.allow", "always"),
+        ("protocol.https.allow", "always"),
+    ]
+    env = {name: value for name, value in where.env.items() if name in GIT_READS}
+    if where.credentials:
+        user, _, password = where.credentials.partition(":")
+        pair = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {pair}"))
+    own_ca, server = where.env.get("CI_SERVER_TLS_CA_FILE"), where.env.get("CI_SERVER_URL")
+    if own_ca and server:
+        config.append((f"http.{server}.sslCAInfo", own_ca))
+    if authorities := where.env.get("SSL_CERT_FILE"):
+        env["GIT_SSL_CAINFO"] = authorities
+    for number, (key, value) in enumerate(config):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env | {
+        "GIT_CONFIG_COUNT": str(len(config)),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+    }
+
+
+def failure(where: Repository, text: str) -> ResolveError:
+    """What git's words mean."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    line = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "git gave no reason")
+    line = line.removeprefix("fatal: ")
+    if _REFUSED_COMMIT.search(text):
+        return _RefusedCommitError(f"{where.url}: {line}")
+    if _CERTIFICATE.search(text):
+        return untrusted(where.address.netloc, line)
+    if _ASKS_FOR_CREDENTIALS.search(text):
+        state = "does not take these credentials" if where.credentials else "asks for credentials"
+        return ResolveError(
+            f"{where.url} cannot be read, the server {state}: {line}; write them before the host, such as "
+            "gitlab-ci-token:${{ vars.CI_JOB_TOKEN }}@"
+        )
+    if _FINAL.search(text):
+        return ResolveError(f"{where.url} cannot be read: {line}")
+    return TemporaryResolveError(f"{where.url} cannot be reached: {line}")

@@ -1,0 +1,68 @@
+"""Packages in images: which image of an index is meant, and its layers' files.
+
+An index has an image for each platform; that of this machine is taken, else the one for the system `generic`. A
+manifest without an index is taken as it is. Pure, but for `pull`, which blocks.
+"""
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.steps.resolving.errors import ResolveError
+from remuda.steps.resolving.layers import LARGEST_BYTES, unpack_layers
+from remuda.steps.resolving.registry import Registry
+
+GENERIC = "generic"
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386", "i386": "386"}
+_DEEPEST = 3
+"""Indexes in indexes."""
+
+
+def host_platform() -> str:
+    """This machine in the words of indexes: linux/amd64."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    name = _MACHINES.get(machine) or ("arm" if machine.startswith("arm") else machine)
+    return f"{system}/{name}"
+
+
+def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
+    """The entry of an index for this platform."""
+    platforms = [entry.get("platform") or {} for entry in manifests]
+    names = [f"{one.get('os', '')}/{one.get('architecture', '')}" for one in platforms]
+    fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]
+    fitting += [entry for entry, one in zip(manifests, platforms, strict=True) if one.get("os") == GENERIC]
+    if not fitting:
+        known = ", ".join(sorted(set(names))) or "none"
+        raise ResolveError(f"{shown} has no image for {host}, nor one for the system {GENERIC}; it has {known}")
+    return fitting[0]
+
+
+def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str, Any], str]:
+    """The manifest that a tag or digest leads to on this platform, and its digest."""
+    for _ in range(_DEEPEST):
+        document, digest = registry.manifest(reference)
+        entries = document.get("manifests")
+        if not isinstance(entries, list):
+            return document, digest
+        try:
+            reference = str(choose_image(entries, host, f"{registry.name} {reference}")["digest"])
+        except (KeyError, AttributeError):
+            raise ResolveError(f"{registry.name}: the index under {reference} is damaged") from None
+    raise ResolveError(f"{registry.name}: indexes lead to indexes, more than {_DEEPEST} times")
+
+
+def pull(registry: Registry, manifest: dict[str, Any], folder: Path, target: Path) -> None:
+    """Fetch the layers of an image into the folder and unpack them into a new one."""
+    try:
+        layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
+    except (KeyError, TypeError, ValueError):
+        raise ResolveError(f"{registry.name}: the manifest names no layers; is it an image?") from None
+    total = sum(size for _, size in layers)
+    if total > LARGEST_BYTES or any(size < 0 for _, size in layers):
+        raise ResolveError(f"{registry.name}: the image has {total} bytes, a step package has at most {LARGEST_BYTES}")
+    files: list[Path] = []
+    for number, (digest, size) in enumerate(layers):
+        files.append(folder / f"layer-{number}")
+        registry.blob(digest, size, files[-1])
+    unpack_layers(files, target)

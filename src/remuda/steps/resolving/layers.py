@@ -1,0 +1,147 @@
+"""An image's layers as files of a folder, without trust in what the archives say.
+
+Names that lead out of the folder, entries behind a link, links that lead out, devices, and contents without end are
+refused. While layers are unpacked no link is on the disk at all: they are made last, so nothing is ever written through
+one. Permissions are kept, but for owners and the set-id bits; a later layer replaces and removes what earlier ones
+brought, as layers of images do. Blocks.
+"""
+
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from remuda.steps.resolving import decompression
+from remuda.steps.resolving.errors import ResolveError
+
+LARGEST_BYTES, MOST_FILES = 1024**3, 100_000
+LARGEST_HEADER_BYTES = 1024 * 1024
+_REMOVED, _EMPTIED = ".wh.", ".wh..wh..opq"
+_CHUNK = 256 * 1024
+_DAMAGE = (
+    tarfile.TarError,
+    EOFError,
+    ValueError,
+    FileExistsError,
+    FileNotFoundError,
+    NotADirectoryError,
+    IsADirectoryError,
+)
+"""What an archive that contradicts itself, or is none, comes to."""
+
+
+def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
+    """Put the files of all layers, in order, into a new folder. What is no tar is refused."""
+    target.mkdir()
+    tree = _Tree(target, limit_bytes)
+    try:
+        for layer in layers:
+            plain = layer.with_name(layer.name + ".tar")
+            decompression.unpack(layer, plain, limit_bytes=limit_bytes)
+            with _Guarded(plain) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+                for member in archive:
+                    tree.add(archive, member)
+            plain.unlink()
+        tree.make_links()
+    except _DAMAGE as error:
+        raise ResolveError(f"a layer is no tar archive, or damaged: {error}") from None
+
+
+class _Guarded(io.FileIO):
+    """A file of which nobody reads much at once: an archive can claim a header as large as it likes."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
+            raise tarfile.ReadError(f"it has a header of more than {LARGEST_HEADER_BYTES} bytes")
+        return super().read(size)
+
+
+class _Tree:
+    """The folder while it fills. Links are only noted."""
+
+    def __init__(self, root: Path, limit_bytes: int) -> None:
+        self._root = root
+        self._left_bytes, self._left_files = limit_bytes, MOST_FILES
+        self._links: dict[tuple[str, ...], str] = {}
+
+    def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        parts = _parts(member.name)
+        if not parts:
+            return
+        self._left_files -= 1
+        if self._left_files < 0:
+            raise ResolveError(f"the image has more than {MOST_FILES} files, which is too many for a step package")
+        if any(parts[:count] in self._links for count in range(1, len(parts))):
+            raise ResolveError(f"the image holds {member.name!r} behind a link; such an archive is not unpacked")
+        path = self._root.joinpath(*parts)
+        if parts[-1] == _EMPTIED:
+            self._clear(parts[:-1])
+            path.parent.mkdir(parents=True)
+            return
+        if parts[-1].startswith(_REMOVED):
+            if gone := _parts(parts[-1].removeprefix(_REMOVED)):
+                self._clear((*parts[:-1], *gone))
+            return
+        if member.isdir():
+            if parts in self._links or not path.is_dir():
+                self._clear(parts)
+                path.mkdir(parents=True)
+            return
+        if member.issym():
+            self._clear(parts)
+            self._links[parts] = member.linkname
+            return
+        source = archive.extractfile(member) if member.isreg() else None
+        if source is None and not member.islnk():
+            raise ResolveError(f"the image holds {member.name!r}, which is no file, folder or link")
+        other = self._root.joinpath(*_parts(member.linkname)) if source is None else None
+        if other is not None and (other == path or not other.is_file()):
+            raise ResolveError(f"the image holds {member.name!r} as a second name of a file that is not in it")
+        self._clear(parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if other is not None:
+            os.link(other, path)
+        elif source is not None:
+            self._write(path, source, member.mode)
+
+    def make_links(self) -> None:
+        """In the end."""
+        root = os.path.realpath(self._root)
+        for parts, where in self._links.items():
+            path = self._root.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(where)
+        for parts, where in self._links.items():
+            if not Path(os.path.realpath(self._root.joinpath(*parts))).is_relative_to(root):
+                name = "/".join(parts)
+                raise ResolveError(f"the image holds the link {name!r}, which leads out of it to {where!r}")
+
+    def _write(self, path: Path, source: IO[bytes], mode: int) -> None:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            while chunk := source.read(_CHUNK):
+                self._left_bytes -= len(chunk)
+                if self._left_bytes < 0:
+                    raise ResolveError("the image's files are too large for a step package")
+                file.write(chunk)
+            os.fchmod(file.fileno(), mode & 0o777 | 0o400)
+
+    def _clear(self, parts: tuple[str, ...]) -> None:
+        """What earlier layers brought under this name."""
+        for link in [link for link in self._links if link[: len(parts)] == parts]:
+            del self._links[link]
+        path = self._root.joinpath(*parts)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The way to an entry, which leads nowhere but down; empty for the folder itself."""
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or "\0" in name:
+        raise ResolveError(f"the image holds {name!r}, which leads out of it; such an archive is not unpacked")
+    return pure.parts

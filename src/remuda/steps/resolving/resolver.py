@@ -1,0 +1,304 @@
+"""Finds a step's package and has it on this machine: the way in to this package, called by the engine.
+
+Decided here is when a server is asked. A whole commit and a digest never are once they are in the cache; branches,
+tags and beginnings of commits are asked for at each use, because they move, and only when the server cannot be reached
+what they last stood for is used instead, with a remark. The same thing is fetched once at a time: whoever comes
+second waits and finds it in the cache. A call may be made again at any time, also by another process after a crash.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from remuda.lib.clock import Clock, SystemClock
+from remuda.steps.errors import DefinitionError
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.values import Place, Reference, ReferenceKind
+from remuda.steps.resolving import git, tree
+from remuda.steps.resolving.builtins import Builtins, Bundled, bundled_packages, unpack
+from remuda.steps.resolving.cache import LIMIT_BYTES, Package, PackageCache
+from remuda.steps.resolving.definitions import inner_folder, local_folder, read_definition
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
+from remuda.steps.resolving.images import find_image, host_platform, pull
+from remuda.steps.resolving.registry import Registry, is_digest
+from remuda.steps.resolving.retrying import PATIENCE_SECONDS, concerning, patiently
+from remuda.steps.resolving.values import Resolved, shown
+
+MOST_AT_ONCE = 8
+"""Conversations with servers."""
+
+T = TypeVar("T")
+
+
+class Resolver:
+    """One for an agent; `cache` is a folder that it may make."""
+
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        clock: Clock | None = None,
+        builtins: Traversable | None = None,
+        limit_bytes: int = LIMIT_BYTES,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._cache = PackageCache(cache, clock=self._clock, limit_bytes=limit_bytes)
+        self._own = cache / "builtin"
+        self._builtins = Builtins(builtins or bundled_packages())
+        self._unpacked: dict[tuple[str, str], Package] = {}
+        self._used: dict[Path, tuple[Package, Reference, dict[str, Any]]] = {}
+        self._patience_seconds = patience_seconds
+        self._talking = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def resolve(
+        self,
+        reference: Reference,
+        *,
+        base: Path,
+        root: Path | None,
+        env: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> Resolved:
+        """The step that a reference means.
+
+        `base`: folder of the calling step's file, for a job its working directory. `root`: of the package that the
+        calling step is in, if any. `env`: job variables and the step's environment; proxies, CA certificates and
+        registry credentials in it count. `substitutes`: references that take the place of builtin ones.
+        """
+        if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
+            reference, base, root = _parsed(text, reference), Path("/"), None
+        try:
+            match reference.kind:
+                case ReferenceKind.LOCAL:
+                    return await self._local(reference, base, root)
+                case ReferenceKind.GIT:
+                    return await self._git(reference, concerning(env))
+                case ReferenceKind.OCI:
+                    return await self._image(reference, concerning(env))
+                case ReferenceKind.BUILTIN:
+                    return await self._builtin(reference)
+                case ReferenceKind.DYNAMIC:
+                    raise ResolveError(f"{reference.text}: its expressions have to be evaluated first")
+        except OSError as error:
+            raise TemporaryResolveError(f"step {shown(reference)}: {error}", is_away=False) from None
+
+    async def _local(self, reference: Reference, base: Path, root: Path | None) -> Resolved:
+        folder, file = local_folder(reference, base, root)
+        if root in self._used:
+            # What lies in a package is of that package, however it is called.
+            package, pinned, facts = self._used[root]
+            if await asyncio.to_thread(self._cache.find, root.parent.name) is None:
+                raise TemporaryResolveError(f"{pinned.text} was removed or changed while it was used", is_away=False)
+            return self._inside(package, replace(pinned, path=str(folder.relative_to(root)), file=file), **facts)
+        name, text = read_definition(folder, file, root=root, shown=reference.text)
+        return Resolved(
+            reference=str(folder / name),
+            kind=ReferenceKind.LOCAL,
+            digest=f"sha256:{sha256(text.encode()).hexdigest()}",
+            folder=folder,
+            root=root,
+            file=name,
+            text=text,
+            pinned=Reference(kind=ReferenceKind.LOCAL, text=str(folder / name), path=str(folder), file=name),
+        )
+
+    async def _builtin(self, reference: Reference) -> Resolved:
+        bundled = self._builtins.choose(reference.path, reference.version)
+        key = (bundled.name, bundled.version)
+        package = self._unpacked.get(key)
+        if package is None or not package.root.is_dir():
+            package = self._unpacked[key] = await asyncio.to_thread(self._unpack, bundled)
+        canonical = f"builtin://{bundled.name}@{bundled.version}"
+        return Resolved(
+            reference=canonical,
+            kind=ReferenceKind.BUILTIN,
+            digest=package.digest,
+            folder=package.root,
+            root=package.root,
+            file="func.yml",
+            text=bundled.text,
+            version=bundled.version,
+            pinned=replace(reference, text=canonical, version=bundled.version),
+        )
+
+    def _unpack(self, bundled: Bundled) -> Package:
+        with self._cache.making() as aside:
+            unpack(bundled, aside / "files")
+            digest = tree.digest_of(aside / "files")
+            folder = self._own / f"{bundled.name.replace('/', '-')}-{bundled.version}-{digest[7:19]}"
+            tree.keep(aside / "files", folder)
+        return Package(root=folder, digest=digest)
+
+    async def _git(self, reference: Reference, env: Mapping[str, str]) -> Resolved:
+        where = git.repository(reference.url, env)
+        tip, remark = git.Tip(commit=reference.version), ""
+        if not git.is_whole_commit(reference.version):
+            tip, remark = await self._tip(where, reference.version)
+        package, commit = await self._commit(where, tip.commit or reference.version, tip)
+        if not git.is_whole_commit(reference.version) and not remark:
+            self._cache.remember(f"git {where.url} {reference.version}", {"commit": commit, "is_tag": tip.is_tag})
+        pinned = replace(reference, url=where.url, version=commit)
+        return self._inside(
+            package,
+            replace(pinned, text=f"{where.url}@{commit}"),
+            commit=commit,
+            version=reference.version if tip.is_tag else None,
+            remark=remark,
+        )
+
+    async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
+        """What a name stands for: now, or, where nobody can be asked, when it was used last."""
+        known = self._cache.recall(f"git {where.url} {version}")
+        commit = str(known.get("commit", ""))
+        is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
+
+        async def ask() -> git.Tip:
+            async with self._talking:
+                return await git.ask(where, version)
+
+        try:
+            tip = await patiently(self._clock, ask, patience_seconds=0.0 if is_here else self._patience_seconds)
+        except TemporaryResolveError as error:
+            if not is_here or not error.is_away:
+                raise
+            remark = f"{error}; {version} stands for {commit[:12]} as it did when it was used here last"
+            return git.Tip(commit=commit, is_tag=bool(known.get("is_tag"))), remark
+        if not tip.commit and not git.may_be_commit(version):
+            raise ResolveError(
+                f"{where.url}@{version} is not there: the repository has no tag and no branch of this name, and a "
+                f"commit has {git.SHORTEST_COMMIT} or more of the digits 0-9a-f"
+            )
+        if not tip.commit and commit.startswith(version):
+            return git.Tip(commit=commit), ""
+        return tip, ""
+
+    async def _commit(self, where: git.Repository, version: str, tip: git.Tip) -> tuple[Package, str]:
+        """The files of a commit, whole or its beginning; and the whole commit."""
+        async with self._turn(_git_key(where, version)):
+            if package := await asyncio.to_thread(self._cache.find, _git_key(where, version)):
+                return package, version
+
+            async def fetch() -> tuple[Package, str]:
+                with self._cache.making() as aside:
+                    async with self._talking:
+                        commit = await git.fetch(where, version, aside / "repository", is_sha256=tip.is_sha256)
+                    (aside / "files").mkdir()
+                    await asyncio.to_thread(git.write_commit, where, commit, aside / "repository", aside / "files")
+                    key = _git_key(where, commit)
+                    return await asyncio.to_thread(self._cache.add, key, aside / "files"), commit
+
+            return await patiently(self._clock, fetch, patience_seconds=self._patience_seconds)
+
+    async def _image(self, reference: Reference, env: Mapping[str, str]) -> Resolved:
+        host = host_platform()
+        name = f"oci {reference.registry}/{reference.repository} {reference.tag} {host}"
+        digest, remark = str(self._cache.recall(name).get("manifest", "")), ""
+        package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if digest else None
+        if package is None:
+            package, digest = await self._pulled(name, reference, env, host, self._patience_seconds)
+        elif not is_digest(reference.tag):
+            try:
+                package, digest = await self._pulled(name, reference, env, host, 0.0)
+            except TemporaryResolveError as error:
+                if not error.is_away:
+                    raise
+                remark = f"{error}; {reference.tag} stands for {digest} as it did when it was used here last"
+        return self._inside(
+            package,
+            replace(reference, tag=digest, text=f"{reference.registry}/{reference.repository}@{digest}"),
+            version=None if is_digest(reference.tag) else reference.tag,
+            remark=remark,
+        )
+
+    async def _pulled(
+        self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
+    ) -> tuple[Package, str]:
+        """What the registry has under a tag or digest now."""
+
+        async def fetch() -> tuple[Package, str]:
+            async with self._talking:
+                return await _in_thread(partial(self._pull, reference, env, host))
+
+        async with self._turn(name):
+            package, digest = await patiently(self._clock, fetch, patience_seconds=patience_seconds)
+            self._cache.remember(name, {"manifest": digest})
+        return package, digest
+
+    def _pull(
+        self, reference: Reference, env: Mapping[str, str], host: str, stop: threading.Event
+    ) -> tuple[Package, str]:
+        registry = Registry(reference.registry, reference.repository, env, stop)
+        manifest, digest = find_image(registry, reference.tag, host)
+        if package := self._cache.find(_image_key(digest)):
+            return package, digest
+        with self._cache.making() as aside:
+            pull(registry, manifest, aside, aside / "files")
+            return self._cache.add(_image_key(digest), aside / "files"), digest
+
+    def _inside(self, package: Package, pinned: Reference, **facts: Any) -> Resolved:
+        """The step in a folder of a package."""
+        self._used[package.root] = (package, pinned, facts | {"remark": ""})
+        folder = inner_folder(package.root, pinned.path, pinned.text)
+        file, text = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
+        return Resolved(
+            reference=f"{pinned.text} {(folder / file).relative_to(package.root)}",
+            kind=pinned.kind,
+            digest=package.digest,
+            folder=folder,
+            root=package.root,
+            file=file,
+            text=text,
+            pinned=replace(pinned, file=file),
+            **facts,
+        )
+
+    @asynccontextmanager
+    async def _turn(self, key: str) -> AsyncIterator[None]:
+        """One at a time for each key."""
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            yield
+
+
+def _substitute(reference: Reference, substitutes: Mapping[str, str]) -> str | None:
+    name = f"builtin://{reference.path}"
+    return substitutes.get(f"{name}@{reference.version}") or substitutes.get(name)
+
+
+def _parsed(text: str, instead_of: Reference) -> Reference:
+    try:
+        reference = parse_reference(text, Place(file="substitutes", line=1))
+    except DefinitionError as error:
+        raise ResolveError(f"what takes the place of {shown(instead_of)} is no reference: {error}") from None
+    if reference.kind is ReferenceKind.DYNAMIC or (reference.kind is ReferenceKind.LOCAL and text[:1] != "/"):
+        raise ResolveError(
+            f"what takes the place of {shown(instead_of)} is {text!r}; it has to be a repository, an image, a builtin "
+            "step or an absolute path"
+        )
+    return reference
+
+
+def _git_key(where: git.Repository, commit: str) -> str:
+    return "git-" + sha256(f"{where.url}\0{commit}".encode()).hexdigest()
+
+
+def _image_key(digest: str) -> str:
+    return "oci-" + digest.replace(":", "-")
+
+
+async def _in_thread(call: Callable[[threading.Event], T]) -> T:
+    """Run in a thread that learns when nobody waits any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(call, stop)
+    finally:
+        stop.set()

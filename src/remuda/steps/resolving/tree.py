@@ -1,0 +1,87 @@
+"""A package's files as one value: the digest of a folder, and keeping the folder as it was.
+
+The digest covers, sorted by path, what a step can see of its package: path, executable or not, contents or the target
+of a link. Owners, times and write permissions are none of it, so the same files have the same digest on every machine
+and from every source. `stamp` is a cheap stand-in that only tells whether files may have been touched.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_CHUNK = 256 * 1024
+_FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
+
+
+def digest_of(root: Path) -> str:
+    """`sha256:` and the digest of all files below the root."""
+    total = hashlib.sha256(b"remuda step package 1\n")
+    for name, status in _entries(root):
+        path = root / name
+        if stat.S_ISLNK(status.st_mode):
+            mode, content = _LINK, hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
+        else:
+            mode, content = _PROGRAM if status.st_mode & 0o111 else _FILE, _hash_of(path)
+        total.update(f"{mode} {content} ".encode() + os.fsencode(name) + b"\0")
+    return f"sha256:{total.hexdigest()}"
+
+
+def stamp_of(root: Path) -> str:
+    """Changes whenever a file is changed, added or removed; also when nothing happened but a copy."""
+    total = hashlib.sha256()
+    for name, status in _entries(root):
+        # The time of the last change of status cannot be set by hand.
+        total.update(os.fsencode(name))
+        total.update(f"\0{status.st_mode} {status.st_size} {status.st_ino} {status.st_ctime_ns}\n".encode())
+    return total.hexdigest()
+
+
+def size_of(root: Path) -> int:
+    """Bytes of all files."""
+    return sum(status.st_size for _, status in _entries(root))
+
+
+def protect(root: Path) -> None:
+    """Let nobody add, remove or replace files by accident; everybody may read the folders."""
+    for folder, _, _ in os.walk(root, topdown=False):
+        os.chmod(folder, 0o555)
+
+
+def keep(made: Path, place: Path) -> None:
+    """Put a folder in its place, protected; where there is one already, that one stays."""
+    place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    if not place.is_dir():
+        with suppress(OSError):
+            made.rename(place)
+        protect(place)
+
+
+def remove(root: Path) -> None:
+    """The whole tree, protected or not; what is gone is fine."""
+    for folder, _, _ in os.walk(root):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Files and links below the root, sorted by path; links are not followed."""
+    found: list[tuple[str, os.stat_result]] = []
+    for folder, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode):
+                found.append((os.path.relpath(path, root), status))
+    yield from sorted(found, key=lambda item: os.fsencode(item[0]))
+
+
+def _hash_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,68 @@
+"""What a resolution comes to, and how sources are named in it.
+
+A resolved step's `reference` names exactly one definition file with exactly these bytes around it (but for a local
+one outside of any package, whose folder belongs to the job): whoever looks for a step among its own ancestors
+compares that. `pinned` leads there again, from the cache and without credentials.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from remuda.steps.language.values import Reference, ReferenceKind
+from remuda.steps.resolving.errors import ResolveError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A step that can be started."""
+
+    reference: str
+    """Canonical and without credentials: `builtin://checkout@1.0.0`, `https://host/project@COMMIT dir/func.yml`,
+    `registry/repository@sha256:… dir/func.yml`, or the path of the definition file."""
+    kind: ReferenceKind
+    digest: str
+    """Of all files of the package (`tree`); of a local step outside of any package: of its definition file."""
+    folder: Path
+    """Where the definition file is: func_dir."""
+    root: Path | None
+    """Local references of this step must stay in here; None: they may lead anywhere."""
+    file: str
+    text: str
+    """Of the definition file."""
+    pinned: Reference
+    """The same step for ever: by commit, digest, whole version, absolute path."""
+    commit: str | None = None
+    version: str | None = None
+    """builtin: its version; git: the tag that was asked for; OCI: the tag."""
+    remark: str = ""
+    """What the user should know: the server was away, and the cache had to do."""
+
+
+def git_address(url: str) -> tuple[SplitResult, str]:
+    """A repository's address without credentials, and those: `user:password`, or nothing."""
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    userinfo, _, host = parts.netloc.rpartition("@")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ResolveError(
+            f"{parts._replace(netloc=host).geturl()!r} is no address of a git repository; "
+            "write host/path or https://host/path"
+        )
+    path = parts.path.rstrip("/")
+    return SplitResult(parts.scheme, host.lower(), path, "", ""), userinfo
+
+
+def shown(reference: Reference) -> str:
+    """A reference for messages, without credentials."""
+    match reference.kind:
+        case ReferenceKind.GIT:
+            parts = urlsplit(reference.url if "://" in reference.url else f"https://{reference.url}")
+            url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+            return f"{url}@{reference.version}"
+        case ReferenceKind.OCI:
+            separator = "@" if ":" in reference.tag else ":"
+            return f"{reference.registry}/{reference.repository}{separator}{reference.tag}"
+        case ReferenceKind.BUILTIN:
+            return f"builtin://{reference.path}" + (f"@{reference.version}" if reference.version else "")
+        case _:
+            return reference.text
