@@ -1,4 +1,7 @@
-"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`."""
+"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`.
+
+Beside the steps there are programs that the step runner starts with words of their own: `PROGRAM WORD...`.
+"""
 
 import importlib
 import sys
@@ -7,18 +10,32 @@ from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.inputs import read_inputs
 from remuda.stdsteps.speech import say
 
-NAMES = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
+NAMES = (
+    "checkout",
+    "cache_restore",
+    "cache_save",
+    "artifacts_download",
+    "artifacts_upload",
+    "container_open",
+    "container_close",
+    "service",
+    "service_stop",
+)
+PROGRAMS = ("container_exec",)
 
 
 def load() -> None:
     """Import every step, for a process that is going to run many, and what Python imports at the first need."""
-    for name in (*(f"remuda.stdsteps.{step}" for step in NAMES), "encodings.idna", "encodings.cp437"):
+    for name in (*(f"remuda.stdsteps.{step}" for step in (*NAMES, *PROGRAMS)), "encodings.idna", "encodings.cp437"):
         importlib.import_module(name)
 
 
 def main(arguments: list[str]) -> int:
     """The step's exit code."""
     try:
+        if arguments and arguments[0] in PROGRAMS:
+            code: int = importlib.import_module(f"remuda.stdsteps.{arguments[0]}").main(arguments[1:])
+            return code
         if len(arguments) != 1 or arguments[0] not in NAMES:
             raise StepError(f"give the name of one step: {', '.join(NAMES)}")
         module = importlib.import_module(f"remuda.stdsteps.{arguments[0]}")

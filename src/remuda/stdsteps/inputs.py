@@ -40,10 +40,21 @@ class Inputs:
 
     def groups(self, name: str) -> list["Inputs"]:
         """A list of inputs of their own."""
+        return [Inputs(item) for item in self.mappings(name)]
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Names and values that the step hands on; empty where nothing is given."""
+        value = self._take(name, {})
+        if not isinstance(value, dict):
+            raise StepError(f"input {name}: a mapping is needed")
+        return value
+
+    def mappings(self, name: str) -> list[dict[str, Any]]:
+        """The same, several times."""
         value = self._take(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise StepError(f"input {name}: a list of mappings is needed")
-        return [Inputs(item) for item in value]
+        return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.text(name, choices[0]) or choices[0]

@@ -5,9 +5,10 @@ The file that REMUDA_OUTPUTS names is the step runner's; without one nothing is 
 
 import json
 import os
+from typing import Any
 
 
-def tell(**values: str | int | bool) -> None:
+def tell(**values: Any) -> None:
     """Add outputs to the step's result."""
     path = os.environ.get("REMUDA_OUTPUTS")
     if path:

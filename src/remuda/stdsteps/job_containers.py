@@ -1,0 +1,208 @@
+"""What of an engine belongs to one job: names and labels of its containers and network, and how they are removed.
+
+A name is derived from the job and the part that a container plays in it, so whoever is to remove one finds it without
+having been told, also when the step that made it was killed. Labels say whose it is: the machine, the job's folder
+there, and until when at the latest. A container whose job's folder is gone, or whose time is over, is a leftover and
+is removed by the next step that uses the engine from that machine (`sweep`).
+
+Where the engine is gone its containers may live on. Those of this machine are found by a variable that every one of
+them is given, and their first process is killed, which ends all others in it (`kill_without_engine`).
+"""
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
+from remuda.stdsteps.errors import PlatformError
+from remuda.stdsteps.speech import say
+
+MARK = "REMUDA_CONTAINER"
+"""The variable by which processes of a container are known: its value is the container's name."""
+REMOVAL_SECONDS = 30.0
+JOB_ROLE, SERVICE_ROLE = "job", "service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A job on a machine, as far as an engine needs to know it."""
+
+    key: str
+    job: str
+    machine: str
+    folder: str
+    """Exists as long as the job does; empty where there is none to look at."""
+
+    def name(self, part: str = "") -> str:
+        return f"remuda-{self.key}-{part}" if part else f"remuda-{self.key}"
+
+    def labels(self, *, role: str, until: float) -> dict[str, str]:
+        return {
+            "remuda.key": self.key,
+            "remuda.job": self.job,
+            "remuda.machine": self.machine,
+            "remuda.folder": self.folder,
+            "remuda.role": role,
+            "remuda.until": str(int(until)),
+        }
+
+
+def this_owner(job: str) -> Owner:
+    """The job of this process. Steps that name no job are known by the folder that the steps of a job share."""
+    folder = os.environ.get("REMUDA_EXCHANGE", "")
+    machine = _digest(_machine_id(), socket.gethostname())
+    key = _digest(machine, job or folder or str(Path.cwd()))
+    return Owner(key=key, job=os.environ.get("CI_JOB_ID", "") or job, machine=machine, folder=folder)
+
+
+def part_of(text: str) -> str:
+    """A short name for something that is known by a long one."""
+    return _digest(text)[:8]
+
+
+def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
+    """Whether something with these labels, of this machine, belongs to no job any more."""
+    folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
+    return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
+
+
+def sweep(engine: Engine, owner: Owner) -> int:
+    """Remove what ended jobs of this machine left behind: how many containers."""
+    mine = {"label": [f"remuda.machine={owner.machine}"]}
+    removed = 0
+    for one in engine.call("GET", "/containers/json", query={"all": 1, "filters": mine}):
+        if is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
+            say(f"Removing the container {_short(one)}, which job {one['Labels'].get('remuda.job') or '?'} left behind")
+            remove(engine, one["Id"])
+            removed += 1
+    for one in engine.call("GET", "/networks", query={"filters": mine}):
+        if is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
+            remove_network(engine, one["Id"])
+    return removed
+
+
+def remove(engine: Engine, name: str) -> bool:
+    """Kill and remove a container with its volumes; False when there is none. Returns when it is gone."""
+    try:
+        engine.call("DELETE", f"/containers/{name}", query={"force": 1, "v": 1})
+        return True
+    except EngineRefusedError as error:
+        if error.status == 404:
+            return False
+        if error.status != 409:
+            raise
+    # Somebody else removes it already.
+    until = time.monotonic() + REMOVAL_SECONDS
+    while time.monotonic() < until:
+        if inspect(engine, name) is None:
+            return True
+        time.sleep(0.1)
+    raise PlatformError(f"the container engine does not get on with removing the container {name}")
+
+
+def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
+    """What the engine knows of a container; None when there is none."""
+    try:
+        known: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
+    except EngineRefusedError as error:
+        if error.status == 404:
+            return None
+        raise
+    return known
+
+
+def make_network(engine: Engine, owner: Owner, *, until: float) -> str:
+    """The network of the job, made by the first that needs it."""
+    name = owner.name()
+    with contextlib.suppress(EngineRefusedError):
+        engine.call("GET", f"/networks/{name}")
+        return name
+    wish = {"Name": name, "CheckDuplicate": True, "Labels": owner.labels(role="network", until=until)}
+    try:
+        engine.call("POST", "/networks/create", body=wish)
+    except EngineRefusedError as error:
+        if error.status != 409:
+            raise PlatformError(f"the job's network cannot be made: {error}") from None
+    return name
+
+
+def remove_network(engine: Engine, name: str) -> None:
+    """If it is there and nobody uses it."""
+    try:
+        engine.call("DELETE", f"/networks/{name}")
+    except EngineRefusedError as error:
+        if error.status not in (403, 404, 409):
+            raise
+        if error.status != 404:
+            say(f"WARNING: the network {name} is still used and stays: {error}")
+
+
+def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
+    """What can be done about containers when their engine is gone; raises where they may run on."""
+    say(f"WARNING: {error}")
+    killed = kill_without_engine(names) if engine.is_near else 0
+    if engine.is_near and os.geteuid() == 0:
+        say(
+            f"The processes of {killed} container(s) of this job were ended without the engine. What it still knows "
+            "of them is removed when it is back, by itself or by the next job with a container here."
+        )
+    else:
+        raise PlatformError(
+            "containers of this job may still run, and without the engine they cannot be ended from here; the next "
+            "job with a container on this machine removes them once the engine is back"
+        )
+
+
+def kill_without_engine(names: list[str]) -> int:
+    """Kill the first process of each container of this machine that has one of these names: how many there were."""
+    marks = [f"{MARK}={name}".encode() for name in names]
+    killed = 0
+    for pid, env in _first_processes():
+        if any(mark in env for mark in marks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def named_like(prefix: str) -> list[str]:
+    """Names of living containers of this machine that begin so, found without the engine."""
+    start = f"{MARK}={prefix}".encode()
+    return [
+        entry.partition(b"=")[2].decode() for _, env in _first_processes() for entry in env if entry.startswith(start)
+    ]
+
+
+def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
+    """The first process of every process namespace but our own, with its environment."""
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            numbers = next(
+                line.split()[1:] for line in (folder / "status").read_bytes().splitlines() if line.startswith(b"NSpid:")
+            )
+            if len(numbers) > 1 and numbers[-1] == b"1":
+                yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
+
+
+def _short(container: Mapping[str, Any]) -> str:
+    return str(next(iter(container.get("Names") or ()), container["Id"][:12])).lstrip("/")
+
+
+def _machine_id() -> str:
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
