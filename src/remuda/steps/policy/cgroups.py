@@ -26,7 +26,7 @@ PARENT_VARIABLE = "REMUDA_CGROUP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Where the groups of this agent's steps are made."""
+    """Where the groups of this agent's steps are made, as soon as there is one."""
 
     v1: Mapping[str, Path] = field(default_factory=dict)
     """By controller."""
@@ -40,8 +40,8 @@ class Groups:
         return name in self.v1 or name in self.v2_controllers
 
     def folders(self) -> tuple[Path, ...]:
-        """One for each hierarchy. The one with the memory last: what is charged there is charged to the very end."""
-        return tuple(dict.fromkeys([*reversed(tuple(self.v1.values())), *([self.v2] if self.v2 else [])]))
+        """One for each hierarchy."""
+        return tuple(dict.fromkeys([*self.v1.values(), *([self.v2] if self.v2 else [])]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,9 @@ class StepGroup:
     def make(self, limits: Limits) -> None:
         """Make the groups and set the limits that they can."""
         for folder in self.groups.folders():
-            (folder / self.key).mkdir(exist_ok=True)
+            (folder / self.key).mkdir(exist_ok=True, parents=True)
+        if self.groups.v2 is not None:
+            _enable(self.groups.v2, set(self.groups.v2_controllers))
         if limits.memory_bytes is not None:
             self._set("memory", "memory.limit_in_bytes", "memory.max", str(limits.memory_bytes))
             self._set("memory", "memory.memsw.limit_in_bytes", "", str(limits.memory_bytes), optional=True)
@@ -77,9 +79,9 @@ class StepGroup:
         return counts.get("oom_kill", 0)
 
     def refused_forks(self) -> int:
-        return _words(self._path("pids", "pids.events")).get("max", 0) or _words(self._path("", "pids.events")).get(
-            "max", 0
-        )
+        """How often the step could not start one more process."""
+        counts = _words(self._path("pids", "pids.events")) or _words(self._path("", "pids.events"))
+        return counts.get("max", 0)
 
     def usage(self) -> StepUsage | None:
         """What the step has used so far; None when there is no group of it."""
@@ -161,7 +163,8 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
     mounts = list(_mounts(proc / "mountinfo"))
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
-    v2, controllers = None, frozenset[str]()
+    v2: Path | None = None
+    controllers: frozenset[str] = frozenset()
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
         found = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
@@ -169,37 +172,37 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
             continue
         root, place, _, _ = found
         base = place / _below(root, parent or own).lstrip("/")
-        if not names:
-            v2, controllers = _prepare_v2(base, name, lacking)
-            continue
-        for controller in set(names.split(",")) & set(V1):
-            try:
-                (base / name).mkdir(exist_ok=True, parents=True)
-                v1[controller] = base / name
-            except OSError as error:
+        try:
+            base.mkdir(exist_ok=True, parents=True)
+            if not os.access(base, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            for controller in names.split(",") if names else V2:
                 lacking[controller] = f"the agent may not make control groups in {base} ({error.strerror})"
+            continue
+        if names:
+            v1 |= dict.fromkeys(set(names.split(",")) & set(V1), base / name)
+        else:
+            v2, controllers = base / name, _divide(base, lacking)
     ordered = {controller: v1[controller] for controller in V1 if controller in v1}
     for limit in ("memory", "cpu", "pids"):
         if limit not in v1 and limit not in controllers:
             lacking.setdefault(limit, "this machine has no control groups for it")
-    return Groups(v1=ordered, v2=v2, v2_controllers=controllers - frozenset(v1), lacking=lacking)
+    controllers -= frozenset(v1)
+    # Where both are there and version 1 has all of use, a second group would count the same again.
+    return Groups(v1=ordered, v2=v2 if controllers or not v1 else None, v2_controllers=controllers, lacking=lacking)
 
 
-def _prepare_v2(base: Path, name: str, lacking: dict[str, str]) -> tuple[Path | None, frozenset[str]]:
-    """The folder for groups, and which controllers reach into it."""
-    folder = base / name
+def _divide(base: Path, lacking: dict[str, str]) -> frozenset[str]:
+    """Let the controllers of a group of version 2 reach into the groups below; which of them do."""
     wanted = set((_text(base / "cgroup.controllers") or "").split()) & set(V2)
     try:
-        folder.mkdir(exist_ok=True, parents=True)
-        for level in (base, folder):
-            _enable(level, wanted)
+        _enable(base, wanted)
     except OSError as error:
         why = "other processes are in the agent's control group" if error.errno == errno.EBUSY else error.strerror
         for controller in wanted:
             lacking[controller] = f"{base} cannot be divided ({why}); name an empty one with {PARENT_VARIABLE}"
-        if not folder.is_dir():
-            return None, frozenset()
-    return folder, frozenset((_text(folder / "cgroup.subtree_control") or "").split())
+    return frozenset((_text(base / "cgroup.subtree_control") or "").split()) & frozenset(V2)
 
 
 def _enable(level: Path, wanted: set[str]) -> None:

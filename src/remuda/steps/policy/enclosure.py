@@ -7,6 +7,7 @@ is advisory, though it is set up, and acted on, just the same.
 `enclose` may be called again for a step that runs (the key is the same), as an agent does that adopts one.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +161,10 @@ async def sweep(host: Host, job: str, clock: Clock) -> None:
                 # A process that was killed is in its group until it has ended.
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
-            return
+            break
+    for folder in host.groups.folders():
+        with contextlib.suppress(OSError):  # there, as long as another job has groups in it
+            folder.rmdir()
 
 
 def _spec(host: Host, limits: Limits, person: Person | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the step's own log, which is this process's stderr. It ends with the step's proc
 """
 
 import asyncio
+import importlib
 import os
 import signal
 import socket
@@ -17,6 +18,11 @@ from urllib.parse import urlsplit
 HEAD_BYTES = 64 * 1024
 PATIENCE_SECONDS = 30.0
 _COPY_BYTES = 64 * 1024
+
+
+for _late in ("concurrent.futures.thread", "encodings.idna"):
+    # Imported by asyncio at the first need, when this process may not be able to read it any more.
+    importlib.import_module(_late)
 
 
 def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:

@@ -1,0 +1,97 @@
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.policy.cgroups import PARENT_VARIABLE
+from remuda.steps.policy.enclosure import Enclosure, enclose
+from remuda.steps.policy.host import Host, find_host
+from remuda.steps.policy.people import Person
+from remuda.steps.policy.values import Limits
+
+NOT_ROOT = "needs root"
+
+
+@pytest.fixture(autouse=True)
+def groups_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart from the group that the tests themselves run in."""
+    monkeypatch.setenv(PARENT_VARIABLE, "/remuda-tests")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """This machine; nothing is left of its groups."""
+    found = find_host(tmp_path / "agent")
+    yield found
+    for folder in found.groups.folders():
+        for step in folder.glob("*/cgroup.procs"):
+            step.parent.rmdir()
+        if folder.exists():
+            folder.rmdir()
+
+
+@pytest.fixture
+def person() -> Person:
+    """Whom no list of users has."""
+    if os.geteuid() != 0:
+        pytest.skip(NOT_ROOT)
+    return Person(uid=123456, gid=123456)
+
+
+Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]
+
+
+@pytest.fixture
+def run(host: Host, tmp_path: Path) -> Iterator[Run]:
+    """Run a script within limits, as the shim would; its end, and the enclosure to ask."""
+    made: list[Enclosure] = []
+
+    def start(
+        script: str, *, env: dict[str, str] | None = None, limits: Limits | None = None, person: Person | None = None
+    ) -> tuple[subprocess.CompletedProcess[str], Enclosure]:
+        enclosure = enclose(host, limits or Limits(), key=f"job.{len(made)}", work_dir=tmp_path, person=person)
+        made.append(enclosure)
+        variables = {"PATH": os.environ["PATH"]} | (env or {})
+        command, given = enclosure.wrap(["sh", "-c", script], variables, tmp_path / "env")
+        joined = 'for f in $JOINS; do echo 0 >"$f" || exit 99; done; exec "$@"'
+        ended = subprocess.run(
+            ["sh", "-c", joined, "sh", *command],
+            env=given | {"JOINS": " ".join(enclosure.joins)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return ended, enclosure
+
+    yield start
+    for enclosure in made:
+        enclosure.kill()
+        enclosure.remove()
+
+
+class _Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[int]:
+    """The port of a server on this machine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hello)
+    thread = threading.Thread(target=server.serve_forever, name="web")
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
