@@ -22,6 +22,10 @@ for number, usual in (
         signal.signal(number, usual)
 
 
+# Agents of tests make no control groups in the one that the tests themselves run in.
+os.environ.setdefault("REMUDA_CGROUP", "/remuda-tests")
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One server for all tests of this process that share one; it need not survive a loss of power."""

@@ -16,6 +16,7 @@ from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.manager.entries import CompileError, Entry, Setting
 from remuda.manager.sources import get_sources, source_remarks
+from remuda.manager.step_policy import policy_text
 from remuda.manager.stored_files import (
     cache_remarks,
     download_artifacts,
@@ -43,6 +44,8 @@ class CompiledJob:
     timeout_seconds: int
     log_limit_bytes: int
     banner: tuple[str, ...]
+    policy: str
+    """What steps may do; empty: anything."""
 
 
 def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
@@ -63,6 +66,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
         mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
         log_limit_bytes=setting.runner.output_limit * 1024,
+        policy=policy_text(payload, setting.runner),
         banner=(
             f"Running with remuda {__version__}",
             f"  on {setting.runner.name} {setting.runner.short_token}, system ID: {setting.system_id}",

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,9 +28,12 @@ from remuda.manager.config_keys import (
 )
 from remuda.manager.config_lines import with_line
 from remuda.manager.errors import ConfigError
+from remuda.steps.errors import PolicyError
 
 DEFAULT_CHECK_INTERVAL_SECONDS = 3
 DEFAULT_DRAIN_SECONDS = 7200
+LEAST_UID = 1000
+"""Below it are the users of the system."""
 LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
@@ -39,6 +43,17 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`[runners.cache]`, of which only the kind is looked at: none but a local folder is supported."""
 
     type: str = msgspec.field(default="", name="Type")
+
+
+class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.remuda]`: what gitlab-runner has no keys for."""
+
+    run_as: str = ""
+    """Whom all jobs run as: a user's name, UID or UID:GID. Needs a manager that is root."""
+    first_uid: int = 0
+    """A user for each slot instead: this number and the slot's."""
+    policy: dict[str, Any] = {}
+    """What steps may do, see docs/reference/step-policy.md."""
 
 
 class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +88,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     pre_build_script: str = ""
     post_build_script: str = ""
     labels: dict[str, str] = {}
+    remuda: RemudaConfig = RemudaConfig()
     tls_ca_file: str = msgspec.field(default="", name="tls-ca-file")
     tls_cert_file: str = msgspec.field(default="", name="tls-cert-file")
     tls_key_file: str = msgspec.field(default="", name="tls-key-file")
@@ -116,6 +132,7 @@ class Loaded:
 
 _GLOBAL_KEYS = {field.encode_name for field in msgspec.structs.fields(ManagerConfig)}
 _RUNNER_KEYS = {field.encode_name for field in msgspec.structs.fields(RunnerConfig)}
+_REMUDA_KEYS = {field.encode_name for field in msgspec.structs.fields(RemudaConfig)}
 _PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR1348941")
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -212,6 +229,11 @@ def _review(document: Mapping[str, Any], file: str) -> list[str]:
                 warnings.append(f"{file}: runners[{index}].{key} is not supported: {IGNORED_RUNNER[key]}")
             elif key not in known:
                 warnings.append(f"{file}: runners[{index}].{key} is unknown and ignored{_nearest(key, known)}")
+        own = runner.get("remuda") if isinstance(runner, dict) else None
+        for key in own if isinstance(own, dict) else ():
+            # Ignoring a misspelt one could run jobs with more rights than they were to have.
+            if key not in _REMUDA_KEYS:
+                raise ConfigError(f"{file}: runners[{index}].remuda.{key}: unknown{_nearest(key, _REMUDA_KEYS)}")
     return warnings
 
 
@@ -255,6 +277,24 @@ def _check_runner(runner: RunnerConfig, where: str) -> None:
     for entry in runner.environment:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", entry):
             raise ConfigError(f"{where}.environment: {entry!r} is not of the form NAME=value")
+    _check_own(runner, where)
+
+
+def _check_own(runner: RunnerConfig, where: str) -> None:
+    own = runner.remuda
+    if own.run_as and own.first_uid:
+        raise ConfigError(f"{where}.remuda: run_as and first_uid exclude each other; keep one")
+    if own.first_uid < 0 or 0 < own.first_uid < LEAST_UID:
+        raise ConfigError(
+            f"{where}.remuda.first_uid: {own.first_uid} is below {LEAST_UID}, where users of the system are"
+        )
+    if own.policy:
+        from remuda.steps.policy.document import parse_layer  # only here: most have none, and it takes time to import
+
+        try:
+            parse_layer(own.policy, author=f"runner {runner.name}".strip())
+        except PolicyError as error:
+            raise ConfigError(f"{where}.remuda.policy: {error}") from None
 
 
 def _check(config: ManagerConfig, file: str) -> None:
@@ -271,8 +311,24 @@ def _check(config: ManagerConfig, file: str) -> None:
     tokens = [(runner.url, runner.token) for runner in config.runners]
     if len(set(tokens)) < len(tokens):
         raise ConfigError(f"{file}: the same url and token stand in two [[runners]]; use one with a higher limit")
+    _check_uids(config, file)
     if config.listen_address:
         try:
             listen_address(config.listen_address)
         except ValueError as error:
             raise ConfigError(f"{file}: listen_address: {error}") from None
+
+
+def _check_uids(config: ManagerConfig, file: str) -> None:
+    """Slots of different runners must not share a user."""
+    ranges = sorted(
+        (runner.remuda.first_uid, runner.remuda.first_uid + (runner.limit or config.concurrent), index)
+        for index, runner in enumerate(config.runners)
+        if runner.remuda.first_uid
+    )
+    for (_, end, _), (start, _, index) in pairwise(ranges):
+        if start < end:
+            raise ConfigError(
+                f"{file}: runners[{index}].remuda.first_uid: {start} is in use by the slots of another runner; "
+                f"give {end} or more"
+            )

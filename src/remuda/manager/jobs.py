@@ -42,6 +42,7 @@ from remuda.manager.journal import JobRow, Journal
 from remuda.manager.link import AgentLink
 from remuda.manager.metrics import RunnerLabels
 from remuda.manager.ports import Environment, JobPlace
+from remuda.manager.step_policy import run_as
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import (
@@ -111,6 +112,7 @@ class ManagedJob:
             builds_dir=runner.builds_dir,
             cache_dir=runner.cache_dir,
             job=None if around.keeps_in is None else row.job_id,
+            run_as=run_as(runner, row.slot),
         )
         self._saved = record
         self._wake = asyncio.Event()
@@ -278,6 +280,8 @@ class ManagedJob:
                 timeout_seconds=compiled.timeout_seconds,
                 log_limit_bytes=compiled.log_limit_bytes,
                 banner=compiled.banner,
+                policy=compiled.policy,
+                run_as=self._place.run_as,
             )
         )
         reach("manager.started")

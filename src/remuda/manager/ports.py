@@ -30,6 +30,8 @@ class JobPlace:
     """The same for caches."""
     job: int | None = None
     """The job's id, where it shall have a working directory of its own that no other job uses."""
+    run_as: str = ""
+    """Whom its steps run as, who then owns its folders, with caches apart from others'; empty: the agent's user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

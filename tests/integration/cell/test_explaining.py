@@ -280,9 +280,9 @@ class TestPolicies:
             "document": {},
             "updated_at": None,
         }
-        put = own(cell, "PUT", "/policies/project/1", {"document": {"allow": ["builtin://*"]}})
+        put = own(cell, "PUT", "/policies/project/1", {"document": {"rules": [{"allow": "builtin"}]}})
         assert (put.status, put.json()["version"]) == (200, 1)
-        organization = own(cell, "PUT", "/policies/organization/1", {"document": {"network": False}, "version": 0})
+        organization = own(cell, "PUT", "/policies/organization/1", {"document": {"default": "deny"}, "version": 0})
         assert organization.status == 200
         late = own(cell, "PUT", "/policies/project/1", {"document": {}, "version": 0})
         assert late.status == 409
@@ -306,3 +306,8 @@ class TestPolicies:
     @pytest.mark.parametrize("body", [{}, {"document": []}, {"document": "x"}, {"document": {"x": "y" * 70_000}}])
     def test_what_is_no_policy(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
         assert own(cell, "PUT", "/policies/project/1", body).status == 400
+
+    def test_mistakes_in_a_policy_are_named(self, cell: ServedCell, jobs: dict[str, int]) -> None:
+        refused = own(cell, "PUT", "/policies/project/1", {"document": {"ruels": []}})
+        assert refused.status == 400
+        assert b"policy of project 1: ruels: unknown key; did you mean rules?" in refused.body

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.cgroups import PARENT_VARIABLE
 from remuda.steps.policy.enclosure import Enclosure, enclose
 from remuda.steps.policy.host import Host, find_host
 from remuda.steps.policy.people import Person
 from remuda.steps.policy.values import Limits
 
 NOT_ROOT = "needs root"
-
-
-@pytest.fixture(autouse=True)
-def groups_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apart from the group that the tests themselves run in."""
-    monkeypatch.setenv(PARENT_VARIABLE, "/remuda-tests")
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_variables_of_the_job_do_not_reach_programs_that_run_as_root(run: Run, p
     # The shell of the step complains, once; Python, as root, was not asked to load it.
     assert ended.stderr.count("evil.so") == 1
     assert not (tmp_path / "env").exists()
-    assert enclosure.env == {}
+    assert enclosure.env == {"HOME": str(tmp_path), "USER": "123456", "LOGNAME": "123456"}
 
 
 def test_another_user_cannot_leave_its_groups_or_network(host: Host, run: Run, person: Person) -> None:

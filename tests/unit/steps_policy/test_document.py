@@ -1,5 +1,8 @@
 import json
+import re
+import tomllib
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +116,14 @@ KEYS = st.sampled_from(["default", "rules", "limits", "insert", "substitutes", "
 def test_any_document_is_read_or_refused(document: dict[str, Any]) -> None:
     with suppress(PolicyError):
         parse_layer(document, author="x")
+
+
+DOCS = Path(__file__).parents[3] / "docs/reference"
+
+
+def test_documents_in_the_documentation_can_be_read() -> None:
+    written = re.findall(r"```json\n(.*?)```", (DOCS / "step-policy.md").read_text(), re.DOTALL)
+    layer = parse_layer(json.loads(written[0]), author="x")
+    assert len(layer.rules) == 3
+    [own] = re.findall(r"```toml\n(\[runners\.remuda\].*?)```", (DOCS / "config-toml.md").read_text(), re.DOTALL)
+    assert parse_layer(tomllib.loads(own)["runners"]["remuda"]["policy"], author="x").limits.memory_bytes == 2**32

@@ -1,4 +1,7 @@
-"""Step policies of organizations, groups and projects: read and change. What they mean is not the cell's matter."""
+"""Step policies of organizations, groups and projects: read and change.
+
+What they mean is the step runner's matter, which says here what is wrong with one.
+"""
 
 from typing import Any
 
@@ -15,6 +18,7 @@ from remuda.cell.http.lookup import number_in_path
 from remuda.cell.http.shapes import PolicyShape
 from remuda.model.job import ProjectId
 from remuda.model.runner import Pool
+from remuda.steps.errors import PolicyError
 
 
 class PolicyChange(msgspec.Struct, kw_only=True):
@@ -35,11 +39,24 @@ async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/policies/:scope/:id."""
     scope = await _scope(edge, request)
     asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
+    _check(asked.document, scope)
     now = edge.clock.now()
     kept = await edge.store.change_setting(
         setting_name(scope), lambda old: changed_policy(old, asked.document, asked.version, now)
     )
     return _answer(scope, read_policy(kept))
+
+
+def _check(document: dict[str, Any], scope: Pool) -> None:
+    """Whoever writes it learns what is wrong with it; a job would fail for it later."""
+    from remuda.steps.policy.document import (
+        parse_layer,
+    )  # only here: a cell rarely needs it, and it takes time to import
+
+    try:
+        parse_layer(document, author=f"{scope[0]} {scope[1]}")
+    except PolicyError as error:
+        raise bad_parameter(f"document: {error}") from None
 
 
 def _answer(scope: Pool, policy: StepPolicy) -> Response:

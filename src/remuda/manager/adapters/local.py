@@ -14,6 +14,8 @@ from remuda.lib.clock import Clock
 from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.steps.errors import AgentError
+from remuda.steps.policy.people import hand_over, parse_run_as
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
 
 PROTOCOL = 1
@@ -41,12 +43,19 @@ class LocalEnvironment:
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
         builds, work = self._folders(place)
+        caches = self._data / (place.cache_dir or "cache") / place.run_as
+        temporary = work.with_name(f"{work.name}.tmp")
         try:
             work.mkdir(parents=True, exist_ok=True)
-            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
+            temporary.mkdir(mode=0o700, exist_ok=True)
+            if person := parse_run_as(place.run_as):
+                caches.mkdir(parents=True, exist_ok=True)
+                for folder in (work, temporary, caches):
+                    await asyncio.to_thread(hand_over, folder, person)
+        except AgentError as error:
+            raise EnvironmentLostError(str(error)) from error
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
-        caches = self._data / (place.cache_dir or "cache")
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
 
     async def connect(self) -> AgentClient:

@@ -9,6 +9,7 @@ is advisory, though it is set up, and acted on, just the same.
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +63,12 @@ class Enclosure:
 
     @property
     def env(self) -> dict[str, str]:
-        """Weaker than the job's own."""
-        return dict(self.person.env) if self.person else {}
+        """Weaker than the job's own: who the step runs as. The home of the agent's user is of no use to another."""
+        if self.person is None:
+            return {}
+        temporary = f"{self.work_dir}.tmp"
+        home = temporary if os.path.isdir(temporary) else str(self.work_dir)
+        return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     @property
     def owner(self) -> tuple[int, int] | None:

@@ -1,0 +1,50 @@
+"""The step policy of a job: the runner's, from its configuration, around what the cell sends with the job. Pure.
+
+Only put together and read here, so that a policy that cannot be read fails the job with its reason before anything
+runs; the agent decides by it. Also whom a job's steps run as: one user, or one for each slot.
+"""
+
+import json
+from typing import Any
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import CompileError
+from remuda.steps.errors import PolicyError
+from remuda.steps.policy.document import parse_policy
+from remuda.wire.runner_api import JobPayload
+
+VERSION = 1
+"""Of the form in which a cell sends policies."""
+
+
+def policy_text(payload: JobPayload, runner: RunnerConfig) -> str:
+    """What the agent gets; empty when nobody says anything. What the runner says binds what the cell says."""
+    layers = (
+        [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []
+    )
+    layers += _sent(payload.remuda.get("step_policy") if isinstance(payload.remuda, dict) else None)
+    if not layers:
+        return ""
+    text = json.dumps({"version": 1, "layers": layers})
+    try:
+        parse_policy(text)
+    except PolicyError as error:
+        raise CompileError(f"the step policy cannot be read, so nothing runs: {error}") from None
+    return text
+
+
+def run_as(runner: RunnerConfig, slot: int) -> str:
+    """Whom steps run as; empty: the agent's own user."""
+    first = runner.remuda.first_uid
+    return str(first + slot) if first else runner.remuda.run_as
+
+
+def _sent(policy: Any) -> list[dict[str, Any]]:
+    if policy is None:
+        return []
+    if not isinstance(policy, dict) or policy.get("version") != VERSION or not isinstance(policy.get("layers"), list):
+        raise CompileError("the server sent a step policy in a form that this runner does not know; use a newer runner")
+    return [
+        {"author": f"{layer.get('scope')} {layer.get('id')}", "document": layer.get("document")}
+        for layer in policy["layers"]
+    ]

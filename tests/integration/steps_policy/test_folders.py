@@ -1,0 +1,46 @@
+"""Folders of jobs whose steps run as another user, as the manager makes them."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.errors import EnvironmentLostError
+from remuda.manager.ports import JobPlace
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def a_place(builds: Path) -> JobPlace:
+    folders = {"builds_dir": str(builds / "builds"), "cache_dir": str(builds / "cache")}
+    return JobPlace(runner="abcdefghi", slot=3, project="g/p", run_as="200003", **folders)
+
+
+async def test_user_of_a_slot_owns_its_folders(reachable: Path, tmp_path: Path) -> None:
+    environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
+    prepared = await environment.prepare(a_place(reachable))
+    work = Path(prepared.work_dir)
+    (work / "file").touch()
+    again = await environment.prepare(a_place(reachable))
+    assert again == prepared
+    owners = {folder: os.stat(folder).st_uid for folder in (work, f"{work}.tmp", prepared.cache_dir)}
+    assert set(owners.values()) == {200003}
+    assert Path(prepared.cache_dir) == reachable / "cache/200003"
+
+
+async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
+    with pytest.raises(EnvironmentLostError, match="steps run as user 200003, who cannot reach .* builds_dir"):
+        await environment.prepare(a_place(tmp_path))

@@ -1,0 +1,93 @@
+"""The runner's policy and the cell's, as the agent gets them; and whom steps run as."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.config import Loaded, RemudaConfig, RunnerConfig, parse
+from remuda.manager.entries import CompileError
+from remuda.manager.errors import ConfigError
+from remuda.manager.step_policy import policy_text, run_as
+from remuda.steps.policy.document import parse_policy
+from remuda.wire.runner_api import JobPayload
+
+RUNNER = '[[runners]]\nname = "one"\nurl = "https://gitlab.example.com/"\ntoken = "glrt-{}"\nexecutor = "shell"\n'
+
+
+def read(*own: str, concurrent: int = 1) -> Loaded:
+    runners = [f"{RUNNER.format(index)}[runners.remuda]\n{text}\n" for index, text in enumerate(own)]
+    return parse(f"concurrent = {concurrent}\n" + "".join(runners), file="config.toml", environment={})
+
+
+def a_payload(**changes: Any) -> JobPayload:
+    git = {"repo_url": "https://cell.example/g/p.git", "sha": "a" * 40, "ref": "main", "depth": 20}
+    return msgspec.convert({"id": 5, "token": "t", "git_info": git, "steps": []} | changes, JobPayload)
+
+
+def sent(**documents: dict[str, Any]) -> dict[str, Any]:
+    layers = [{"scope": scope, "id": 5, "version": 3, "document": document} for scope, document in documents.items()]
+    return {"step_policy": {"version": 1, "layers": layers}}
+
+
+def test_nobody_says_anything() -> None:
+    assert policy_text(a_payload(), RunnerConfig()) == ""
+
+
+def test_the_runners_policy_binds_the_cells() -> None:
+    runner = RunnerConfig(name="one", remuda=RemudaConfig(policy={"default": "deny"}))
+    text = policy_text(a_payload(remuda=sent(organization={}, project={"limits": {"pids": 5}})), runner)
+    assert [layer.author for layer in parse_policy(text).layers] == ["runner one", "organization 5", "project 5"]
+    assert json.loads(text)["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("remuda", "said"),
+    [
+        (sent(project={"defualt": "deny"}), "policy of project 5: defualt: unknown key; did you mean default?"),
+        ({"step_policy": {"version": 2, "layers": []}}, "use a newer runner"),
+        ({"step_policy": []}, "use a newer runner"),
+    ],
+)
+def test_policy_that_cannot_be_read_lets_nothing_run(remuda: dict[str, Any], said: str) -> None:
+    with pytest.raises(CompileError, match=said.replace("?", r"\?")):
+        policy_text(a_payload(remuda=remuda), RunnerConfig())
+
+
+def test_policy_stands_in_the_configuration() -> None:
+    text = (
+        'run_as = "builder"\n[runners.remuda.policy]\ndefault = "deny"\n'
+        '[[runners.remuda.policy.rules]]\nallow = "builtin"\n[runners.remuda.policy.limits]\nmemory = "1g"\n'
+    )
+    [runner] = read(text).config.runners
+    assert parse_policy(policy_text(a_payload(), runner)).layers[0].limits.memory_bytes == 2**30
+    assert run_as(runner, 3) == "builder"
+
+
+def test_every_slot_has_its_own_user() -> None:
+    [runner] = read("first_uid = 200000").config.runners
+    assert [run_as(runner, slot) for slot in (0, 3)] == ["200000", "200003"]
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ('run_az = "x"', r"config.toml:7: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
+        ('run_as = "x"\nfirst_uid = 5000', "run_as and first_uid exclude each other"),
+        ("first_uid = 33", "first_uid: 33 is below 1000"),
+        (
+            'policy = {default = "dney"}',
+            r"runners\[0\].remuda.policy: policy of runner one: default: 'dney' is none of",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_their_place(own: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(own)
+
+
+def test_runners_do_not_share_users() -> None:
+    read("first_uid = 5000", "first_uid = 5004", concurrent=4)
+    with pytest.raises(ConfigError, match=r"runners\[1\].remuda.first_uid: 5003 is in use .* give 5004 or more"):
+        read("first_uid = 5000", "first_uid = 5003", concurrent=4)
