@@ -188,7 +188,8 @@ def _read_yaml(text: str) -> list[Node]:
                 break
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise DocumentError(mark.line + 1 if mark else 1, f"no YAML: {error.problem or error.context}") from None
+        line = min(mark.line, text.count("\n")) + 1 if mark else 1
+        raise DocumentError(line, f"no YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position if isinstance(error.position, int) else 0) + 1
         raise DocumentError(line, f"no YAML: the character U+{_code(error.character):04X} is not allowed") from None

@@ -111,7 +111,7 @@ def holds(condition: str | None, context: Context) -> bool:
     if not _calls(tree, STATUS_FUNCTIONS) and not succeeds:
         return False
     evaluation = _Evaluation(context, statuses=True)
-    return operations.truthy(evaluation.plain(evaluation.of(tree, condition))[0])
+    return operations.truthy(evaluation.plain(evaluation.of(Hole(tree, condition)))[0])
 
 
 def runs_after_failure(condition: str | None) -> bool:
@@ -136,7 +136,7 @@ def _expand(value: Any, evaluation: "_Evaluation") -> Any:
         case str():
             parts = parse_template(value)
             if len(parts) == 1 and isinstance(parts[0], Hole):
-                return evaluation.hole(parts[0])
+                return evaluation.of(parts[0])
             return evaluation.text(value)
         case list() | tuple():
             return [_expand(item, evaluation) for item in value]
@@ -162,19 +162,16 @@ class _Evaluation:
         self._work = _MAX_WORK
         self._source = ""
 
-    def of(self, tree: Node, source: str) -> Any:
-        """The value of an expression; `source` is shown in messages."""
-        self._source = source
-        return self._value(tree)
-
-    def hole(self, hole: Hole) -> Any:
-        return self.of(hole.tree, hole.source)
+    def of(self, hole: Hole) -> Any:
+        """The value of an expression; its source and line are for messages."""
+        self._source = syntax.excerpt(hole.source) + (f", line {hole.line}" if hole.line else "")
+        return self._value(hole.tree)
 
     def text(self, text: str) -> Any:
         """The text with its expressions evaluated."""
         if syntax.OPENER not in text:
             return text
-        return self._joined([self.hole(part) if isinstance(part, Hole) else part for part in parse_template(text)])
+        return self._joined([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
 
     def key(self, written: str, taken: Mapping[str, Any]) -> str:
         """A key with its expressions evaluated."""
@@ -201,7 +198,7 @@ class _Evaluation:
     def _spend(self, work: int) -> None:
         self._work -= work
         if self._work <= 0:
-            raise ExpressionError(f"{syntax.excerpt(self._source)} has too much to do; use smaller values")
+            raise ExpressionError(f"{self._source} has too much to do; use smaller values")
 
     def _value(self, node: Node) -> Any:
         self._spend(1)
@@ -275,7 +272,7 @@ class _Evaluation:
         value, marked = self._subject(node.subject)
         if not isinstance(value, Mapping):
             self._fail(f".{node.name}", f"only an object has attributes, and this is {_a(value)}")
-        return self._marked(self._member(value, node.name, f".{node.name}"), marked)
+        return self._marked(self._member(value, node.name, f".{node.name}", hints=not marked), marked)
 
     def _index(self, node: syntax.Index) -> Any:
         value, marked = self._subject(node.subject)
@@ -283,10 +280,10 @@ class _Evaluation:
         shown = "[...]" if secret or isinstance(key, list | dict) else f"[{syntax.excerpt(operations.text_of(key))}]"
         found: Any = None
         if isinstance(value, Mapping) and isinstance(key, str):
-            found = self._member(value, key, shown)
+            found = self._member(value, key, shown, hints=not marked and not secret)
         elif isinstance(value, list) and operations.kind(key) == "number":
             if isinstance(key, float) or not 0 <= key < len(value):
-                self._fail(shown, f"index not found; the array has {len(value)} items", missing=True)
+                self._fail(shown, "index not found", missing=True)
             found = value[key]
         elif isinstance(value, Mapping | list):
             wanted = "a string" if isinstance(value, Mapping) else "a number"
@@ -295,9 +292,9 @@ class _Evaluation:
             self._fail(shown, f"only an array or object has items, and this is {_a(value)}")
         return self._marked(found, marked or secret)
 
-    def _member(self, value: Mapping[str, Any], name: str, shown: str) -> Any:
+    def _member(self, value: Mapping[str, Any], name: str, shown: str, *, hints: bool) -> Any:
         if name not in value:
-            hint = _nearest(name, value)
+            hint = _nearest(name, value) if hints else ""
             if "-" in name and not hint:
                 hint = '; "-" is part of a name, put blanks around it to subtract'
             self._fail(shown, "attribute not found" + hint, missing=True)
@@ -390,7 +387,7 @@ class _Evaluation:
 
     def _fail(self, shown: str, problem: str, *, missing: bool = False) -> NoReturn:
         kind = _MissingError if missing else ExpressionError
-        raise kind(f'evaluating expression failed at "{shown}": {problem} (in {syntax.excerpt(self._source)})')
+        raise kind(f'evaluating expression failed at "{shown}": {problem} (in {self._source})')
 
 
 def _a(value: Any) -> str:

@@ -76,7 +76,7 @@ def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
         raise CheckError(f"{what}: the result of a step as one JSON object is needed")
     if unknown := result.keys() - _RESULT_KEYS:
         raise CheckError(f'{what}: a step result has no field "{min(unknown)[:100]}"')
-    outputs = result.get("outputs") or {}
+    outputs = result.get("outputs", {})
     if not isinstance(outputs, dict):
         raise CheckError(f'{what}: "outputs" has to be an object')
     return outputs

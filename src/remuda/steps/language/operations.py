@@ -105,7 +105,7 @@ def number_text(value: float) -> str:
     """The shortest digits that mean the number, with an exponent only outside of 1e-6 to 1e21."""
     if isinstance(value, int) and abs(value) <= _EXACT:
         return str(value)
-    value = float(value)
+    value = float(number(value))
     if value == 0 or 1e-6 <= abs(value) < 1e21:
         return plain_number(value)
     mantissa, _, exponent = repr(value).partition("e")
@@ -114,9 +114,10 @@ def number_text(value: float) -> str:
 
 def plain_number(value: float) -> str:
     """All digits, no exponent."""
+    value = float(number(value))
     if value == 0:
         return "0"
-    text = format(Decimal(repr(float(value))), "f")
+    text = format(Decimal(repr(value)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -139,7 +140,7 @@ def arithmetic(operator: str, left: Any, right: Any) -> int | float:
     if kind(left) != "number" or kind(right) != "number":
         wanted = "two numbers or two strings" if operator == "+" else "two numbers"
         raise ExpressionError(f"{wanted} are needed, not {kind(left)} and {kind(right)}")
-    first, second = float(left), float(right)
+    first, second = float(number(left)), float(number(right))
     match operator:
         case "+":
             return number(first + second)

@@ -5,7 +5,9 @@ syntax of expressions. All mistakes are reported together, each with file and li
 runner are understood. Entries of lists are read in `calls`. Pure; whoever has the text calls it.
 """
 
+import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from remuda.steps.errors import DefinitionError
@@ -29,6 +31,8 @@ from remuda.steps.language.values import (
 VERSION = 1
 """Of our extensions."""
 
+_PACKAGE_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.+-]+)?")
+_LARGEST_KEPT = 64 * 1024
 _DEFINITION_KEYS = ("exec", "run", "outputs", "delegate", "env", "type")
 _DEFINITION_EXTENSIONS = ("finally", "environment")
 
@@ -37,8 +41,13 @@ def read_step(text: str, *, file: str = "func.yml", lenient: bool = False, bare:
     """The step in the text.
 
     `lenient` drops unknown keys. `bare` also takes a text without a spec: only the definition, or only its list of
-    steps, which is how a job's payload has it.
+    steps, which is how a job's payload has it. What was read is kept, because a step is often called many times.
     """
+    read = _remembered if len(text) <= _LARGEST_KEPT else _read
+    return read(text, file, lenient, bare)
+
+
+def _read(text: str, file: str, lenient: bool, bare: bool) -> Step:
     report = Report(file)
     try:
         documents = read_documents(text)
@@ -55,6 +64,9 @@ def read_step(text: str, *, file: str = "func.yml", lenient: bool = False, bare:
     definition = _read_definition(fields, documents[1], spec)
     report.finish()
     return Step(spec=spec, definition=definition)
+
+
+_remembered = lru_cache(maxsize=128)(_read)
 
 
 def _bare(documents: list[Node]) -> Node | None:
@@ -91,7 +103,7 @@ def _read_spec(fields: Fields, document: Node) -> Spec:
         outputs={} if delegates else _read_parameters(fields, outputs, "spec.outputs"),
         delegates_outputs=delegates,
         remuda=version,
-        version=fields.scalar(entries["version"], "spec.version") if "version" in entries else None,
+        version=_read_package_version(fields, entries.get("version")),
     )
 
 
@@ -103,6 +115,14 @@ def _read_version(fields: Fields, node: Node | None) -> int | None:
             node.line, f"spec.remuda: this agent knows version {VERSION}, not {node.written[:40]}; use a newer agent"
         )
     return VERSION
+
+
+def _read_package_version(fields: Fields, node: Node | None) -> str | None:
+    if node is None or node.value is None:
+        return None
+    if not _PACKAGE_VERSION.fullmatch(node.written):
+        fields.refuse(node.line, f'spec.version: a version like 1.2.3 is needed, not "{node.written[:40]}"')
+    return node.written
 
 
 def _read_parameters(fields: Fields, node: Node | None, place: str) -> dict[str, Parameter]:

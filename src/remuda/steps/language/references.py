@@ -6,7 +6,7 @@ last part of the path makes it OCI. The engine calls this a second time with the
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from remuda.steps.errors import DefinitionError
@@ -26,6 +26,8 @@ _BUILTIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:/[A-Za-z0-9_-]+)*")
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
+_REPOSITORY = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -33,6 +35,27 @@ def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Ref
     """The reference; mistakes name the place."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
+    except _BadReferenceError as error:
+        raise DefinitionError(f"{place}: {error}") from None
+
+
+def evaluate_reference(reference: Reference, expand: Callable[[str], str], place: Place | str) -> Reference:
+    """The reference with its expressions evaluated, checked again: what it says now is not scanned for more."""
+    if reference.kind is ReferenceKind.DYNAMIC:
+        evaluated = parse_reference(expand(reference.text), place)
+        if evaluated.kind is ReferenceKind.DYNAMIC:
+            raise DefinitionError(f"{place}: the reference still holds an expression after it was evaluated")
+        return evaluated
+    if reference.kind not in (ReferenceKind.GIT, ReferenceKind.OCI):
+        return reference
+    fields = ("url", "registry", "repository", "tag", "path", "file")
+    texts = {name: expand(getattr(reference, name)) for name in fields}
+    try:
+        folder = _inside(texts["path"])
+        if reference.kind is ReferenceKind.GIT:
+            return _git_reference(reference.text, texts["url"], reference.version, folder, _file_name(texts["file"]))
+        names = texts["registry"], texts["repository"], texts["tag"]
+        return _oci_reference(reference.text, *names, folder, _file_name(texts["file"]))
     except _BadReferenceError as error:
         raise DefinitionError(f"{place}: {error}") from None
 
@@ -121,9 +144,9 @@ def _split_tag(name: str) -> tuple[str, str]:
 
 
 def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: str, file: str) -> Reference:
-    if not registry or not repository or "://" in registry or any(map(str.isspace, registry + repository)):
+    if not _fits(_REGISTRY, registry) or not _fits(_REPOSITORY, repository):
         raise _BadReferenceError("an OCI reference is registry/repository:tag, with a blank and a path behind it")
-    if not _TAG.fullmatch(tag) and not _DIGEST.fullmatch(tag):
+    if not _fits(_TAG, tag) and not _DIGEST.fullmatch(tag):
         raise _BadReferenceError(f'"{tag}" is neither a tag nor a digest (sha256:...) of an OCI reference')
     return Reference(
         kind=ReferenceKind.OCI,
@@ -134,6 +157,11 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
         path="" if folder == "." else folder,
         file=file,
     )
+
+
+def _fits(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether the text is right, or is not known yet."""
+    return OPENER in text or pattern.fullmatch(text) is not None
 
 
 def _long(written: Mapping[str, Any]) -> Reference:
@@ -149,9 +177,7 @@ def _long(written: Mapping[str, Any]) -> Reference:
             raise _BadReferenceError(f'"{kind}" needs "{name}"')
     if unknown := fields.keys() - needed - allowed:
         raise _BadReferenceError(f'"{kind}" has no field "{min(unknown)}"')
-    folder, file = _inside(fields.get("dir", "")), fields.get("file", "")
-    if file and ("/" in file or "\\" in file or file in (".", "..")):
-        raise _BadReferenceError(f'"file" is a name without a folder, not "{file}"; the folder is "dir"')
+    folder, file = _inside(fields.get("dir", "")), _file_name(fields.get("file", ""))
     if kind == "oci":
         text = f"{fields['registry']}/{fields['repository']}:{fields['tag']}"
         return _oci_reference(text, fields["registry"], fields["repository"], fields["tag"], folder, file)
@@ -176,6 +202,12 @@ def _split_file(path: str) -> tuple[str, str]:
     if not last.endswith(".yml"):
         return path, ""
     return folder or ("/" if slash else "."), last
+
+
+def _file_name(name: str) -> str:
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise _BadReferenceError(f'"file" is a name without a folder, not "{name}"; the folder is "dir"')
+    return name
 
 
 def _inside(path: str) -> str:

@@ -136,7 +136,7 @@ def where(text: str, at: int) -> str:
 
 def excerpt(text: str, limit: int = 60) -> str:
     """A text short enough for a message, in one line."""
-    flat = " ".join(text.split())
+    flat = " ".join(text[: 4 * limit].split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 

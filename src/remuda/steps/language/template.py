@@ -6,6 +6,7 @@ was read is kept, because both see the same texts.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from remuda.steps.language.syntax import OPENER, Node, parse_embedded
 
@@ -18,6 +19,8 @@ class Hole:
 
     tree: Node
     source: str
+    line: int = 0
+    """Where it stands in a text of several lines."""
 
 
 Parts = tuple[str | Hole, ...]
@@ -30,16 +33,26 @@ def parse_template(text: str) -> Parts:
     return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)
 
 
-def escape(text: str) -> str:
-    """A text that stands for itself, whatever is in it."""
-    return text.replace(OPENER, "\\" + OPENER)
+def escape(value: Any) -> Any:
+    """The value with texts that stand for themselves, for whoever makes a definition out of other data."""
+    match value:
+        case str():
+            return value.replace(OPENER, "\\" + OPENER)
+        case list() | tuple():
+            return [escape(item) for item in value]
+        case dict():
+            return {escape(key): escape(item) for key, item in value.items()}
+    return value
 
 
 def _parse(text: str) -> Parts:
     parts: list[str | Hole] = []
     plain: list[str] = []
     done = 0
+    line = 1 if "\n" in text else 0
     while (found := text.find(OPENER, done)) >= 0:
+        if line:
+            line += text.count("\n", done, found)
         if found > done and text[found - 1] == "\\":
             plain.append(text[done : found - 1] + OPENER)
             done = found + len(OPENER)
@@ -49,7 +62,9 @@ def _parse(text: str) -> Parts:
             parts.append(before)
         plain.clear()
         tree, done = parse_embedded(text, found)
-        parts.append(Hole(tree, text[found:done]))
+        parts.append(Hole(tree, text[found:done], line))
+        if line:
+            line += text.count("\n", found, done)
     plain.append(text[done:])
     if rest := "".join(plain):
         parts.append(rest)
