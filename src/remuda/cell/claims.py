@@ -8,7 +8,6 @@ be made for one that another process gets. The HTTP edge calls `request_job`.
 Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
 """
 
-import asyncio
 import contextlib
 import math
 import random
@@ -27,12 +26,13 @@ from remuda.cell.errors import (
     StoreError,
 )
 from remuda.cell.handout import Draft, gather_payload, keep
-from remuda.cell.motion import Motion
+from remuda.cell.motion import Motion, has_begun
+from remuda.cell.polls import HangUp
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.lib import killpoints
 from remuda.lib.aio import both
 from remuda.model.job import FailureReason, JobId, ProjectId
-from remuda.model.runner import RunnerType
+from remuda.model.runner import Fingerprint, RunnerType
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
 
 MANY = 5
@@ -52,6 +52,7 @@ class Handout(msgspec.Struct, frozen=True, kw_only=True):
     """A job for the runner that asked."""
 
     job: Job
+    runner: Runner
     payload: JobPayload
     project: Project
     pipeline: Pipeline
@@ -82,11 +83,28 @@ class Claims(Motion):
     _offers_at = -math.inf
     _parity = 0
 
+    async def take_job(
+        self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
+    ) -> Handout | NoJob | None:
+        """The first job that waits for this runner, which need not have been read now: a hand-out to one that is
+        another by now is not stored. None when nothing is, for whatever reason: `request_job` looks closely.
+        """
+        now = self._clock.now()
+        job_id = None if self._polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
+        if job_id not in self._newest or job_id is None or await self._deference(runner, job_id) > 0:
+            return None
+        terms = self._terms(runner, request, request_id, now)
+        job = await self._lease(job_id, terms, now, runner, is_woken=False, closely=False)
+        if job is None:
+            return None
+        self._pick_ups.note(runner.fingerprint(), at=now, since=job.pending_at or job.created_at)
+        return await self._deliver(job, runner, _features(request), ip=ip, gone=gone)
+
     async def request_job(
-        self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: asyncio.Event
+        self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Handout | NoJob:
         """The job this runner gets, or none; held while there is none if the runner has a cursor."""
-        features = (request.info.features if request.info else None) or {}
+        features = _features(request)
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
             return await self._deliver(again, runner, features, ip=ip, gone=gone)
@@ -119,28 +137,20 @@ class Claims(Motion):
 
         `is_woken`: the runner is known from before it waited; _RunnerChangedError when it is another by now.
         """
-        features = (request.info.features if request.info else None) or {}
+        features = _features(request)
         fingerprint = runner.fingerprint()
         try:
-            while (job_id := self._waiting.choose(fingerprint, self._clock.now())) is not None:
-                if self._settings.is_shared and len(alike := self._waiting.alike(job_id, ALIKE)) == ALIKE:
-                    job_id = min(alike, key=lambda one: ((one - self._parity) % 2, one))
+            while (job_id := self._choose(fingerprint, self._clock.now())) is not None:
                 if (pause := await self._deference(runner, job_id)) > 0:
                     await self._clock.sleep(pause)
                     continue
                 now = self._clock.now()
-                terms = leases.Lease(
-                    runner_id=runner.id,
-                    system_id=request.system_id,
-                    request_id=request_id or None,
-                    until=now + self._settings.lease_seconds,
-                    graceful_cancel=bool(features.get("cancel_gracefully")),
-                )
-                known = self._newest.get(job_id) if is_woken else None
+                terms = self._terms(runner, request, request_id, now)
+                known = self._newest.get(job_id)
                 hoped = leases.lease(known, terms, now) if known else None
-                leasing = self._lease(job_id, terms, now, runner if is_woken else None)
+                leasing = self._lease(job_id, terms, now, runner, is_woken=is_woken)
                 draft: _Drafted = None
-                if hoped is None:
+                if hoped is None or not is_woken:
                     job = await leasing
                 else:
                     making = self._drafted(hoped, runner, features)
@@ -154,6 +164,23 @@ class Claims(Motion):
         finally:
             self._polls.wake()
 
+    def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
+        """The job that this process would give to such a runner now."""
+        job_id = self._waiting.choose(fingerprint, now)
+        if job_id is None or not self._settings.is_shared or self._waiting.as_good(job_id) < ALIKE:
+            return job_id
+        alike = self._waiting.alike(job_id, ALIKE)
+        return next((one for one in alike if one % 2 == self._parity), job_id)
+
+    def _terms(self, runner: Runner, request: RequestJob, request_id: str, now: float) -> leases.Lease:
+        return leases.Lease(
+            runner_id=runner.id,
+            system_id=request.system_id,
+            request_id=request_id or None,
+            until=now + self._settings.lease_seconds,
+            graceful_cancel=bool(_features(request).get("cancel_gracefully")),
+        )
+
     async def _deference(self, runner: Runner, job_id: JobId) -> float:
         """How many seconds this runner leaves the job to a better one that may wait at another process."""
         how, now = self._waiting.how(job_id), self._clock.now()
@@ -165,19 +192,31 @@ class Claims(Motion):
             self._offers = offers_of(runners, await self._store.all_managers(), now)
         return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
 
-    async def _lease(self, job_id: JobId, terms: leases.Lease, now: float, remembered: Runner | None) -> Job | None:
+    async def _lease(
+        self, job_id: JobId, terms: leases.Lease, now: float, runner: Runner, *, is_woken: bool, closely: bool = True
+    ) -> Job | None:
+        """Lease a job that was chosen, None when that is not stored. It is tried with what is known of the job and the
+        runner, and then, `closely`, with what they are now: a job that does not wait any more is then dropped."""
         waiting, known = self._waiting.take(job_id), self._newest.pop(job_id, None)
+        hoped = leases.lease(known, terms, now) if known else None
+        leased: Job | None = None
+        may_wait = True
         try:
-            if remembered and (runner := await self._store.runner(remembered.id)) != remembered:
-                raise _RunnerChangedError(runner)
-            leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now), known=known)
-        except BaseException:
-            # Whether it was stored is unknown. If it was, the next one to choose it finds out, and the lease ends.
-            if waiting is not None:
+            if known and hoped and await self._store.lease_job(known, hoped, runner):
+                leased = hoped
+            elif closely:
+                if is_woken and (found := await self._store.runner(runner.id)) != runner:
+                    raise _RunnerChangedError(found)
+                leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+                may_wait = False
+        finally:
+            # After an error nobody knows. If it was stored, the next one to choose it finds out, and the lease ends.
+            if leased is None and may_wait and waiting is not None:
                 self._waiting.put_back(job_id, waiting)
-            raise
+                self._polls.wake()
         if leased is not None:
             self._note(leased)
+            self._known.note(leased)
             self.changed_jobs.note(leased.id)
         return leased
 
@@ -196,7 +235,7 @@ class Claims(Motion):
         draft: _Drafted = None,
         *,
         ip: str,
-        gone: asyncio.Event,
+        gone: HangUp,
     ) -> Handout | NoJob:
         killpoints.reach("cell.leased")
         try:
@@ -243,8 +282,9 @@ class Claims(Motion):
 
     async def _handout(self, job: Job, runner: Runner, draft: Draft) -> Handout:
         await keep(self._store, draft)
+        self._known.note(job, in_running=has_begun(draft.of.pipeline))
         payload = replace(draft.payload, job_info=self._with_count(draft.payload.job_info, runner))
-        return Handout(job=job, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
+        return Handout(job=job, runner=runner, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
         """With how much else of the project is with runners; GitLab tells it only to runners that all share."""
@@ -252,3 +292,7 @@ class Claims(Motion):
         count = str(others) if others < MANY else f"{MANY}+"
         is_shared = runner.type is RunnerType.INSTANCE
         return replace(info, project_jobs_running_on_instance_runners_count=count if is_shared else "+Inf")
+
+
+def _features(request: RequestJob) -> Mapping[str, bool]:
+    return (request.info.features if request.info else None) or {}

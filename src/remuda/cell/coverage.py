@@ -35,7 +35,7 @@ _log = logger("cell")
 
 async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec | None = None) -> Job:
     """The job with its coverage, if it is over and its log tells one; `spec` is the job's, if the caller has it."""
-    if job.state not in FINAL or job.coverage is not None or job.started_at is None:
+    if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
     try:
         spec = spec or await store.job_spec(job.id)

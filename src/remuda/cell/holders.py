@@ -15,12 +15,12 @@ from remuda.cell.core import leases, lifecycle, losses
 from remuda.cell.core.lifecycle import reason_of
 from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import ForbiddenError
-from remuda.cell.motion import Motion
+from remuda.cell.motion import Motion, has_begun
 from remuda.cell.ports import Appended
 from remuda.cell.step_results import results_of
 from remuda.cell.values import Job, StepResult
 from remuda.lib import killpoints
-from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState
 from remuda.wire.job_token import ExpiredError, JobClaims
 from remuda.wire.routable import TokenError
 from remuda.wire.runner_api import UpdateJob
@@ -46,10 +46,11 @@ class Holders(Motion):
     async def holder(self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job") -> Job:
         """The job that this token opens; ForbiddenError when it opens none, or not `job_id`, or not for this purpose.
 
-        A token opens a job while a runner has it. With `ended` also afterwards, for what a runner may send twice.
+        A token opens a job while a runner has it. With `ended` also afterwards, for what a runner may send twice; then
+        it may be the job as it was a few seconds ago (`known_jobs`).
         """
         try:
-            job = await self._keys.opens(token, scope)
+            job = await (self._keys.opens(token, scope, self._known.get) if ended else self._keys.opens(token, scope))
         except ExpiredError as error:
             if ended and error.claims.job_id == job_id:
                 raise await self._outlived(error.claims) from None
@@ -60,6 +61,8 @@ class Holders(Motion):
             raise ForbiddenError("the job token belongs to another job")
         if job.state not in HELD and not (ended and job.state in FINAL):
             raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
+        if job is not self._known.get(job.id):
+            self._known.note(job)
         return job
 
     async def _outlived(self, claims: JobClaims) -> ForbiddenError:
@@ -81,7 +84,7 @@ class Holders(Motion):
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings.silent_seconds):
             return job
-        if job.state is JobState.LEASED and not await self._is_known_to_run(job.pipeline_id):
+        if job.state is JobState.LEASED and not await self._is_in_running(job):
             applied = await self.change(
                 job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, job.epoch, now)
             )
@@ -92,15 +95,18 @@ class Holders(Motion):
             )
         if touched is None:
             raise self._lost(await self._store.job(job.id))
+        self._known.note(touched)
         if job.state is JobState.LEASED:
             killpoints.reach("cell.acknowledged")
             self.changed_jobs.note(job.id)
         return touched
 
-    async def _is_known_to_run(self, pipeline_id: PipelineId) -> bool:
+    async def _is_in_running(self, job: Job) -> bool:
         """Whether a further start changes nothing about the pipeline, so that its other jobs need not be read."""
-        pipeline = await self._store.pipeline(pipeline_id)
-        return pipeline is not None and pipeline.status == "running" and pipeline.started_at is not None
+        if self._known.is_in_running(job):
+            return True
+        pipeline = await self._store.pipeline(job.pipeline_id)
+        return pipeline is not None and has_begun(pipeline)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
         """Add to the log. Of a job that is over only bytes are taken that are there already."""
@@ -119,17 +125,17 @@ class Holders(Motion):
             )
             raise ForbiddenError("the log is too large", job_status=JobState.FAILED.value)
         appended = await self._traces.append(job.id, start, data)
-        if not appended.taken and start <= appended.size and await self._goes_on(job):
-            # Sealed for an end that could then not be stored.
-            await self._traces.reopen(job.id)
-            appended = await self._traces.append(job.id, start, data)
+        if not appended.taken and start <= appended.size:
+            row = await self._store.job(job.id)
+            if row is None or row.epoch != job.epoch or row.state not in HELD:
+                raise self._lost(row)
+            if job.id not in self._ending:
+                # Sealed for an end that could then not be stored.
+                await self._traces.reopen(job.id)
+                appended = await self._traces.append(job.id, start, data)
         if appended.taken:
             killpoints.reach("cell.trace_appended")
         return appended
-
-    async def _goes_on(self, job: Job) -> bool:
-        row = await self._store.job(job.id)
-        return row is not None and row.epoch == job.epoch and row.state in HELD and job.id not in self._ending
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
         """Store step results; the next sequence number wanted."""

@@ -11,7 +11,7 @@ in the row before the token goes out (`handout` sees to that).
 import asyncio
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from remuda.cell.core.tokens import JobTokens, key_name, over
@@ -109,8 +109,11 @@ class KeyRing:
         """What the row has to have of a token, `token_hash`; empty for one that proves itself."""
         return _hash(job, token) if self._opaque else ""
 
-    async def opens(self, token: str, scope: str) -> Job:
-        """The job that this token was made for; TokenError when it proves nothing, or not any more."""
+    async def opens(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
+        """The job that this token was made for; TokenError when it proves nothing, or not any more.
+
+        One that is `known` is not read again if the token fits it.
+        """
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.job(JobId(number))
@@ -121,6 +124,9 @@ class KeyRing:
         claims = await self._claims(token)
         if scope not in claims.scopes:
             raise TokenError(f"it lacks the scope {scope}")
+        job = known(JobId(claims.job_id))
+        if job is not None and (job.project_id, job.epoch) == (claims.project_id, claims.epoch):
+            return job
         job = await self._store.job(JobId(claims.job_id))
         if job is None or job.project_id != claims.project_id:
             raise TokenError("there is no such job")

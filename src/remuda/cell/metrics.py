@@ -49,13 +49,14 @@ class CellMetrics:
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
-        self.queue_seconds = Histogram(
+        queue_seconds = Histogram(
             "job_queue_duration_seconds",
             "Time from a job's turn until it was handed to a runner.",
             ("shared_runner",),
             buckets=QUEUE_BUCKETS,
             registry=self.registry,
         )
+        self._queue_seconds = {shared: queue_seconds.labels(str(shared).lower()) for shared in (False, True)}
         self.trace_mismatches = Counter(
             "remuda_cell_trace_mismatches",
             "Jobs that ended with a checksum of their log that is not that of the stored one.",
@@ -89,6 +90,10 @@ class CellMetrics:
             self._answers[method, route, status] = found
         found[0].inc()
         found[1].observe(seconds)
+
+    def handed_out(self, seconds: float, *, shared: bool) -> None:
+        """A job has its runner, one that all projects share or not, so long after its turn came."""
+        self._queue_seconds[shared].observe(seconds)
 
     def text(
         self,

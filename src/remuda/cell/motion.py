@@ -19,6 +19,7 @@ from remuda.cell.errors import NotFoundError, StoreError
 from remuda.cell.events import ChangedJobs
 from remuda.cell.inbox import Inbox
 from remuda.cell.keyring import KeyRing
+from remuda.cell.known_jobs import KnownJobs
 from remuda.cell.polls import HeldPolls
 from remuda.cell.ports import Applied, Changes, Store, Traces
 from remuda.cell.settings import CellSettings
@@ -52,6 +53,7 @@ class Motion:
         """Those that were last enqueued, as they were then: most are handed out like that, without being read again."""
         self._with_runners: dict[JobId, Job] = {}
         """As each was when it was handed out."""
+        self._known = KnownJobs(clock)
         self._noted: dict[JobId, Job] | None = None
         """What became of jobs while the store is asked which ones are with runners; None while it is not."""
         self._busy: Counter[ProjectId] = Counter()
@@ -93,6 +95,7 @@ class Motion:
         """Take note of jobs that were stored: pending ones wait for a runner, trigger jobs for the cell, others not."""
         arrived = 0
         for job in jobs:
+            self._known.forget(job.id)
             if job.is_trigger:
                 if job.state in OCCUPYING:
                     self.trigger_jobs.put(job.id)
@@ -164,6 +167,7 @@ class Motion:
         async with aclosing(self._store.changes()) as changes:
             async for told in changes:
                 self.changed_jobs.note(*told)
+                self._known.forget(*told)
                 try:
                     jobs = await (self._store.some_jobs(told) if told else self._store.jobs_in([JobState.PENDING]))
                 except StoreError as error:
@@ -257,6 +261,11 @@ class Motion:
     async def _finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
         """The job after its end; None when it is not this epoch's any more."""
         now = self._clock.now()
+        alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
+        if alone is not None and await self._store.end_beside(job, alone):
+            self.ended_jobs[alone.state.value] += 1
+            await self.announce([alone])
+            return alone
 
         def decide(family: Family) -> Changes:
             if unless_changed and job not in family.jobs:
@@ -296,6 +305,11 @@ class Motion:
         if pipeline is None:
             raise NotFoundError(f"there is no pipeline {pipeline_id}")
         return pipeline
+
+
+def has_begun(pipeline: Pipeline) -> bool:
+    """Whether it runs, and is known to have started: the start of a further job changes nothing about it."""
+    return pipeline.status == "running" and pipeline.started_at is not None
 
 
 def _is_with_runner(job: Job) -> bool:

@@ -8,10 +8,19 @@ still on its way. So waking one at a time is enough, and no wake-up is lost.
 
 import asyncio
 from itertools import count
+from typing import Any, Protocol
 
 from remuda.lib.clock import Clock
 from remuda.model.runner import Fingerprint
 from remuda.queue import WaitingJobs
+
+
+class HangUp(Protocol):
+    """That the client of a poll has hung up, or will. An event is one."""
+
+    def is_set(self) -> bool: ...
+    async def wait(self) -> Any: ...
+
 
 _Group = tuple[int, Fingerprint]
 """Polls that are alike: minus the priority of their runners, and what these offer."""
@@ -39,7 +48,7 @@ class HeldPolls:
     def __len__(self) -> int:
         return sum(len(group) for group in self._held.values())
 
-    async def hold(self, fingerprint: Fingerprint, seconds: float, gone: asyncio.Event, *, priority: int = 0) -> bool:
+    async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
         """Wait. True: look for a job again. False: time is up, the client is gone, or all polls end."""
         if self.stopped or seconds <= 0:
             return False
@@ -104,6 +113,6 @@ class HeldPolls:
         await self._clock.sleep(seconds)
         self._end(poll, woken=False)
 
-    async def _end_when(self, poll: _Poll, gone: asyncio.Event) -> None:
+    async def _end_when(self, poll: _Poll, gone: HangUp) -> None:
         await gone.wait()
         self._end(poll, woken=False)

@@ -261,19 +261,25 @@ class WaitingJobs:
         best = min(ranks, default=None)
         return best[2] if best else None
 
-    def alike(self, job_id: JobId, many: int) -> list[JobId]:
+    def as_good(self, job_id: JobId) -> int:
+        """How many jobs wait that are as good as this one, itself included: see `alike`."""
+        waiting = self._jobs[job_id]
+        return len(waiting.line.levels[waiting.level])
+
+    def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
         """A job that was chosen and those after it that are as good: of its project, with its needs and its priority.
 
-        The oldest first, at most so many; fewer where much of what is looked at is out of date.
+        The oldest first, at most so many; fewer where much of what is looked at is out of date. Each is looked for when
+        it is asked for.
         """
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
-        alike: list[JobId] = []
+        found, last = 0, None
         for minus, other in islice(_in_order(line.jobs), 4 * many):
-            if minus != -level or len(alike) == many:
+            if minus != -level or found == many:
                 break
-            if self._is_in(line, other, level) and other not in alike[-1:]:
-                alike.append(other)
-        return alike
+            if self._is_in(line, other, level) and other != last:
+                found, last = found + 1, other
+                yield other
 
     def _is_in(self, line: _Line, job_id: JobId, level: int) -> bool:
         waiting = self._jobs.get(job_id)

@@ -368,6 +368,105 @@ class TestJobs:
         assert await store.leased_by_request(RunnerId(4), "r1") is None
 
 
+class TestHandOuts:
+    async def test_a_job_and_a_runner_that_are_what_was_known(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        runner = await store.add_runner(a_runner())
+        leased = replace(job, state=JobState.LEASED, runner_id=runner.id, request_id="r1", epoch=1)
+        assert not await store.lease_job(replace(job, tries=2), leased, runner)
+        assert not await store.lease_job(job, leased, replace(runner, paused=True))
+        assert await store.job(job.id) == job
+        assert await store.lease_job(job, leased, runner)
+        assert await store.job(job.id) == leased
+        assert not await store.lease_job(job, leased, runner)
+
+    async def test_a_runner_that_is_gone_gets_none(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        runner = await store.add_runner(a_runner())
+        await store.remove_runner(runner.id)
+        leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
+        assert not await store.lease_job(job, leased, runner)
+        assert await store.job(job.id) == job
+
+    async def test_a_call_that_has_a_job_gets_no_other(self, store: Store, project: Project) -> None:
+        one, two = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
+        runner = await store.add_runner(a_runner())
+
+        def to_call(job: Job, request_id: str | None) -> Job:
+            return replace(job, state=JobState.LEASED, runner_id=runner.id, request_id=request_id)
+
+        async with asyncio.TaskGroup() as group:
+            tries = [group.create_task(store.lease_job(job, to_call(job, "r1"), runner)) for job in (one, two)]
+        assert sorted(done.result() for done in tries) == [False, True]
+        left = one if tries[1].result() else two
+        assert not await store.lease_job(left, to_call(left, "r1"), runner)
+        assert await store.lease_job(left, to_call(left, "r2"), runner)
+
+    async def test_calls_without_an_id_get_as_many_as_they_like(self, store: Store, project: Project) -> None:
+        jobs = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
+        runner = await store.add_runner(a_runner())
+        for job in jobs:
+            leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
+            assert await store.lease_job(job, leased, runner)
+
+
+class TestEndsBesideOthers:
+    async def test_only_while_a_later_job_is_under_way(self, store: Store, project: Project) -> None:
+        first, second, third = (await push(store, project, *map(a_spec, ("one", "two", "three")))).jobs
+
+        def over(job: Job) -> Job:
+            return replace(job, state=JobState.SUCCESS)
+
+        assert not await store.end_beside(third, over(third))
+        assert not await store.end_beside(replace(second, tries=2), over(second))
+        assert await store.end_beside(second, over(second))
+        assert not await store.end_beside(second, over(second))
+        await store.change_job(third.id, lambda row: replace(row, state=JobState.RUNNING))
+        assert await store.end_beside(first, over(first))
+        states = [job.state for job in await store.some_jobs([first.id, second.id, third.id])]
+        assert states == [JobState.SUCCESS, JobState.SUCCESS, JobState.RUNNING]
+
+    @pytest.mark.parametrize(
+        "state", [JobState.CREATED, JobState.MANUAL, JobState.SCHEDULED, JobState.CANCELING, JobState.FAILED]
+    )
+    async def test_others_that_are_not_under_way_do_not_count(
+        self, store: Store, project: Project, state: JobState
+    ) -> None:
+        first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
+        await push(store, project, a_spec("of another pipeline"))
+        await store.change_job(second.id, lambda row: replace(row, state=state))
+        assert not await store.end_beside(first, replace(first, state=JobState.SUCCESS))
+
+    async def test_a_try_that_another_replaced_does_not_count(self, store: Store, project: Project) -> None:
+        first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
+        await store.change_job(second.id, lambda row: replace(row, retried=True))
+        assert not await store.end_beside(first, replace(first, state=JobState.SUCCESS))
+
+    async def test_of_all_that_end_at_the_same_time_the_last_is_decided_about(
+        self, store: Store, project: Project
+    ) -> None:
+        jobs = (await push(store, project, *(a_spec(f"job{number}") for number in range(20)))).jobs
+
+        async def end(job: Job) -> None:
+            over = replace(job, state=JobState.SUCCESS)
+            if not await store.end_beside(job, over):
+                await store.change_family(job.pipeline_id, lambda family: _ended(family, over))
+
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(end(job))
+        pipeline = await store.pipeline(jobs[0].pipeline_id)
+        assert pipeline is not None
+        assert pipeline.status == "success"
+
+
+def _ended(family: Family, over: Job) -> Changes:
+    """The end of a job, and of its pipeline when all are over."""
+    others = [job for job in family.jobs if job.id != over.id]
+    is_over = all(job.state is JobState.SUCCESS for job in others)
+    return Changes(jobs=(over,), pipeline=replace(family.pipeline, status="success") if is_over else None)
+
+
 class TestRunners:
     async def test_runners(self, store: Store) -> None:
         first = await store.add_runner(a_runner(token_hash="a", tags=("x",)))

@@ -324,3 +324,43 @@ async def test_text_that_no_column_holds(store: PostgresStore) -> None:
     assert (await store.projects(Page()))[0] == [project]
     assert await store.project_by_path("acme/shop\0") is None
     assert await store.runner_by_token("\0") is None
+
+
+async def test_ends_at_several_processes_at_once_end_their_pipelines(store: PostgresStore, database: str) -> None:
+    """Most are stored without a look at the pipeline; whichever that are, the pipeline is over with the last one."""
+    other = await PostgresStore.open(database, 1)
+    project = await store.add_project(a_project())
+    runner = await store.add_runner(a_runner())
+    terms = replace(TERMS, runner_id=runner.id)
+    alone = 0
+
+    async def live(job: Job, at: PostgresStore) -> None:
+        nonlocal alone
+        leased = leases.lease(job, terms, NOW)
+        assert leased is not None
+        assert await at.lease_job(job, leased, runner)
+        applied = await at.change_family(
+            job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, leased.epoch, NOW)
+        )
+        started = next(one for one in applied.jobs if one.id == job.id)
+        outcome = Outcome(succeeded=True, reported="success")
+        ended = lifecycle.finish_alone(started, leased.epoch, outcome, NOW)
+        assert ended is not None
+        if await at.end_beside(started, ended):
+            alone += 1
+        else:
+            await at.change_family(
+                job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
+            )
+
+    new = [replace(job, ends_alone=True) for job in new_jobs(*(a_spec(f"job{number}") for number in range(10)))]
+    for _ in range(20):
+        family = await store.add_pipeline(a_pipeline(project_id=project.id), new, now=NOW)
+        async with asyncio.TaskGroup() as group:
+            for number, job in enumerate(family.jobs):
+                group.create_task(live(job, store if number % 2 else other))
+        pipeline = await store.pipeline(family.pipeline.id)
+        assert pipeline is not None
+        assert pipeline.status == "success"
+    assert alone
+    await other.close()

@@ -94,6 +94,9 @@ class TestHandingOut:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
+            patch.setattr(cell.store, "lease_job", fail)
+            with pytest.raises(StoreError):
+                await cell.poll()
             patch.setattr(cell.store, "change_job", fail)
             with pytest.raises(StoreError):
                 await cell.poll()

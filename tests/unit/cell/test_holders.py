@@ -130,7 +130,8 @@ class TestUpdates:
         assert (await cell.dispatch.append_trace(job, 4, b" more")).size == 9
         assert await cell.put(token, "success") == (200, "success")
         assert (await cell.job(job.id)).trace_bytes == 9
-        assert not (await cell.dispatch.append_trace(job, 9, b"too late")).taken
+        with pytest.raises(ForbiddenError):
+            await cell.dispatch.append_trace(job, 9, b"too late")
 
     async def test_the_end_has_the_traces_size_and_checksum(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())

@@ -82,12 +82,12 @@ def test_as_good_as_the_first_are_the_next_ones_of_its_project_with_its_needs_an
     waiting.add(JobId(21), GPU, priority=1)
     waiting.add(JobId(22), CapabilityKey(tags=LINUX.tags, project_id=7), priority=1)
     assert waiting.choose(ANY) == 18
-    assert waiting.alike(JobId(18), 4) == [18, 19, 20]
+    assert (waiting.as_good(JobId(18)), list(waiting.alike(JobId(18), 4))) == (3, [18, 19, 20])
     for number in (18, 19, 20, 21, 22, 1):
         waiting.discard(JobId(number))
     assert waiting.choose(ANY) == 2
-    assert waiting.alike(JobId(2), 4) == [2, 3, 4, 5]
-    assert waiting.alike(JobId(2), 1) == [2]
+    assert list(waiting.alike(JobId(2), 4)) == [2, 3, 4, 5]
+    assert list(waiting.alike(JobId(2), 1)) == [2]
 
 
 def test_projects_take_turns_by_what_they_have_running() -> None:
@@ -269,7 +269,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
         expected = min((job for job, known in self.plain.items() if fits(offer, known[0])), key=rank, default=None)
         assert self.waiting.choose(offer, self.now) == expected
         if expected is not None:
-            alike = self.waiting.alike(expected, 3)
+            alike = list(self.waiting.alike(expected, 3))
             assert (alike[0], len(set(alike)), len(alike) <= 3) == (expected, len(alike), True)
             assert {(self.plain[job][0], rank(job)[:2]) for job in alike} == {
                 (self.plain[expected][0], rank(expected)[:2])

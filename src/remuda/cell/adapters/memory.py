@@ -19,6 +19,7 @@ from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.ports import Applied, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
+    UNDER_WAY,
     Artifact,
     Family,
     Job,
@@ -29,6 +30,7 @@ from remuda.cell.values import (
     Project,
     ProjectVariable,
     Release,
+    Runner,
     RunnerManager,
     Schedule,
     StepResult,
@@ -243,6 +245,23 @@ class MemoryStore(MemoryAudit):
         if changed is not None:
             self._put_job(changed)
         return changed
+
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        if self._jobs.get(known.id) != known:
+            return False
+        others = (self._jobs[job_id] for job_id in self._jobs_of[known.pipeline_id] if job_id > known.id)
+        if not any(job.state in UNDER_WAY and not job.retried for job in others):
+            return False
+        self._put_job(ended)
+        return True
+
+    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
+        if self._jobs.get(known.id) != known or await self.runner(runner.id) != runner:
+            return False
+        if leased.request_id and await self.leased_by_request(runner.id, leased.request_id):
+            return False
+        self._put_job(leased)
+        return True
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         pipeline = self._pipelines.get(pipeline_id)

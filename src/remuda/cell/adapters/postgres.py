@@ -40,6 +40,7 @@ from remuda.cell.values import (
     PipelineFilter,
     Project,
     ProjectVariable,
+    Runner,
     Schedule,
 )
 from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
@@ -69,7 +70,7 @@ class PostgresStore(PostgresKeeping):
 
     def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
         super().__init__(pool, keyed, hints)
-        self._job_lane = Together(self._update_jobs, lanes=_JOB_LANES)
+        self._job_lane = Together(self._store_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
 
@@ -269,7 +270,7 @@ class PostgresStore(PostgresKeeping):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         hoped = decide(known) if known else None
-        if known and hoped and await self._update_job(encode(known), hoped):
+        if known and hoped and await self._job_lane.make(rows.Write(encode(known), hoped)):
             return self._told(known, hoped)
         for _ in range(_HOPEFUL_TRIES):
             body = await self._body(_JOBS, job_id)
@@ -277,7 +278,7 @@ class PostgresStore(PostgresKeeping):
                 return None
             before = decode(Job, body)
             after = decide(before)
-            if after is None or await self._update_job(body, after):
+            if after is None or await self._job_lane.make(rows.Write(body, after)):
                 return self._told(before, after)
 
         async def change(db: Connection) -> tuple[Job, Job | None]:
@@ -290,27 +291,32 @@ class PostgresStore(PostgresKeeping):
 
         return self._told(*await self._change(change))
 
-    async def _update_job(self, before: bytes, after: Job) -> bool:
-        """Store a job if it is still what it was before; False when it is not."""
-        made = await self._job_lane.make((before, after))
-        return made if made is not None else bool(await self._run(rows.UPDATE_JOB, *rows.update_values(before, after)))
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        is_stored = await self._job_lane.make(rows.Write(encode(known), ended, is_beside=True))
+        return self._told(known, ended if is_stored else None) is not None
 
-    async def _update_jobs(self, changes: Sequence[tuple[bytes, Job]]) -> Sequence[bool | None]:
+    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
+        is_stored = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner)))
+        return self._told(known, leased if is_stored else None) is not None
+
+    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[bool | None]:
         """Store jobs: whether each is. One that somebody else is changing is not."""
-        if len(changes) == 1:
-            return [bool(await self._run(rows.UPDATE_JOB, *rows.update_values(*changes[0])))]
-        first: dict[JobId, tuple[bytes, Job]] = {}
-        for change in changes:
-            first.setdefault(change[1].id, change)
-        columns = zip(*(rows.update_values(*change) for change in first.values()), strict=True)
+        chosen, claimed = [], set[object]()
+        for write in writes:
+            # Of two changes of a job, or two hand-outs for the same call, neither has seen the other.
+            if claimed.isdisjoint(write.claims()):
+                claimed.update(write.claims())
+                chosen.append(write)
+        columns = zip(*(write.values() for write in chosen), strict=True)
         try:
             async with self._connection(keyed=True) as db:
-                stored = {row[0] for row in await db.fetch(rows.UPDATE_FREE_JOBS, *map(list, columns))}
+                stored = {row[0] for row in await db.fetch(rows.STORE_JOBS, *map(list, columns))}
         except FAILURES as error:
             if isinstance(error, AWAY):
                 raise store_error(error) from error
-            return [None] * len(changes)
-        return [job.id in stored and first[job.id][1] is job for _, job in changes]
+            return [None] * len(writes)
+        is_stored = {id(write): write.job.id in stored for write in chosen}
+        return [is_stored.get(id(write), False) for write in writes]
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):

@@ -48,7 +48,11 @@ class Made(msgspec.Struct, frozen=True):
 def lock(pipeline_ids: Iterable[PipelineId]) -> str:
     """The statement that keeps others from deciding about these."""
     ids = ", ".join(str(int(one)) for one in sorted(set(pipeline_ids)))
-    return f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE"
+    return (
+        f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE;"
+        f" SELECT pg_advisory_xact_lock({rows.PIPELINES_LOCK}, hash) FROM (SELECT DISTINCT hashint8(id) AS hash"
+        f" FROM unnest('{{{ids}}}'::bigint[]) AS id ORDER BY 1) AS hashes"
+    )
 
 
 async def change_families(db: Connection, wanted: Sequence[Wanted]) -> Sequence[Made | None]:

@@ -1,13 +1,14 @@
 """How values become rows of the PostgreSQL store and rows become values again. Called inside a transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.adapters.postgres_access import LostRaceError, changed, plain
 from remuda.cell.adapters.postgres_pool import Connection
+from remuda.cell.adapters.sqlite_rows import in_words
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
 
 FAMILY = (
@@ -126,16 +127,57 @@ UPDATE_JOB = (
 )
 
 
-UPDATE_FREE_JOBS = (
-    "WITH free AS (SELECT jobs.id FROM unnest($1::bigint[], $2::bytea[]) AS old (id, before)"
-    " JOIN jobs ON jobs.id = old.id AND jobs.body = old.before FOR NO KEY UPDATE OF jobs SKIP LOCKED)"
-    " UPDATE jobs SET state = new.state, retried = new.retried, runner_id = new.runner_id,"
-    " request_id = new.request_id, body = new.body FROM unnest($1::bigint[], $3::text[], $4::integer[], $5::bigint[],"
-    " $6::text[], $7::bytea[]) AS new (id, state, retried, runner_id, request_id, body) JOIN free ON free.id = new.id"
-    " WHERE jobs.id = new.id RETURNING jobs.id"
+PIPELINES_LOCK = 7_236_390
+"""The first half of an advisory lock; the second is the pipeline. Decisions about a pipeline take it for themselves;
+whoever ends a job of it without such a decision shares it."""
+STORE_JOBS = (
+    "WITH old AS (SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::integer[], $5::bigint[], $6::text[],"
+    " $7::bytea[], $8::bytea[], $9::bigint[])"
+    " AS old (id, before, state, retried, runner_id, request_id, body, runner, beside_in)),"
+    " ending AS MATERIALIZED (SELECT id, beside_in FROM old WHERE beside_in IS NOT NULL"
+    f" AND pg_try_advisory_xact_lock_shared({PIPELINES_LOCK}, hashint8(beside_in))),"
+    " beside AS (SELECT ending.id FROM ending CROSS JOIN LATERAL (SELECT FROM jobs AS further"
+    " WHERE further.pipeline_id = ending.beside_in AND further.id > ending.id AND further.retried = 0"
+    f" AND further.state IN ({in_words(UNDER_WAY)}) ORDER BY further.id DESC LIMIT 1"
+    " FOR KEY SHARE SKIP LOCKED) AS further),"
+    " free AS (SELECT jobs.id FROM old JOIN jobs ON jobs.id = old.id AND jobs.body = old.before"
+    " WHERE (old.runner IS NULL OR EXISTS (SELECT FROM runners WHERE runners.id = old.runner_id"
+    " AND runners.body = old.runner) AND NOT EXISTS (SELECT FROM jobs AS had WHERE had.state = 'leased'"
+    " AND had.runner_id = old.runner_id AND had.request_id = old.request_id))"
+    " AND (old.beside_in IS NULL OR old.id IN (SELECT id FROM beside))"
+    " FOR NO KEY UPDATE OF jobs SKIP LOCKED)"
+    " UPDATE jobs SET state = old.state, retried = old.retried, runner_id = old.runner_id,"
+    " request_id = old.request_id, body = old.body FROM old JOIN free ON free.id = old.id"
+    " WHERE jobs.id = old.id RETURNING jobs.id"
 )
-"""Those that are still what was read, and that nobody else is changing: waiting for one row while having others is how
-transactions come to wait for each other."""
+"""Changes of single jobs: of those that are still what was read, and that nobody else is changing. Waiting for one row
+while having others is how transactions come to wait for each other.
+
+One that is leased (`runner`) needs a runner that is still what was read, and a call that has no job yet. One that ends
+beside others (`beside_in` its pipeline) needs a further job that is under way. That one has a higher id, and is looked
+at as it is when the pipeline's lock is shared: so of all jobs of a pipeline that end at the same time, the end of at
+least one is a decision about the pipeline, and that one sees all others, because it waits until nobody shares the lock.
+"""
+
+
+class Write(NamedTuple):
+    """A job as it shall be stored, if its row is still `before`."""
+
+    before: bytes
+    job: Job
+    runner: bytes | None = None
+    """To whom it is leased."""
+    is_beside: bool = False
+    """It ends while others of its pipeline are under way."""
+
+    def claims(self) -> Sequence[object]:
+        """What no other write that is stored with it may have: the job, and the call that it is leased to."""
+        call = (self.job.runner_id, self.job.request_id)
+        return [self.job.id, call] if self.runner and self.job.request_id else [self.job.id]
+
+    def values(self) -> tuple[Any, ...]:
+        """What `STORE_JOBS` is told."""
+        return *update_values(self.before, self.job), self.runner, self.job.pipeline_id if self.is_beside else None
 
 
 def update_values(before: bytes, job: Job) -> tuple[Any, ...]:

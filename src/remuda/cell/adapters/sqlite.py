@@ -261,6 +261,12 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(change)
 
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        return await self._write(lambda db: rows.end_beside(db, known, ended))
+
+    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
+        return await self._write(lambda db: rows.lease_job(db, known, leased, runner))
+
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         return await self._write(lambda db: rows.remove_pipeline(db, pipeline_id))
 

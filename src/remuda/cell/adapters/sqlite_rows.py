@@ -1,13 +1,13 @@
 """How values become rows of the SQLite store and rows become values again. Called inside a connection's transaction."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
-from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Runner, Schedule
+from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId
 
 
 def changed(db: sqlite3.Connection, sql: str, *values: Any) -> int:
@@ -43,6 +43,11 @@ def put_pipeline(db: sqlite3.Connection, pipeline: Pipeline) -> None:
     )
     columns = (pipeline.id, pipeline.project_id, pipeline.iid, pipeline.ref, pipeline.sha, pipeline.status)
     changed(db, sql, *columns, encode(pipeline), pipeline.upstream_job_id, pipeline.is_child)
+
+
+def in_words(states: Collection[JobState]) -> str:
+    """States as they stand in a statement."""
+    return ", ".join(f"'{state.value}'" for state in sorted(states))
 
 
 def conditions(wanted: PipelineFilter) -> dict[str, Any]:
@@ -150,6 +155,26 @@ def update_known_job(db: sqlite3.Connection, known: Job, job: Job) -> bool:
     """Whether the row was still like the job that is known, and has become the other one."""
     columns = (job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
     return bool(changed(db, f"{_UPDATE_JOB} AND body = ?", *columns, encode(known)))
+
+
+def end_beside(db: sqlite3.Connection, known: Job, ended: Job) -> bool:
+    """The same for an end, while a later job of the pipeline is under way."""
+    # From behind: the jobs at the front of a large pipeline are over.
+    sql = (
+        "SELECT 1 FROM jobs WHERE pipeline_id = ? AND id > ? AND retried = 0"
+        f" AND state IN ({in_words(UNDER_WAY)}) ORDER BY id DESC LIMIT 1"
+    )
+    return found(db, sql, known.pipeline_id, known.id) and update_known_job(db, known, ended)
+
+
+def lease_job(db: sqlite3.Connection, known: Job, leased: Job, runner: Runner) -> bool:
+    """The same for a hand-out to a runner that is still like this, by a call that has no job yet."""
+    had = "SELECT 1 FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
+    if not found(db, "SELECT 1 FROM runners WHERE id = ? AND body = ?", runner.id, encode(runner)):
+        return False
+    if leased.request_id and found(db, had, runner.id, leased.request_id):
+        return False
+    return update_known_job(db, known, leased)
 
 
 ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"

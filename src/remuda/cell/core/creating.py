@@ -130,6 +130,7 @@ def new_jobs(
     raw |= {key for key, value in known.items() if is_literal(key, value)}
     found: list[NewJob] = []
     mistakes: list[Mistake] = []
+    followed = _followed(specs, waits)
     for spec in specs:
         environment = resource_group = ""
         if spec.environment is not None or spec.resource_group:
@@ -152,11 +153,19 @@ def new_jobs(
                 resource_group=resource_group,
                 environment=environment,
                 priority=project.priority,
+                ends_alone=not (spec.name in followed or resource_group or spec.release or spec.coverage),
             )
         )
     if mistakes:
         raise MistakesError(tuple(mistakes))
     return found
+
+
+def _followed(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
+    """The jobs that others of their pipeline wait for."""
+    by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
+    last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
+    return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}
 
 
 def _name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from remuda.cell.core import leases
-from remuda.cell.core.plan import Outcome, Plan
+from remuda.cell.core.plan import Outcome, Plan, ended
 from remuda.cell.errors import InvalidError
 from remuda.cell.ports import Changes
 from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
@@ -69,6 +69,7 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         environment_action=spec.environment.action if spec.environment and new.environment else "",
         organization_id=pipeline.organization_id,
         group_ids=pipeline.group_ids,
+        ends_alone=new.ends_alone,
     )
 
 
@@ -95,6 +96,15 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
     started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
     plan.end(started or job, outcome)
     return plan.changes()
+
+
+def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
+    """The job after a success of which nothing follows as long as a further job of its pipeline is pending or with a
+    runner: its pipeline runs on, and that one's end decides about it. None when `finish` has to look at the others.
+    """
+    if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
+        return None
+    return ended(job, outcome, now)
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:

@@ -105,6 +105,22 @@ def _moved(job: Job, event: JobEvent, now: float) -> Job:
     )
 
 
+def ended(job: Job, outcome: Outcome, now: float) -> Job:
+    """The job after it succeeded or failed."""
+    after_it = replace(
+        _moved(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, now),
+        failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
+        failure_message=None if outcome.succeeded else outcome.message,
+        exit_code=outcome.exit_code,
+        reported=outcome.reported,
+        trace_bytes=outcome.trace_bytes,
+        trace_checksum=outcome.trace_checksum,
+    )
+    if after_it.state is JobState.FAILED and after_it.exit_code in after_it.allow_failure_exit_codes:
+        after_it = replace(after_it, allow_failure=True)
+    return after_it
+
+
 class Plan:
     """A family while a decision is worked out; `changes` adds what follows and sums it up."""
 
@@ -151,33 +167,23 @@ class Plan:
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """The job succeeded or failed; by its rules it is tried again, and by the pipeline's it stops the others."""
-        ended = replace(
-            _moved(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, self.now),
-            failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
-            failure_message=None if outcome.succeeded else outcome.message,
-            exit_code=outcome.exit_code,
-            reported=outcome.reported,
-            trace_bytes=outcome.trace_bytes,
-            trace_checksum=outcome.trace_checksum,
-        )
-        if ended.state is JobState.FAILED and ended.exit_code in ended.allow_failure_exit_codes:
-            ended = replace(ended, allow_failure=True)
-        self.put(ended)
-        if ended.state is not JobState.FAILED:
+        over = ended(job, outcome, self.now)
+        self.put(over)
+        if over.state is not JobState.FAILED:
             return
-        if is_lost(ended, outcome.reason, before_script=outcome.before_script):
-            lost = replace(ended, lost=True)
-            self.try_again(lost, tries=ended.tries, lost_tries=ended.lost_tries + 1, at_once=True)
-        elif not ended.is_trigger and retries_left(
-            tries=ended.tries,
-            retry_max=ended.retry_max,
-            retry_when=ended.retry_when,
-            reason=ended.failure_reason or "",
-            retry_exit_codes=ended.retry_exit_codes,
-            exit_code=ended.exit_code,
+        if is_lost(over, outcome.reason, before_script=outcome.before_script):
+            lost = replace(over, lost=True)
+            self.try_again(lost, tries=over.tries, lost_tries=over.lost_tries + 1, at_once=True)
+        elif not over.is_trigger and retries_left(
+            tries=over.tries,
+            retry_max=over.retry_max,
+            retry_when=over.retry_when,
+            reason=over.failure_reason or "",
+            retry_exit_codes=over.retry_exit_codes,
+            exit_code=over.exit_code,
         ):
-            self.try_again(ended, tries=ended.tries + 1, lost_tries=ended.lost_tries, at_once=True)
-        elif self._family.pipeline.cancel_on_job_failure == "all" and not ended.allow_failure:
+            self.try_again(over, tries=over.tries + 1, lost_tries=over.lost_tries, at_once=True)
+        elif self._family.pipeline.cancel_on_job_failure == "all" and not over.allow_failure:
             for other in self.jobs():
                 self.cancel(other)
 

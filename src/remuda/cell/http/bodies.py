@@ -36,33 +36,64 @@ _KEY_PART = re.compile(r"\[([^\]]*)\]")
 def heard_within(receive: Receive, seconds: float, clock: Clock) -> Receive:
     """The same caller, given up with 408 when it is silent for so long in the middle of its body, or trickles.
 
-    Only the time for which the caller is waited for counts. Once the body is whole nothing but the caller's going away
-    is waited for, and that may take as long as it likes. Most bodies are whole before anybody asks: uvicorn's side of
-    the call tells, and then there is nothing to watch.
+    Most bodies are whole before anybody asks: uvicorn's side of the call tells, and then there is nothing to watch.
     """
-    if not getattr(getattr(receive, "__self__", None), "more_body", True):
-        return receive
-    is_whole = False
-    waited, heard = 0.0, 0
+    cycle = getattr(receive, "__self__", None)
+    return _Hearing(receive, seconds, clock).hear if getattr(cycle, "more_body", True) else receive
 
-    async def hear() -> Message:
-        nonlocal is_whole, waited, heard
-        if is_whole:
-            return await receive()
-        began = clock.monotonic()
+
+class _Hearing:
+    """Watches how a body comes in.
+
+    Only the time for which the caller is waited for counts. Once the body is whole nothing but the caller's going away
+    is waited for, and that may take as long as it likes.
+    """
+
+    def __init__(self, receive: Receive, seconds: float, clock: Clock) -> None:
+        self._receive = receive
+        self._seconds = seconds
+        self._clock = clock
+        self._is_whole = False
+        self._waited, self._heard = 0.0, 0
+
+    @property
+    def disconnected(self) -> bool:
+        return _has_hung_up(self._receive)
+
+    async def hear(self) -> Message:
+        if self._is_whole:
+            return await self._receive()
+        began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(seconds):
-                message = await receive()
+            async with asyncio.timeout(self._seconds):
+                message = await self._receive()
         except TimeoutError:
-            raise too_slow(f"nothing of the body came for {seconds:g} seconds") from None
-        is_whole = not message.get("more_body", False)
-        waited += clock.monotonic() - began
-        heard += len(message.get("body", b""))
-        if not is_whole and waited > seconds + heard / SLOWEST_BYTES_PER_SECOND:
+            raise too_slow(f"nothing of the body came for {self._seconds:g} seconds") from None
+        self._is_whole = not message.get("more_body", False)
+        self._waited += self._clock.monotonic() - began
+        self._heard += len(message.get("body", b""))
+        if not self._is_whole and self._waited > self._seconds + self._heard / SLOWEST_BYTES_PER_SECOND:
             raise too_slow(f"the body comes with less than {SLOWEST_BYTES_PER_SECOND} bytes a second")
         return message
 
-    return hear
+
+def _has_hung_up(receive: Receive) -> bool:
+    """Whether the server knows that nobody is there any more, as uvicorn's side of a call does."""
+    return bool(getattr(getattr(receive, "__self__", None), "disconnected", False))
+
+
+class HangUp:
+    """That the caller has hung up, or will; only of use once the body was read."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    def is_set(self) -> bool:
+        return _has_hung_up(self._receive)
+
+    async def wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
 
 class Body:
@@ -71,6 +102,7 @@ class Body:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._ended = False
+        self.hang_up = HangUp(receive)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """What comes, as it comes; ClientGoneError when the rest never will."""
@@ -95,11 +127,6 @@ class Body:
         self._ended = not message.get("more_body", False)
         piece: bytes = message.get("body", b"")
         return piece
-
-    async def gone(self) -> None:
-        """Return when the caller has hung up; only of use once the body was read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:

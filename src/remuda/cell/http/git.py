@@ -98,7 +98,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
             body.pieces(),
             start=start,
             send=send_piece,
-            abandoned=None if is_push else body.gone,
+            abandoned=None if is_push else body.hang_up.wait,
         )
         if said:
             _log.info("git said", project=project.path, service=service, said=said[-500:])

@@ -8,7 +8,6 @@ decided by `remuda.cell.dispatch`.
 one of its runners'; trouble with the store is 503.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,11 +18,12 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core.payload import ref_of, without_ref
 from remuda.cell.http import auth
-from remuda.cell.http.bodies import Body, decode
+from remuda.cell.http.bodies import Body, HangUp, decode
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ClientGoneError, json_answer, no_content
 from remuda.model.runner import RunnerType
 from remuda.telemetry.logs import logger
+from remuda.wire.routable import token_hash
 from remuda.wire.runner_api import RequestJob
 
 ROUTE = "/api/v4/jobs/request"
@@ -36,16 +36,10 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     """Answer one request. `shown_id` is the X-Request-Id that the caller itself sent, by which it may ask again."""
     body = Body(receive)
     message = _decoded(scope, await body.read(edge.settings.request_limit_bytes))
-    runner = await auth.runner_of(edge, message.token)
     ip = scope["client"][0] if scope.get("client") else ""
-    await edge.managers.seen(runner.id, message.system_id, message.info, ip)
-    gone = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        watching = group.create_task(_watch(body, gone), name=f"caller {shown_id}")
-        outcome = await edge.dispatch.request_job(runner, message, request_id=shown_id, ip=ip, gone=gone)
-        if isinstance(outcome, Handout):
-            outcome = await _made_ready(edge, outcome, gone)
-        watching.cancel()
+    outcome = await _outcome(edge, message, request_id=shown_id, ip=ip, gone=body.hang_up)
+    if isinstance(outcome, Handout):
+        outcome = await _made_ready(edge, outcome, body.hang_up)
     match outcome:
         case NoJob():
             await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
@@ -53,12 +47,24 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
             headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
             async with _released_on_failure(edge, outcome):
                 await json_answer(outcome.payload, 201, headers)(scope, receive, send)
-            edge.metrics.queue_seconds.labels(str(runner.type is RunnerType.INSTANCE).lower()).observe(
-                max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
-            )
+            waited = max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
+            edge.metrics.handed_out(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
 
 
-async def _made_ready(edge: Edge, handout: Handout, gone: asyncio.Event) -> Handout:
+async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Handout | NoJob:
+    """Most runners ask again and again and are what they were; who gets no job as such a one is looked up."""
+    known = edge.managers.runner_known_by(token_hash(message.token))
+    if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip):
+        outcome = await edge.dispatch.take_job(known, message, request_id=request_id, ip=ip, gone=gone)
+        if outcome is not None:
+            return outcome
+    runner = await auth.runner_of(edge, message.token)
+    await edge.managers.seen(runner.id, message.system_id, message.info, ip)
+    edge.managers.know_runner(runner)
+    return await edge.dispatch.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
+
+
+async def _made_ready(edge: Edge, handout: Handout, gone: HangUp) -> Handout:
     """The last thing before the answer, while it is still noticed that the caller hangs up."""
     ref = ref_of(handout.payload)
     async with _released_on_failure(edge, handout):
@@ -87,8 +93,3 @@ def _decoded(scope: Scope, raw: bytes) -> RequestJob:
     except msgspec.DecodeError:
         content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         return decode(raw, content_type.decode("latin-1"), scope["query_string"], RequestJob)
-
-
-async def _watch(body: Body, gone: asyncio.Event) -> None:
-    await body.gone()
-    gone.set()

@@ -4,15 +4,15 @@ Decided here: when a sign of life is worth a write. A manager that polls every f
 every few seconds; what it says of itself is stored at once when it changed.
 """
 
+import math
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
 from remuda.cell.ports import Store
-from remuda.cell.values import LEGACY, Job, RunnerManager
+from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
 from remuda.lib.clock import Clock
 from remuda.model.job import RunnerId
 from remuda.wire.runner_api import RunnerInfo
@@ -31,12 +31,35 @@ class Managers:
         self._store = store
         self._clock = clock
         self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
+        self._said: dict[tuple[RunnerId, str], RunnerInfo] = {}
+        """What each of them said last, for which that was written."""
+        self._runners: OrderedDict[str, Runner] = OrderedDict()
+
+    def runner_known_by(self, token_hash: str) -> Runner | None:
+        """The runner that showed this token before, as it was then; it may be another now, or gone."""
+        runner = self._runners.get(token_hash)
+        is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.now()
+        return None if is_over else runner
+
+    def know_runner(self, runner: Runner) -> None:
+        """A runner has shown its token."""
+        self._runners[runner.token_hash] = runner
+        self._runners.move_to_end(runner.token_hash)
+        if len(self._runners) > _REMEMBERED:
+            self._runners.popitem(last=False)
+
+    async def is_seen(self, runner_id: RunnerId, system_id: str | None, info: RunnerInfo | None, ip: str) -> bool:
+        """A manager has called; False when the runner is gone."""
+        try:
+            await self.seen(runner_id, system_id, info, ip)
+        except NotFoundError:
+            return False
+        return True
 
     async def heard(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
         """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
         if job.runner_id is not None:
-            with suppress(NotFoundError):
-                await self.seen(job.runner_id, job.system_id, info, ip)
+            await self.is_seen(job.runner_id, job.system_id, info, ip)
 
     async def seen(self, runner_id: RunnerId, system_id: str | None, info: RunnerInfo | None, ip: str) -> None:
         """A manager has called."""
@@ -47,20 +70,24 @@ class Managers:
             # What it said of itself may have been said to another process.
             before = await self._store.manager(*key)
         is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
-        if before is not None and is_recent and info is None and before.ip_address == ip:
-            return  # nothing new is said, as in nearly all calls about a job
+        is_news = info is not None and info != self._said.get(key)
+        if before is not None and is_recent and not is_news and before.ip_address == ip:
+            return  # as in nearly all calls
         manager = _manager(key, info, before, ip, now)
-        if before is not None and is_recent and replace(manager, contacted_at=before.contacted_at) == before:
-            return
-        await self._store.put_manager(manager)
-        self._written[key] = manager
-        self._written.move_to_end(key)
+        if before is None or not is_recent or replace(manager, contacted_at=before.contacted_at) != before:
+            await self._store.put_manager(manager)
+            self._written[key] = manager
+        if info is not None:
+            self._said[key] = info
+        if key in self._written:
+            self._written.move_to_end(key)
         if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+            self._said.pop(self._written.popitem(last=False)[0], None)
 
     def forget(self, runner_id: RunnerId, system_id: str) -> None:
         """It was removed; its next call is news again."""
         self._written.pop((runner_id, system_id), None)
+        self._said.pop((runner_id, system_id), None)
 
 
 def _manager(

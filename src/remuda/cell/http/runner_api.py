@@ -125,7 +125,7 @@ async def update_job(edge: Edge, request: Request) -> Response:
     job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
     await edge.managers.heard(job, asked.info, request.client.host if request.client else "")
     # Its release is part of a success, so it is there before the success is.
-    is_end = asked.state in ("success", "failed") and job.state in _GOING_ON
+    is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
     spec = await edge.store.job_spec(job.id) if is_end else None
     refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
     updated = await edge.dispatch.update(job, asked, refused=refused)

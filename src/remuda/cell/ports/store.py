@@ -176,6 +176,23 @@ class Store(PeopleStore, StartsStore, Protocol):
         """
         ...
 
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        """Store the end of a job from which nothing follows (`lifecycle.finish_alone`): whether it is.
+
+        It is not when the job is not as it is `known` any more, or when no job of its pipeline with a higher id is
+        pending, leased or running: then the pipeline may be over, which is a decision about all of it. Of ends at the
+        same time each is seen by the decision about the pipeline that comes after it, and there is one.
+        """
+        ...
+
+    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
+        """Store a hand-out: whether it is.
+
+        It is not when the job or the runner is not as it is known here any more, or when the very call that it is for
+        has another job (`leased_by_request`).
+        """
+        ...
+
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Change jobs of a pipeline together."""
         ...

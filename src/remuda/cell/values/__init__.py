@@ -3,7 +3,7 @@
 Every stored value carries the version of its meaning. Times are seconds since the epoch.
 """
 
-from remuda.cell.values.jobs import Artifact, Family, Job, NewJob, Pipeline, StepResult
+from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult
 from remuda.cell.values.lists import ALL_PIPELINES, Page, PipelineFilter
 from remuda.cell.values.projects import Project, ProjectVariable, Release, Schedule, TriggerToken, UserToken
 from remuda.cell.values.runners import LEGACY, Runner, RunnerManager
@@ -15,6 +15,7 @@ __all__ = [
     "MAX_PRIORITY",
     "NAMESPACE_ID",
     "ORGANIZATION_ID",
+    "UNDER_WAY",
     "USER_ID",
     "Artifact",
     "Family",

@@ -8,6 +8,9 @@ from remuda.model.progress import When
 from remuda.model.runner import CapabilityKey
 from remuda.pipeline import JobSpec
 
+UNDER_WAY = frozenset({JobState.PENDING, JobState.LEASED, JobState.RUNNING})
+"""States of a job while which its pipeline runs, and at whose end it is decided about the pipeline."""
+
 
 class Pipeline(Value, frozen=True, kw_only=True):
     """One run of a project's pipeline file."""
@@ -149,6 +152,9 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """It left an archive or variables for later jobs, and these have expired or were deleted."""
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
+    ends_alone: bool = False
+    """Nothing but its pipeline's end can follow from its success: nobody waits for it or for its resource group, and
+    neither a release nor its coverage is to be looked for. Known when it is created."""
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
@@ -209,6 +215,8 @@ class NewJob(Value, frozen=True, kw_only=True):
     """The name of the spec's environment, expanded."""
     priority: int = 0
     """The project's."""
+    ends_alone: bool = False
+    """See `Job`."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):

@@ -125,3 +125,18 @@ def test_names_that_become_too_long(name: str) -> None:
     first, second = str(caught.value).splitlines()
     assert first.startswith(".gitlab-ci.yml:3:1: build:environment:name: ")
     assert second.startswith("ci/deploy.yml:7:1: deploy:resource_group: ")
+
+
+def test_who_ends_alone() -> None:
+    specs = [
+        a_spec("first"),
+        a_spec("needed", stage_index=2),
+        a_spec("released", stage_index=2, needs=(), release={"tag_name": "v1"}),
+        a_spec("measured", stage_index=2, needs=(), coverage="/[0-9]+/"),
+        a_spec("one at a time", stage_index=2, needs=(), resource_group="shop"),
+        a_spec("needs", stage_index=2, needs=(Need(job="needed"),)),
+        a_spec("last", stage_index=2),
+        a_spec("beside", stage_index=3, needs=()),
+    ]
+    jobs = new_jobs(specs, made(), a_project(), (), URL)
+    assert [job.spec.name for job in jobs if job.ends_alone] == ["needs", "last", "beside"]

@@ -98,6 +98,7 @@ def test_a_new_job_has_what_its_spec_says() -> None:
 def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
     made_anew = {"id", "state", "created_at", "updated_at", "tries", "lost_tries", "allow_failure"}
     carried_over = {
+        "ends_alone",
         "version",
         "pipeline_id",
         "project_id",
@@ -137,6 +138,37 @@ def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
     assert {name: getattr(again, name) for name in carried_over} == {name: odd[name] for name in carried_over}
     assert {name: getattr(again, name) for name in RUNTIME} == {name: getattr(plain, name) for name in RUNTIME}
     assert (again.id, again.state, again.created_at, again.tries) == (0, JobState.CREATED, NOW + 5, 2)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(JobState), st.booleans(), st.integers(1, 3)), min_size=1, max_size=5),
+    st.sampled_from([JobState.PENDING, JobState.LEASED, JobState.RUNNING]),
+)
+def test_an_end_alone_is_what_all_of_an_end_comes_to_while_another_is_under_way(
+    others: list[tuple[JobState, bool, int]], under_way: JobState
+) -> None:
+    job = replace(running(a_job(state=JobState.PENDING, stage_index=4)), ends_alone=True)
+    further = a_job("further", id=JobId(2), state=under_way, stage_index=4)
+    # Whatever else is there does not wait for this job, and has been brought as far as it can be.
+    rest = [
+        a_job(f"job{number}", id=JobId(number), state=state, allow_failure=allowed, stage_index=stage, by_stage=True)
+        for number, (state, allowed, stage) in enumerate(others, start=3)
+    ]
+    family = a_family([job, further, *rest], started_at=NOW)
+    family = applied(family, lifecycle.resume(family, NOW))
+    assert family.pipeline.status == "running"
+    alone = lifecycle.finish_alone(job, job.epoch, PASSED, NOW + 1)
+    assert alone is not None
+    assert lifecycle.finish(family, job.id, job.epoch, PASSED, NOW + 1) == Changes(jobs=(alone,))
+
+
+def test_an_end_from_which_something_may_follow_is_none_alone() -> None:
+    job = replace(running(a_job(state=JobState.PENDING)), ends_alone=True)
+    assert lifecycle.finish_alone(job, job.epoch, FAILED, NOW) is None
+    assert lifecycle.finish_alone(job, job.epoch + 1, PASSED, NOW) is None
+    assert lifecycle.finish_alone(replace(job, ends_alone=False), job.epoch, PASSED, NOW) is None
+    assert lifecycle.finish_alone(replace(job, state=JobState.LEASED), job.epoch, PASSED, NOW) is None
+    assert lifecycle.finish_alone(replace(job, state=JobState.CANCELING), job.epoch, PASSED, NOW) is None
 
 
 def test_a_pipeline_without_jobs_keeps_its_status() -> None:
