@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 LARGE = ("remuda.cli.embedded", "remuda.cli.local_agent", "remuda.cli.follow")
-CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 AGENT_IDLE_SECONDS = 5.0
 """After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -50,9 +49,6 @@ class Started(NamedTuple):
 _started: list[Started] = []
 _cells: "list[CellProcess]" = []
 _imports: list[threading.Thread] = []
-_has_own_environment = threading.Event()
-"""Not set while this process sees an environment that no other process should get."""
-_has_own_environment.set()
 
 
 def begin(arguments: Sequence[str]) -> None:
@@ -67,13 +63,12 @@ def begin(arguments: Sequence[str]) -> None:
     if not any(word.startswith("--data") for word in arguments):
         start(None)
     start_cell()
-    begin_imports(with_certificates=any(word.startswith("--allow-remote") for word in arguments))
+    begin_imports()
 
 
 def start(data: Path | None) -> Started:
     """The platform's folder, the given one or a temporary one, and its agent; started now unless that was done."""
     if not _started:
-        _has_own_environment.wait()
         with _deaf():
             folder = data or Path(tempfile.mkdtemp(prefix="remuda-run-"))
             try:
@@ -181,30 +176,13 @@ def remove_tree(folder: Path) -> None:
         print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
 
 
-def begin_imports(*, with_certificates: bool) -> None:
-    """Import what the platform is made of, in the background. Whoever imports it meanwhile waits for that.
-
-    The HTTP library reads the certificates of the machine whenever it is imported, twice, for connections that nobody
-    makes here: a run talks to itself. Only a pipeline that may include remote files has use for them.
-    """
+def begin_imports() -> None:
+    """Import what the platform is made of, in the background. Whoever imports it meanwhile waits for that."""
 
     def work() -> None:
-        kept = {name: os.environ.get(name) for name in CERTIFICATES}
-        if not with_certificates:
-            os.environ.update(dict.fromkeys(CERTIFICATES, os.devnull))
-        try:
-            import_module("aiohttp.connector")
-        finally:
-            for name, value in kept.items():
-                if value is not None:
-                    os.environ[name] = value
-                elif not with_certificates:
-                    os.environ.pop(name, None)
-            _has_own_environment.set()
         for name in LARGE:
             import_module(name)
 
-    _has_own_environment.clear()
     _imports.append(threading.Thread(target=work, name="imports", daemon=True))
     _imports[-1].start()
 

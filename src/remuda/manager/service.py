@@ -14,8 +14,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from aiohttp import ClientSession
-
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
@@ -37,6 +35,7 @@ from remuda.manager.ports import Environment
 from remuda.manager.system_id import system_id
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
+from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import VERSION
 from remuda.wire.runner_client import JobOffer, RunnerClient, new_session, tls_context
 
@@ -121,7 +120,7 @@ class Manager:
         config: ManagerConfig,
         *,
         journal: Journal,
-        session: ClientSession,
+        session: HttpSession,
         environment: Environment,
         clock: Clock,
         own_id: str,

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from remuda.wire.nearby import CONNECT_SECONDS, CannotConnectError, Nearby, is_nearby
+from remuda.wire.nearby import CannotConnectError, Nearby, is_nearby
 
 if TYPE_CHECKING:
     import aiohttp
@@ -46,9 +46,10 @@ class Answer(Protocol):
 class HttpSession:
     """Connections for any number of calls, with headers that all of them have."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    def __init__(self, headers: Mapping[str, str], *, connect_seconds: float = 30.0) -> None:
         self._headers = dict(headers)
-        self._nearby = Nearby()
+        self._connect_seconds = connect_seconds
+        self._nearby = Nearby(connect_seconds)
         self._library: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,7 +74,7 @@ class HttpSession:
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
         """One call; `read_seconds` is the longest pause of the server. How long it may take in all, the caller says."""
-        headers = self._headers | headers
+        headers = {**self._headers, **headers}
         if proxy is None and is_nearby(url):
             return self._nearby.request(method, url, data=data, headers=headers, read_seconds=read_seconds)
         return self._by_library(method, url, data, headers, tls, proxy, read_seconds)
@@ -104,7 +105,7 @@ class HttpSession:
                 headers=headers,
                 ssl=tls or True,
                 proxy=proxy,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=read_seconds),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds, sock_read=read_seconds),
             ) as answer:
                 yield answer
         except aiohttp.ClientConnectorError as error:

@@ -17,7 +17,6 @@ from multidict import CIMultiDict
 
 KEPT_SECONDS = 2.0
 """Servers that close idle connections wait longer than that."""
-CONNECT_SECONDS = 10.0
 _MOST_BUFFERED_BYTES = 1 << 20
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -140,7 +139,8 @@ class NearbyAnswer(asyncio.Protocol):
 class Nearby:
     """Connections to servers on this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect_seconds: float) -> None:
+        self._connect_seconds = connect_seconds
         self._free: dict[tuple[str, int], list[NearbyAnswer]] = {}
 
     @asynccontextmanager
@@ -175,7 +175,7 @@ class Nearby:
                 return connection
             connection.close()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(self._connect_seconds):
                 _, made = await asyncio.get_running_loop().create_connection(NearbyAnswer, *place)
         except OSError as error:
             raise CannotConnectError(error.errno, error.strerror or str(error) or "it takes too long") from error

@@ -15,12 +15,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from remuda.wire.http_session import Answer, CannotConnectError, HttpSession
+from remuda.wire.http_session import Answer, HttpSession
+from remuda.wire.nearby import CannotConnectError
 from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, PipelineProgress
 
 PAGE_SIZE = 100
 NAMESPACE = "root"
 """Where projects go that name no namespace."""
+CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 """How long the cell may be silent amid an answer."""
 
@@ -142,7 +144,7 @@ class UserClient:
         self._session: HttpSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = await HttpSession({"PRIVATE-TOKEN": self._token}).__aenter__()
+        self._session = await HttpSession({"PRIVATE-TOKEN": self._token}, connect_seconds=CONNECT_SECONDS).__aenter__()
         return self
 
     async def __aexit__(
