@@ -23,8 +23,10 @@ def reachable() -> Iterator[Path]:
 
 
 def a_place(builds: Path) -> JobPlace:
-    folders = {"builds_dir": str(builds / "builds"), "cache_dir": str(builds / "cache")}
-    return JobPlace(runner="abcdefghi", slot=3, project="g/p", run_as="200003", **folders)
+    builds_dir, cache_dir = str(builds / "builds"), str(builds / "cache")
+    return JobPlace(
+        runner="abcdefghi", slot=3, project="g/p", run_as="200003", builds_dir=builds_dir, cache_dir=cache_dir
+    )
 
 
 async def test_user_of_a_slot_owns_its_folders(reachable: Path, tmp_path: Path) -> None:
@@ -42,5 +44,5 @@ async def test_user_of_a_slot_owns_its_folders(reachable: Path, tmp_path: Path) 
 async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    with pytest.raises(EnvironmentLostError, match="steps run as user 200003, who cannot reach .* builds_dir"):
+    with pytest.raises(EnvironmentLostError, match=r"steps run as user 200003, who cannot reach .* builds_dir"):
         await environment.prepare(a_place(tmp_path))
