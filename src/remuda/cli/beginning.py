@@ -7,6 +7,7 @@ Invariant: whatever comes in between, nothing of what was started here is left w
 calls last; signals that come while something is started, or ended, wait until it is known, or gone.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -58,6 +59,8 @@ def begin(arguments: Sequence[str]) -> None:
         os.environ.pop(name, None)
     if STARTS_NOTHING.intersection(arguments):
         return
+    # What is made from here until the platform stands stays; `settled` says when that is.
+    gc.disable()
     listen_to_signals()
     keep_off_proxies()
     if not any(word.startswith("--data") for word in arguments):
@@ -174,6 +177,12 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder, onerror=unlock)
     except OSError as error:
         print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
+
+
+def settled() -> None:
+    """What this process has by now it keeps: it need not be looked through for garbage, then or ever."""
+    gc.freeze()
+    gc.enable()
 
 
 def begin_imports() -> None:

@@ -9,6 +9,7 @@ a `Task` to the cell, then to the parent any number of `Said` and one `Serving` 
 """
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -174,6 +175,8 @@ def _load() -> None:
     for endpoint in ENDPOINTS:
         # Patterns of paths: Python remembers those that it has compiled.
         compile_path(endpoint.path)
+    gc.freeze()
+    gc.enable()
 
 
 async def _serve(task: Task, connection: socket.socket) -> None:

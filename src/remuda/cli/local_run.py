@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data
+from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data, settled
 from remuda.cli.cell_process import CellProcess, Task
 from remuda.cli.delivery import Choice, Package, deliver, pack, places
 from remuda.cli.exits import CommandError
@@ -178,6 +178,7 @@ async def _through_platform(
                 on_job_over=news.set,
             ):
                 pipeline = await delivering
+                settled()
                 interrupts.hold()
                 follower = Follower(
                     cell.client,
