@@ -5,11 +5,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed
+FREEZER := .venv-freeze
+FREEZER_STAMP := $(FREEZER)/.installed
+FREEZE_PYTHON ?= /usr/bin/python3
+FROZEN := build/remuda-agent-linux-$(shell uname -m)
 WORKERS ?= 2
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test system interop lint format bench packages protos requirements clean
+.PHONY: help setup demo test system interop lint format bench frozen packages protos requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +34,15 @@ $(PEERS_STAMP): requirements/peers.txt $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/peers.txt
 	@touch $(PEERS_STAMP)
 
+# With the system's own Python: what is built for a path of its own, as pyenv does, cannot be frozen.
+$(FREEZER_STAMP): requirements/freeze.txt $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(FREEZE_PYTHON) $(FREEZER)
+	$(BIN)/uv pip install --quiet --python $(FREEZER)/bin/python --require-hashes -r requirements/freeze.txt
+	@touch $(FREEZER_STAMP)
+
+$(FROZEN): $(FREEZER_STAMP) tools/freeze $(shell find src/remuda/steps src/remuda/stdsteps src/remuda/lib src/remuda/wire -name '*.py' -o -name '*.yml')
+	tools/freeze $(FROZEN)
+
 demo: setup ## run the example pipelines end to end on the embedded defaults
 	@for example in hello build-test-package calculator; do \
 		echo; echo "== remuda run examples/$$example"; $(BIN)/remuda run examples/$$example || exit 1; \
@@ -41,11 +54,14 @@ demo: setup ## run the example pipelines end to end on the embedded defaults
 test: lint packages $(PEERS_STAMP) ## lint, then the unit, contract and integration tests
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -q
 
-system: setup packages ## long runs of whole systems with faults
+frozen: $(FROZEN) ## the agent as one executable for machines without Python: build/remuda-agent-linux-*
+
+system: setup packages frozen ## long runs of whole systems with faults
 	$(BIN)/pytest tests/system -q -n $(WORKERS) --dist worksteal
 
-interop: setup packages ## real peers: gitlab-runner against a cell, a cell on an S3 server; needs Go
+interop: setup packages ## real peers: gitlab-runner against a cell, the step runner's client against the agent ...; needs Go
 	cd tests/interop/gitlab-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/gitlab-runner gitlab.com/gitlab-org/gitlab-runner
+	cd tests/interop/step-client && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-client .
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
@@ -73,6 +89,7 @@ requirements: setup ## compile requirements/*.txt (with hashes) from pyproject.t
 	$(UV_COMPILE) pyproject.toml --group dev -o requirements/dev.txt
 	$(UV_COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(UV_COMPILE) requirements/peers.in -o requirements/peers.txt
+	$(UV_COMPILE) requirements/freeze.in -o requirements/freeze.txt
 
 clean: ## remove what make setup and the tools left here
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) $(PEERS) $(FREEZER) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -95,7 +95,8 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
     finally:
         # Where somebody has made the folder anew meanwhile, another agent's socket lies in it.
         if _is_still(folder, data):
-            path.unlink(missing_ok=True)
+            if path.is_socket():
+                path.unlink()
             (data / "socket").unlink(missing_ok=True)
         os.close(folder)
         if temporary is not None:

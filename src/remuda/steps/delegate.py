@@ -113,8 +113,9 @@ class Delegate:
             try:
                 await self._persist()
             except _FinalError as error:
-                self._returns.finish(status="failure", reason=SYSTEM_FAILURE, exit_code=-1, message=str(error))
+                self._end_line()
                 _write(f"ERROR: {error}\n".encode())
+                self._returns.finish(status="failure", reason=SYSTEM_FAILURE, exit_code=-1, message=str(error))
         await self.close()
         return self._returns.exit_code
 
@@ -177,9 +178,7 @@ class Delegate:
                     case "result" if event.result.seq == returns.next_seq:
                         returns.add(event.result.json)
                     case "end":
-                        if returns.holds_line_end:
-                            _write(b"\n")
-                            returns.note_log(returns.log_offset, holds_line_end=False)
+                        self._end_line()
                         end = event.end
                         returns.finish(
                             status=end.status, reason=end.reason, exit_code=end.exit_code, message=end.message
@@ -191,6 +190,11 @@ class Delegate:
                     case _:
                         raise _LostError("the agent of the environment sent something out of order")
         raise _LostError("the agent of the environment ended the stream")
+
+    def _end_line(self) -> None:
+        if self._returns.holds_line_end:
+            _write(b"\n")
+            self._returns.note_log(self._returns.log_offset, holds_line_end=False)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AgentStub]:
@@ -218,7 +222,9 @@ def _translated(error: BaseException, told: str) -> BaseException:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             task.uncancel()
-    if isinstance(error, StreamTerminatedError | ProtocolError | OSError):
+    # The library has no better error for a connection that ended before the first call.
+    ended_early = isinstance(error, AttributeError) and error.name == "_transport"
+    if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
         return _LostError(told or str(error))
     return error
 

@@ -19,6 +19,9 @@ from remuda.wire.proto import agent_pb2 as pb
 
 HEADER_BYTES = 32
 _CONTINUES = b"+"
+_AGENT = b"00O"
+_LAST_WORDS = (b"Job succeeded", b"ERROR: Job failed")
+"""What the agent there says of the whole job: here that is a part of one, and its end is told otherwise."""
 _NOT_OURS = ("log_start", "log_end")
 """Offsets in the log there; they mean nothing here."""
 
@@ -168,9 +171,12 @@ class PlainLog:
         offset, holds = self._returns.log_offset, self._returns.holds_line_end
         parts: list[bytes] = []
         for line in lines:
+            text = line[HEADER_BYTES:]
+            if line[HEADER_BYTES - 4 : HEADER_BYTES - 1] == _AGENT and text.startswith(_LAST_WORDS):
+                continue
             if holds and line[HEADER_BYTES - 1 : HEADER_BYTES] != _CONTINUES:
                 parts.append(b"\n")
-            parts.append(line[HEADER_BYTES:])
+            parts.append(text)
             holds = True
         offset += len(self._rest) - len(rest)
         self._rest = rest

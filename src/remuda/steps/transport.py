@@ -71,7 +71,7 @@ class Transport:
                 if connection not in known:
                     _check_caller(connection.get_extra_info("socket"), sessions())
                     known.add(connection)
-            elif not hmac.compare_digest(self.token, str(event.metadata.get(TOKEN_KEY, ""))):
+            elif not hmac.compare_digest(self.token.encode(), str(event.metadata.get(TOKEN_KEY, "")).encode()):
                 raise GRPCError(
                     Status.UNAUTHENTICATED, "the call carries no valid token; it stands in the data folder's endpoint"
                 )

@@ -1,0 +1,393 @@
+"""What GitLab's step runner or its users were bitten by in the service, and what its runner relies on: each is a test.
+
+The names are those of the list of faults (docs/reference/agent.md says what each means for Remuda).
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from grpclib import GRPCError
+from grpclib.client import Channel
+from grpclib.const import Status
+
+from remuda.steps.delegate import CommandChannel
+from remuda.steps.delegation import Order
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.wire.agent_client import AgentRefusedError, JobStart, LogChunk, socket_of
+from remuda.wire.proto import agent_pb2
+from remuda.wire.proto import step_runner_pb2 as pb
+from remuda.wire.proto.agent_grpc import AgentStub
+from remuda.wire.proto.step_runner_grpc import StepRunnerStub
+
+Build = Callable[..., JobStart]
+HEADER = b"YYYY-MM-DDTHH:MM:SS.uuuuuuZ "
+
+
+@asynccontextmanager
+async def step_runner(agent: AgentProcess) -> AsyncIterator[StepRunnerStub]:
+    """The service as GitLab's own client sees it."""
+    async with Channel(path=str(socket_of(agent.data))) as channel:
+        yield StepRunnerStub(channel)
+
+
+def a_run(folder: Path, script: str, job_id: str = "7", **values: object) -> pb.RunRequest:
+    steps = steps_text({"name": "it", "script": script}, extended=False)
+    return pb.RunRequest(id=job_id, work_dir=str(folder), steps=steps, **values)  # type: ignore[arg-type]
+
+
+async def chunks_from(stub: StepRunnerStub, job_id: str, offset: int = 0) -> list[bytes]:
+    async with stub.FollowLogs.open() as stream:
+        await stream.send_message(pb.FollowLogsRequest(id=job_id, offset=offset), end=True)
+        return [answer.data async for answer in stream]
+
+
+async def status_of(stub: StepRunnerStub, job_id: str = "7") -> pb.Status:
+    (status,) = (await stub.Status(pb.StatusRequest(id=job_id))).jobs
+    return status
+
+
+async def test_log_bytes_and_offsets_are_exact(agent: AgentProcess, tmp_path: Path) -> None:
+    """Empty lines, carriage returns and a missing last line feed come through; what is delivered is what is counted."""
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, r"printf 'a\n\n\nb\r\nc\rd\r\n\n\000end'"))
+        log = b"".join(await chunks_from(stub, "7"))
+        assert Seen(log=log).lines == [b"a", b"", b"", b"b\r", b"c\rd\r", b"", b"\0end"]
+        async with agent.client() as client:
+            seen = await follow(client, "7")
+        assert seen.check().log_bytes == len(log)
+        assert seen.log == log
+        (stored,) = (agent.data / "jobs").glob("*/log")
+        assert stored.read_bytes() == log
+
+
+async def test_resume_at_any_byte_loses_nothing(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "seq 1 5; echo; printf end"))
+        log = b"".join(await chunks_from(stub, "7"))
+        for offset in range(len(log) + 2):
+            assert b"".join(await chunks_from(stub, "7", offset)) == log[offset:]
+
+
+async def test_line_above_64_kib_streams(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"))
+        assert Seen(log=b"".join(await chunks_from(stub, "7"))).lines == [b"x" * 1_000_000, b"after"]
+
+
+async def test_partial_line_is_delivered_in_time(agent: AgentProcess, tmp_path: Path) -> None:
+    """A prompt without a line feed is seen while the step still waits."""
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "printf 'waiting...'; while [ ! -e go ]; do sleep 0.05; done; echo done"))
+        async with stub.FollowLogs.open() as stream, asyncio.timeout(20):
+            await stream.send_message(pb.FollowLogsRequest(id="7"), end=True)
+            log = b""
+            async for answer in stream:
+                log += answer.data
+                if b"waiting..." in log:
+                    (tmp_path / "go").touch()
+        assert Seen(log=log).lines == [b"waiting...done"]
+
+
+async def test_log_of_a_reused_id_starts_empty(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "echo old"))
+        await chunks_from(stub, "7")
+        await stub.Close(pb.CloseRequest(id="7"))
+        await agent.kill()
+        await agent.start()
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "echo new"))
+        log = b"".join(await chunks_from(stub, "7"))
+    assert Seen(log=log).lines == [b"new"]
+    assert b"old" not in log
+
+
+async def test_failure_text_is_in_the_log(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "exit 9"))
+        log = b"".join(await chunks_from(stub, "7"))
+        assert any(b"exit status 9" in line for line in Seen(log=log).agent_lines)
+
+
+async def test_results_reach_the_client(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script="exit 4"))
+    assert [(event["event"], event["name"]) for event in seen.results] == [
+        ("started", "script"),
+        ("finished", "script"),
+    ]
+    assert seen.results[-1]["exit_code"] == 4
+
+
+async def test_exit_code_is_a_field(agent: AgentProcess, a_job: Build) -> None:
+    for code in (0, 1, 3, 255):
+        seen = await run_job(agent, a_job(str(code), script=f"exit {code}"))
+        assert seen.check().exit_code == code
+
+
+async def test_message_ends_in_exit_status_n(agent: AgentProcess, tmp_path: Path) -> None:
+    """The runner reads the text after the first `exit status`, which must be a number up to the end."""
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "echo 'exit status 1 and more'; exit 12"))
+        await chunks_from(stub, "7")
+        message = (await status_of(stub)).message
+        assert int(message.split("exit status", 1)[1], 0) == 12
+
+
+async def test_unknown_id_is_not_found(agent: AgentProcess) -> None:
+    async with step_runner(agent) as stub:
+        for call in (
+            stub.Status(pb.StatusRequest(id="x")),
+            stub.Cancel(pb.CancelRequest(id="x")),
+            chunks_from(stub, "x"),
+        ):
+            with pytest.raises(GRPCError) as caught:
+                await call
+            assert (caught.value.status, caught.value.message) == (Status.NOT_FOUND, 'no job with id "x"')
+        await stub.Close(pb.CloseRequest(id="x"))
+
+
+async def test_first_log_chunk_has_28_bytes(agent: AgentProcess, tmp_path: Path) -> None:
+    """The runner decides once, on the first chunk, whether lines are stamped: it needs a whole header there."""
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "printf a; sleep 0.7; echo b"))
+        first = (await chunks_from(stub, "7"))[0]
+    assert len(first) >= len(HEADER)
+    for place, character in enumerate(HEADER.decode()):
+        if not character.isalpha() or character in "TZ":
+            assert chr(first[place]) == character
+        else:
+            assert chr(first[place]).isdigit()
+
+
+async def test_stamped_logs_are_masked(agent: AgentProcess, tmp_path: Path) -> None:
+    """The runner passes stamped lines on as they are."""
+    job = pb.Job(variables=[pb.Variable(key="SECRET", value="s3cret-value", masked=True)])
+    async with step_runner(agent) as stub:
+        script = "printf s3cret-; sleep 0.7; echo value; echo $SECRET glpat-abcdefghij; exit 1"
+        await stub.Run(a_run(tmp_path, script, job=job))
+        log = b"".join(await chunks_from(stub, "7"))
+        message = (await status_of(stub)).message
+    assert b"value" not in log
+    assert Seen(log=log).lines == [b"[MASKED]", b"[MASKED] glpat-[MASKED]"]
+    assert "s3cret" not in message
+
+
+async def test_concurrent_runs_of_one_id_execute_once(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(20):
+                tasks.create_task(stub.Run(a_run(tmp_path, "echo run >>runs")))
+        await chunks_from(stub, "7")
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+@pytest.mark.parametrize(
+    "job_id", ["../../../etc", "/etc/passwd", "..", ".", "a/b", "\n\t", "\x00", "é" * 200, "-rf *"]
+)
+async def test_id_cannot_leave_the_temp_directory(agent: AgentProcess, tmp_path: Path, job_id: str) -> None:
+    before = {path.name for path in tmp_path.iterdir()}
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path / "w", "echo ok", job_id))
+        assert Seen(log=b"".join(await chunks_from(stub, job_id))).lines == [b"ok"]
+        (folder,) = (agent.data / "jobs").iterdir()
+        assert folder.name.isalnum()
+        await stub.Close(pb.CloseRequest(id=job_id))
+    assert not list((agent.data / "jobs").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} - {"w"} == before
+
+
+@pytest.mark.parametrize("key", ["../escape", "a/b", "..", "", "x y", "/etc/passwd"])
+async def test_file_variable_key_cannot_leave_its_directory(agent: AgentProcess, tmp_path: Path, key: str) -> None:
+    job = pb.Job(variables=[pb.Variable(key=key, value="value", file=True)])
+    async with step_runner(agent) as stub:
+        with pytest.raises(GRPCError) as caught:
+            await stub.Run(a_run(tmp_path, "echo", job=job))
+    assert caught.value.status is Status.INVALID_ARGUMENT
+    assert not list(tmp_path.rglob("escape"))
+
+
+async def test_one_job_cannot_read_or_cancel_another(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    """The agent answers its own user only, and not the processes of a job, whoever they run as."""
+    # As the agent's own user, from within a job: the connection is made, every call is refused.
+    attempt = tmp_path / "attempt.py"
+    attempt.write_text(ATTEMPT)
+    async with agent.client() as client:
+        await client.start(a_job("victim", script="echo private; sleep 60"))
+        script = f"{sys.executable} -W ignore {attempt} {agent.data / 'agent.sock'}"
+        thief = await run_job(agent, a_job("thief", script=[script], work_dir=str(tmp_path)))
+        assert thief.check().status == "success", thief.lines
+        assert json.loads(thief.lines[-1]) == dict.fromkeys(("list", "read", "cancel", "close"), "PERMISSION_DENIED")
+        assert "victim" in (await client.hello()).jobs
+        # Nothing in a job's environment leads to the agent.
+        told = await run_job(agent, a_job("env", script="env"))
+        assert not [line for line in told.lines if b"agent.sock" in line or b"STEP_RUNNER" in line]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+async def test_another_user_cannot_reach_the_agent(a_job: Build) -> None:
+    """Jobs that run as another user: neither the folder nor the socket, nor the calls if the socket lay open."""
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        base.chmod(0o755)
+        async with AgentProcess(base / "data") as agent:
+            await agent.start("--socket", str(base / "s"))
+            await run_job(agent, a_job("victim", script="echo private", work_dir=str(base / "w")))
+            assert await code_of_nobody(f"import os; os.listdir({str(agent.data)!r})") != 0
+            assert await code_of_nobody(f"{CONNECT}({str(base / 's')!r})") != 0
+            (base / "s").chmod(0o666)
+            assert await code_of_nobody(f"{CONNECT}({str(base / 's')!r})") == 0
+            order = Order(command=[*NOBODY, PUMP, str(base / "s")], key="k", results=base / "r", steps="")
+            channel = CommandChannel(order)
+            for call in (
+                AgentStub(channel).Hello(agent_pb2.HelloRequest()),
+                chunks_from(StepRunnerStub(channel), "victim"),
+            ):
+                with pytest.raises(GRPCError) as caught:
+                    await call
+                assert caught.value.status is Status.PERMISSION_DENIED
+            await channel.end()
+
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c")
+CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect"
+PUMP = """
+import os, socket, sys, threading
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+def up():
+    while data := os.read(0, 65536):
+        s.sendall(data)
+    os._exit(0)
+threading.Thread(target=up, daemon=True).start()
+while data := s.recv(65536):
+    os.write(1, data)
+"""
+
+
+async def code_of_nobody(text: str) -> int:
+    process = await asyncio.create_subprocess_exec(*NOBODY, text, stderr=asyncio.subprocess.DEVNULL)
+    return await process.wait()
+
+
+ATTEMPT = """
+import asyncio, json, sys
+from grpclib import GRPCError
+from grpclib.client import Channel
+from remuda.wire.proto import step_runner_pb2 as pb
+from remuda.wire.proto.step_runner_grpc import StepRunnerStub
+
+async def read(stub):
+    async with stub.FollowLogs.open() as stream:
+        await stream.send_message(pb.FollowLogsRequest(id="victim"), end=True)
+        async for answer in stream:
+            print(answer.data)
+            return
+
+async def main():
+    said = {}
+    async with Channel(path=sys.argv[1]) as channel:
+        stub = StepRunnerStub(channel)
+        for name, call in (
+            ("list", stub.Status(pb.StatusRequest())),
+            ("read", read(stub)),
+            ("cancel", stub.Cancel(pb.CancelRequest(id="victim"))),
+            ("close", stub.Close(pb.CloseRequest(id="victim"))),
+        ):
+            try:
+                await call
+                said[name] = "OK"
+            except GRPCError as error:
+                said[name] = error.status.name
+    print(json.dumps(said))
+
+asyncio.run(main())
+"""
+
+
+async def test_agent_restart_keeps_jobs_and_logs(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, "echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; exit 5"))
+        await until((tmp_path / "data" / "agent.sock").exists)
+    await agent.stop()
+    await agent.start()
+    await agent.kill()
+    await agent.start()
+    (tmp_path / "go").touch()
+    async with step_runner(agent) as stub:
+        log = b"".join(await chunks_from(stub, "7"))
+        assert Seen(log=log).lines == [b"before", b"after"]
+        assert (await status_of(stub)).message.endswith("exit status 5")
+
+
+async def test_serve_replaces_a_stale_socket(agent: AgentProcess, tmp_path: Path) -> None:
+    await agent.kill()
+    assert (agent.data / "agent.sock").is_socket()
+    await agent.start()
+    async with agent.client() as client:
+        assert (await client.hello()).pid == agent.pid
+    # What is no socket is not ours to replace.
+    (tmp_path / "thesis").write_text("text")
+    await agent.stop()
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        await agent.start("--socket", str(tmp_path / "thesis"))
+    assert (tmp_path / "thesis").read_text() == "text"
+
+
+async def test_client_reconnects_and_resumes(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    """Every few lines the client loses its connection, and goes on from what it has."""
+    job = a_job(script=f"for n in $(seq 1 40); do echo line $n; sleep 0.02; done; touch {tmp_path}/done")
+    seen = Seen()
+    async with agent.client() as client:
+        await client.start(job)
+    while not (tmp_path / "done").exists():
+        async with agent.client() as client, client.watch() as watch:
+            await watch.subscribe(job.id, log_offset=len(seen.log))
+            async for event in watch:
+                if isinstance(event, LogChunk):
+                    assert event.offset == len(seen.log)
+                    seen.log += event.data
+                    break
+    async with agent.client() as client:
+        seen = await follow(client, job.id, seen)
+    seen.check()
+    assert seen.lines == [f"line {n}".encode() for n in range(1, 41)]
+
+
+async def test_long_socket_path_falls_back(tmp_path: Path) -> None:
+    """Also where it was asked for by name."""
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start("--socket", str(tmp_path / ("s" * 120)))
+        socket = socket_of(agent.data)
+        assert socket is not None
+        assert len(os.fsencode(socket)) <= 100
+        async with agent.client() as client:
+            assert (await client.hello()).protocol == 1
+
+
+async def test_payload_above_4_mib_is_handled(agent: AgentProcess, tmp_path: Path) -> None:
+    async with step_runner(agent) as stub:
+        await stub.Run(a_run(tmp_path, f": {'x' * 6_000_000}\necho ok"))
+        assert Seen(log=b"".join(await chunks_from(stub, "7"))).lines == [b"ok"]
+
+
+@pytest.mark.parametrize("code", [1, 69, 75, 111, 125, 126, 127, 128, 137, 143, 255])
+async def test_job_cannot_forge_a_system_failure(agent: AgentProcess, a_job: Build, code: int) -> None:
+    """Neither by an exit code, nor by what it prints or leaves in its folder: that is the script's failure."""
+    script = f"echo 'ERROR: runner_system_failure'; echo 0 >step-0.exit; echo end >end; exit {code}"
+    end = (await run_job(agent, a_job(script=script))).check()
+    assert (end.status, end.reason, end.exit_code) == ("failure", "script_failure", code)
+
+
+async def test_a_job_may_not_call_but_others_of_its_user_may(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="sleep 60"))
+        assert (await client.usage()).jobs.keys() == {"1"}
+        with pytest.raises(AgentRefusedError):
+            await client.start(a_job("", script="echo"))

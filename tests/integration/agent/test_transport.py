@@ -1,0 +1,226 @@
+"""Ways to the agent: loopback TCP with a token, stdin and stdout, a command that it is bound to; and what it says."""
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from grpclib import GRPCError
+from grpclib.client import Channel
+from grpclib.const import Status
+
+from remuda.steps.delegate import CommandChannel
+from remuda.steps.delegation import Order
+from remuda.testing.agent_process import PROGRAM, AgentProcess, run_job, until
+from remuda.wire.agent_client import (
+    AgentClient,
+    AgentRefusedError,
+    JobEnded,
+    JobStart,
+    channel_of,
+    socket_of,
+    tcp_channel,
+)
+from remuda.wire.proto import step_runner_pb2 as pb
+from remuda.wire.proto.step_runner_grpc import StepRunnerStub
+
+Build = Callable[..., JobStart]
+
+
+async def outcome(*arguments: str, env: dict[str, str] | None = None, data: bytes = b"") -> tuple[int, bytes, bytes]:
+    """Of the agent's program."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | (env or {}),
+    )
+    async with asyncio.timeout(30):
+        out, err = await process.communicate(data)
+    assert process.returncode is not None
+    assert b"Traceback" not in err
+    return process.returncode, out, err
+
+
+async def test_loopback_tcp_with_a_token(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start("--listen", "tcp")
+        file = agent.data / "endpoint"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        endpoint = json.loads(file.read_text())
+        assert endpoint["host"] == "127.0.0.1"
+        assert len(endpoint["token"]) >= 40
+        assert socket_of(agent.data) is None
+        async with agent.client() as client:
+            assert (await client.describe()).transport == "tcp"
+        assert (await run_job(agent, a_job(script="echo ok"))).lines == [b"ok"]
+        for token in ("wrong", endpoint["token"][:-1], endpoint["token"] + "x"):
+            async with AgentClient(tcp_channel("127.0.0.1", endpoint["port"], token)) as client:
+                with pytest.raises(AgentRefusedError, match="no valid token"):
+                    await client.hello()
+        # The step runner's service as well, and streams as well as single calls.
+        async with Channel("127.0.0.1", endpoint["port"]) as channel:
+            stub = StepRunnerStub(channel)
+            for call in (stub.Status(pb.StatusRequest()), logs_of(stub, "1")):
+                with pytest.raises(GRPCError) as caught:
+                    await call
+                assert caught.value.status is Status.UNAUTHENTICATED
+        await agent.kill()
+        await agent.start("--listen", "tcp")
+        assert json.loads(file.read_text())["token"] != endpoint["token"]
+        await agent.stop()
+        assert not file.exists()
+        await agent.start()
+        assert channel_of(agent.data) is not None
+
+
+async def logs_of(stub: StepRunnerStub, job_id: str) -> bytes:
+    async with stub.FollowLogs.open() as stream:
+        await stream.send_message(pb.FollowLogsRequest(id=job_id), end=True)
+        return b"".join([answer.data async for answer in stream])
+
+
+@pytest.mark.parametrize(
+    "place", ["tcp:0.0.0.0:0", "tcp:192.0.2.1:7000", "tcp:localhost:1", "tcp:::1:7", "udp", "unix:x"]
+)
+async def test_nothing_but_the_loopback_address(tmp_path: Path, place: str) -> None:
+    code, _, said = await outcome("serve", "--data", str(tmp_path / "data"), "--listen", place)
+    assert code == 1
+    assert b"--listen" in said
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, said = await outcome("serve", "--data", str(tmp_path / "data"), "--listen", f"tcp:127.0.0.1:{port}")
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}".encode() in said
+
+
+def through(*command: str, token: str = "") -> CommandChannel:
+    return CommandChannel(Order(command=command, key="k", results=Path(), steps="", token=token))
+
+
+async def test_proxy_stdout_is_protocol_only(agent: AgentProcess, a_job: Build) -> None:
+    channel = through(*PROGRAM, "proxy", "--data", str(agent.data))
+    client = AgentClient(channel)
+    await client.start(a_job(script="seq 1 100000"))
+    async with client.watch() as watch:
+        await watch.subscribe("1")
+        async for event in watch:
+            if isinstance(event, JobEnded):
+                assert event.status == "success"
+                break
+    assert (await channel.end()).endswith("ended with 0")
+
+
+async def test_proxy_to_tcp(tmp_path: Path) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start("--listen", "tcp")
+        token = json.loads((agent.data / "endpoint").read_text())["token"]
+        channel = through(*PROGRAM, "proxy", "--data", str(agent.data), token=token)
+        assert (await AgentClient(channel).hello()).pid == agent.pid
+        await channel.end()
+
+
+async def test_proxy_ends_with_either_side(agent: AgentProcess, tmp_path: Path) -> None:
+    # The client's: stdin ends.
+    code, out, _ = await outcome("proxy", "--data", str(agent.data))
+    assert code == 0
+    assert out[3:4] == b"\x04"  # the settings that an HTTP/2 server begins with, and nothing before
+    # The agent's: the connection ends while stdin stays open.
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "proxy", "--socket", str(agent.data / "agent.sock"), stdin=asyncio.subprocess.PIPE, stdout=-3
+    )
+    await until(lambda: len(connections(agent.pid)) > 0)
+    await agent.kill()
+    async with asyncio.timeout(20):
+        assert await process.wait() == 0
+
+
+def connections(pid: int) -> Sequence[str]:
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link for link in links if link.startswith("socket:")][4:]
+
+
+async def test_proxy_without_an_agent_says_what_to_do(tmp_path: Path) -> None:
+    code, out, said = await outcome("proxy", "--data", str(tmp_path / "none"))
+    assert (code, out) == (1, b"")
+    assert b"start one with `serve`, or give --start" in said
+
+
+async def test_proxy_starts_an_agent_that_stays(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = (*PROGRAM, "proxy", "--data", str(data), "--start", "--idle-exit", "1")
+    channels = [through(*command) for _ in range(3)]
+    async with asyncio.TaskGroup() as tasks:
+        hellos = [tasks.create_task(AgentClient(channel).hello()) for channel in channels]
+    pids = {hello.result().pid for hello in hellos}
+    assert len(pids) == 1
+    for channel in channels:
+        await channel.end()
+    again = through(*command)
+    assert (await AgentClient(again).hello()).pid in pids
+    await again.end()
+    await until(lambda: not Path(f"/proc/{pids.pop()}").exists() if pids else True)
+    assert not list(data.glob("agent.start*"))
+
+
+async def test_proxy_tells_why_an_agent_did_not_start(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "thesis.tex").touch()
+    code, _, said = await outcome("proxy", "--data", str(tmp_path / "data"), "--start")
+    assert code == 1
+    assert b"the agent did not start" in said
+    assert b"is not an agent's" in said
+
+
+async def test_an_agent_bound_to_a_command(tmp_path: Path) -> None:
+    """What arrives on stdin is the command's; its end is the agent's, with its exit code."""
+    data = str(tmp_path / "data")
+    code, out, said = await outcome("serve", "--data", data, "sh", "-c", "read x; echo got $x; exit 7", data=b"word\n")
+    assert (code, out) == (7, b"got word\n")
+    assert b"step-runner is listening on socket" in said
+    code, out, _ = await outcome("serve", "--data", data, "echo", "never")
+    assert (code, out) == (0, b"")
+
+
+async def test_entrypoint_that_drops_arguments_still_starts(tmp_path: Path) -> None:
+    """Where something in between starts the program without its arguments, they come by the environment."""
+    text = base64.b64encode(json.dumps(["serve", "--data", str(tmp_path / "data"), "echo", "ran"]).encode()).decode()
+    code, out, said = await outcome(env={"REMUDA_AGENT_ARGUMENTS": text}, data=b"x")
+    assert (code, out) == (0, b"ran\n")
+    assert b"step-runner is listening on socket" in said
+    for wrong in ("%%%", base64.b64encode(b'{"a": 1}').decode()):
+        code, _, said = await outcome(env={"REMUDA_AGENT_ARGUMENTS": wrong})
+        assert code == 1
+        assert b"REMUDA_AGENT_ARGUMENTS is not base64 of a JSON list" in said
+
+
+async def test_an_agent_tells_of_itself_and_of_what_runs(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    script = f'{sys.executable} -c \'x = bytearray(30_000_000); import time; open("up", "w"); time.sleep(60)\''
+    async with agent.client() as client:
+        about = await client.describe()
+        assert (about.transport, about.program, about.uid) == ("unix", "installed", os.getuid())
+        assert about.system == os.uname().sysname
+        assert not (await client.usage()).jobs
+        await client.start(a_job(script=script))
+        await client.start(a_job("2", script="echo done"))
+        await until((tmp_path / "work" / "up").exists)
+        used = await client.usage()
+        assert used.jobs["1"].processes >= 2
+        assert used.jobs["1"].memory_bytes > 30_000_000
+        assert used.jobs["1"].cpu_seconds > 0
+        assert used.memory_bytes > 10_000_000
+        assert 0 < used.open_files < used.open_files_limit
+        assert used.machine.cpus == os.cpu_count()
+        assert used.machine.memory_available_bytes <= used.machine.memory_bytes
+        assert 0 < used.machine.disk_available_bytes <= used.machine.disk_bytes

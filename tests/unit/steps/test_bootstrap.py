@@ -1,0 +1,61 @@
+import pytest
+
+from remuda.steps.bootstrap import Facts, Offer, choose, command_line, for_interpreter, machine_of, read_facts
+from remuda.steps.errors import AgentError
+from remuda.steps.program import Form, digest_of
+
+ZIPAPP = Offer(form=Form.ZIPAPP, content=b"#!/usr/bin/env python3\nzip", digest="z")
+FROZEN = Offer(form=Form.FROZEN, content=b"\x7fELF", digest="f", machine="x86_64")
+LINUX = {"system": "Linux", "machine": "x86_64"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (Facts(**LINUX, python="/usr/bin/python3"), [ZIPAPP, FROZEN]),
+        (Facts(**LINUX), [FROZEN]),
+        (Facts(system="Linux", machine="aarch64", python="/usr/bin/python3"), [ZIPAPP]),
+        (Facts(system="FreeBSD", machine="x86_64", python="/usr/local/bin/python3.11"), [ZIPAPP]),
+    ],
+)
+def test_what_a_machine_gets(facts: Facts, expected: list[Offer]) -> None:
+    assert choose(facts, [FROZEN, ZIPAPP]) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (Facts(system="Linux", machine="aarch64"), "Linux aarch64, no Python 3.11 or newer"),
+        (Facts(system="Darwin", machine="x86_64"), "Darwin x86_64"),
+        (Facts(), "does not say what it is"),
+    ],
+)
+def test_where_nothing_runs_it_says_what_to_do(facts: Facts, text: str) -> None:
+    with pytest.raises(AgentError, match=text):
+        choose(facts, [ZIPAPP, FROZEN])
+
+
+def test_facts_are_read_from_among_other_lines() -> None:
+    text = "Welcome!\n\nsystem Linux\nmachine x86_64\npython /opt/my python/bin/python3\npresent remuda-agent 1 x\n"
+    assert read_facts(text) == Facts(**LINUX, python="/opt/my python/bin/python3", present="remuda-agent 1 x")
+
+
+def test_a_zipapp_for_another_interpreter_is_the_same_program() -> None:
+    changed = for_interpreter(ZIPAPP.content, "/usr/bin/python3.12")
+    assert changed == b"#!/usr/bin/python3.12 -I\nzip"
+    assert digest_of(changed) == digest_of(ZIPAPP.content)
+    assert digest_of(b"\x7fELF\nzip") != digest_of(changed)
+
+
+def test_the_processor_of_an_executable() -> None:
+    def head(number: int) -> bytes:
+        return b"\x7fELF".ljust(18, b"\0") + number.to_bytes(2, "little")
+
+    assert [machine_of(head(62)), machine_of(head(183)), machine_of(head(8)), machine_of(b"#!")] == [
+        *("x86_64", "aarch64"),
+        *("", ""),
+    ]
+
+
+def test_a_path_may_have_anything_in_it() -> None:
+    assert command_line("x", "/a b/$(c)'d").endswith(""" sh '/a b/$(c)'"'"'d'""")
