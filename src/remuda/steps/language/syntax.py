@@ -9,6 +9,7 @@ Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so that reader
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from remuda.steps.language.errors import ExpressionError
 
@@ -103,8 +104,9 @@ class Binary(Node):
     right: Node
 
 
+@lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """A whole text that is one expression, without braces around it."""
+    """A whole text that is one expression, without braces around it. The same conditions come again and again."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
