@@ -6,9 +6,10 @@ for a pipeline, so that the cell judges the file as it was judged here. `local_r
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from remuda.cli.exits import CommandError
 from remuda.cli.repository import Repository
@@ -28,8 +29,7 @@ REFS_AT_ONCE = 500
 _OF_MERGE_REQUEST = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of the pipeline are wanted."""
 
     jobs: tuple[str, ...] = ()
@@ -37,8 +37,7 @@ class Choice:
     with_needs: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(msgspec.Struct, frozen=True, kw_only=True):
     """All that a cell gets: a project by its path, with its default branch and its repository."""
 
     path: str

@@ -12,9 +12,10 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.local import LocalEnvironment
@@ -31,8 +32,7 @@ KEEP_ALIVE_SECONDS = 2.0
 """A silent job learns within this time that it was canceled; the cell is next door, so asking costs little."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A running cell and a user's way into it."""
 
     url: str

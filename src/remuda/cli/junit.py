@@ -5,7 +5,8 @@ decided in `remuda.wire.junit`. `remuda run` is the caller.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from remuda.wire.junit import JunitReader, TestCase, UnreadableError
 
@@ -19,8 +20,7 @@ _NAME_CHARACTERS = 300
 _GZIP = b"\x1f\x8b"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestFailure:
+class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A test case that did not pass."""
 
     __test__ = False  # pytest: this is no test class
@@ -39,8 +39,7 @@ class TestFailure:
         return f"{self.file}:{self.line}" if self.file and self.line is not None else self.file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestReport:
+class TestReport(msgspec.Struct, frozen=True, kw_only=True):
     """All test cases of a job."""
 
     __test__ = False

@@ -10,9 +10,10 @@ import asyncio
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data, settled
 from remuda.cli.cell_process import CellProcess, Task
@@ -37,8 +38,7 @@ LOG_NAME = "remuda.log"
 """What the services log, in the platform's folder."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A run's options, checked and resolved before anything starts."""
 
     ready: "Ready"

@@ -8,9 +8,10 @@ Invariant: no credentials of a remote's address get into a variable.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
 
 from remuda.cli.repository import Repository
 from remuda.pipeline import predefined
@@ -25,8 +26,7 @@ _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
 _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Where a project lives: the server's address without a slash at its end, and the project's path there."""
 
     path: str

@@ -5,8 +5,9 @@ the agent, sending the last bytes) is called overhead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from remuda.cli.exits import Exit
 from remuda.cli.junit import TestReport
@@ -20,12 +21,11 @@ SHOWN_FAILURES = 20
 """Of tests, in the summary for people."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The last look at a run, and what was read of its jobs after it."""
 
     view: RunView
-    tails: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    tails: Mapping[int, Sequence[str]] = msgspec.field(default_factory=dict)
     """The end of the log of each failed job, or the whole log of every job that began."""
     has_whole_logs: bool = False
     tests: Sequence[TestReport] = ()
@@ -44,8 +44,7 @@ class Outcome:
         return Exit.SUCCESS if self.view.status in ("success", "skipped") else Exit.FAILURE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One job in the summary."""
 
     job: str

@@ -12,9 +12,10 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.git_variables import REPOSITORY_VARIABLES
@@ -29,8 +30,7 @@ _NO_SUBMODULES = "--ignore-submodules=dirty"
 _QUIET = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeFile:
+class TreeFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a commit or of the index."""
 
     mode: str

@@ -99,12 +99,14 @@ def run(
         raise BadInputError(f"{path}: there is no such folder; if it is a job, write: remuda run . {path}")
 
     def plan() -> "Plan | None":
+        import msgspec
+
         ready = prepare(path, options)
         found = _planned(ready, chosen, stage, with_needs=not no_needs, shows_list=list_, output=output)
         if found is None:
             return None
         _check_manual(found.pipeline, manual)
-        return replace(
+        return msgspec.structs.replace(
             found,
             at_once=jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
             output=output,

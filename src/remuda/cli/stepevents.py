@@ -4,13 +4,13 @@ An event of a kind or version that is not known is passed over: a newer agent ma
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepView:
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a job."""
 
     name: str

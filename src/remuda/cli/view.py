@@ -6,7 +6,8 @@ reads a clock or knows a terminal.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from remuda.cli.stepevents import StepView, duration, fold, span
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
@@ -23,8 +24,7 @@ BELOW = " > "
 NAMED_WAITS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job: the newest try of its name."""
 
     id: int
@@ -61,16 +61,14 @@ class JobView:
         return self.status == "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageView:
+class StageView(msgspec.Struct, frozen=True, kw_only=True):
     """A stage with its jobs."""
 
     name: str
     jobs: tuple[JobView, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One look at a pipeline."""
 
     pipeline_id: int
@@ -169,8 +167,7 @@ def note_of(job: JobView, now: float) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened between two looks, for the plain output."""
 
     at: float

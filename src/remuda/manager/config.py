@@ -10,7 +10,6 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -122,8 +121,7 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.shutdown_timeout or DEFAULT_DRAIN_SECONDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration and what its author should know about it."""
 
     config: ManagerConfig

@@ -4,12 +4,14 @@ Pure. `compile` leads and puts the list together; `sources`, `stored_files` and 
 """
 
 import posixpath
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from remuda.manager.config import RunnerConfig
 from remuda.manager.variables import Variables
+from remuda.steps.language.template import escape
 from remuda.wire.runner_client import api_root
 
 CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}
@@ -22,8 +24,7 @@ class CompileError(Exception):
     """The job asks for something that cannot work; the message is for its author."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Where and for whom a job runs."""
 
     runner: RunnerConfig
@@ -36,8 +37,20 @@ class Setting:
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
-    """One step of the list."""
-    return {"name": name, "step": f"builtin://{step}", "inputs": inputs, "origin": origin}
+    """One step of the list. What a classic job says is no expression, whatever it looks like."""
+    return {"name": name, "step": f"builtin://{step}", "inputs": literal(inputs), "origin": origin}
+
+
+def literal(value: Any) -> Any:
+    """The value such that no expression is found in it."""
+    match value:
+        case str():
+            return escape(value)
+        case list():
+            return [literal(item) for item in value]
+        case dict():
+            return {literal(key): literal(item) for key, item in value.items()}
+    return value
 
 
 def numbered(name: str, number: int) -> str:

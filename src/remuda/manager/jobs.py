@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import sqlite3
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -61,8 +60,7 @@ _JOURNAL_SECONDS = 1.0
 """How long to wait before writing again when the journal could not be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What all jobs of a manager share."""
 
     environment: Environment

@@ -8,7 +8,6 @@ Only the manager that holds the data folder's lock opens it. What the values mea
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it was received; its `Record` changes, this does not."""
 
     key: str
@@ -102,7 +100,7 @@ class Journal:
 
     async def add(self, row: JobRow) -> None:
         """A job came in."""
-        values = (*asdict(row).values(), *_record_values(Record()))
+        values = (*msgspec.structs.astuple(row), *_record_values(Record()))
         marks = ", ".join("?" * len(values))
         await self._writer.run(
             lambda db: db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values)
@@ -180,7 +178,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _record_values(record: Record) -> tuple[Any, ...]:
-    outcome = msgspec.json.encode(asdict(record.outcome)) if record.outcome else None
+    outcome = msgspec.json.encode(record.outcome) if record.outcome else None
     return (
         str(record.phase),
         record.log_offset,

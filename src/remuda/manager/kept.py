@@ -9,16 +9,16 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from remuda.lib.files import write_whole
 from remuda.steps.environment import fit
 from remuda.wire.runner_api import Variable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptJob:
+class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     """Where a failed job ran, and with which variables."""
 
     work_dir: Path

@@ -8,8 +8,8 @@ import platform
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -28,8 +28,7 @@ _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerLabels:
+class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
     """Which runner a figure belongs to."""
 
     runner: str
@@ -40,8 +39,7 @@ class RunnerLabels:
         return self.runner, self.runner_name, self.system_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSample:
+class JobSample(msgspec.Struct, frozen=True, kw_only=True):
     """One job of the manager, as the gauge shows it."""
 
     labels: RunnerLabels

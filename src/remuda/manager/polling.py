@@ -7,7 +7,8 @@ never held for long: a request over it goes without the cursor, so the server an
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
@@ -72,8 +73,7 @@ class Room:
                 future.set_result(slot)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
     """What askers share."""
 
     room: Room

@@ -8,14 +8,14 @@ jobs may overlap; the isolation of their working directories is the environment'
 EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from remuda.wire.agent_client import AgentClient
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPlace:
+class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What decides where a job's files are."""
 
     runner: str
@@ -34,8 +34,7 @@ class JobPlace:
     """Whom its steps run as, who then owns its folders, with caches apart from others'; empty: the agent's user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedPlace:
+class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Folders as the job sees them."""
 
     work_dir: str
@@ -43,8 +42,7 @@ class PreparedPlace:
     cache_dir: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What is left where jobs run."""
 
     disk_free_bytes: int

@@ -5,14 +5,14 @@ address that can be read in two ways, or whose path goes up again, is none. The 
 before they fetch what a file includes, and again for every redirect. Pure.
 """
 
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 _PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
     """An address, or the beginning of some, taken apart so that two can be compared."""
 
     scheme: str

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from remuda.pipeline.patterns import PatternError, Patterns, split_literal
 
@@ -39,30 +40,26 @@ class ExpressionError(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
     """`$NAME`"""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class Value(msgspec.Struct, frozen=True, kw_only=True):
     """A text, or null."""
 
     text: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regex:
+class Regex(msgspec.Struct, frozen=True, kw_only=True):
     """`/.../flags`"""
 
     text: str
     flags: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two operands with one of `==`, `!=`, `=~`, `!~` between them."""
 
     op: str
@@ -70,8 +67,7 @@ class Comparison:
     right: Variable | Value | Regex
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """Several parts, all of which or any of which must hold."""
 
     how: Literal["all", "any"]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from remuda.pipeline.regex_syntax import (
     Choice,
@@ -48,8 +49,7 @@ class TooCostlyError(Exception):
     """The regular expressions of one file together take too long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pattern:
+class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled expression: operations, each of which goes on to the next one or, a fork, to two others."""
 
     ops: tuple[Op, ...]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 MAX_PATTERN = 1000
 MAX_REPEAT = 1000
@@ -28,37 +29,32 @@ class PatternError(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class One:
+class One(msgspec.Struct, frozen=True, kw_only=True):
     """One character of a kind. `literal` is the character where only a single one fits."""
 
     fits: Fits
     literal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """A place between characters: `start`, `end`, `line start`, `line end`, `word`, `no word`."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One after the other."""
 
     parts: tuple[Tree, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Any one of them."""
 
     parts: tuple[Tree, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     """The part, `low` to `high` times; without `high` there is no end. `lazy`: as few times as will do."""
 
     part: Tree
@@ -67,8 +63,7 @@ class Repeat:
     lazy: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A part whose text can be asked for, with its number."""
 
     part: Tree

@@ -6,10 +6,10 @@ token is chosen by the user, so it must never pass for anything that the cell it
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -20,8 +20,7 @@ KEY_PREFIX = "id-"
 _KEY_BITS = 2048
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdKey:
+class IdKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key pair with its public name."""
 
     kid: str

@@ -14,10 +14,10 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -43,8 +43,7 @@ class UnknownKeyError(TokenError):
     """Signed with a key that is not among those at hand; it may be a new one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobClaims:
+class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
     """What a job token says."""
 
     cell_id: int
@@ -57,8 +56,7 @@ class JobClaims:
     scopes: frozenset[str] = SCOPES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningKey:
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key pair with its public name."""
 
     kid: str

@@ -8,8 +8,9 @@ declarations are refused, and what is unpacked is bounded. The cell feeds it for
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from xml.parsers import expat
+
+import msgspec
 
 KEPT_CHARACTERS = 16 * 1024
 """Of a message; of a name a sixteenth of it."""
@@ -24,8 +25,7 @@ class UnreadableError(Exception):
     """What is wrong with a report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestCase:
+class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     """One case of a report."""
 
     __test__ = False  # pytest: this is no test class

@@ -9,11 +9,11 @@ import base64
 import hashlib
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -29,8 +29,7 @@ _CERTIFICATE_LIFE = timedelta(days=3650)
 _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryKey:
+class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key pair with its certificate."""
 
     private: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey"
@@ -62,8 +61,7 @@ class RegistryKey:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(msgspec.Struct, frozen=True, kw_only=True):
     """What may be done with an image."""
 
     name: str

@@ -16,7 +16,8 @@ import hmac
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 VERSION = "01"
 KEYS = frozenset("cgoptu")
@@ -38,8 +39,7 @@ class TokenError(ValueError):
     """Text that is no routable token; the message says what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routable:
+class Routable(msgspec.Struct, frozen=True, kw_only=True):
     """A token taken apart."""
 
     prefix: str

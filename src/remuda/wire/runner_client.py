@@ -16,7 +16,6 @@ import random
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,8 +54,7 @@ class RunnerApiTemporaryError(Exception):
     """The server could not be reached, or the connection broke; trying again may help."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP exchange, for whoever counts them."""
 
     endpoint: str
@@ -65,8 +63,7 @@ class Measured:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReply:
+class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a call with a job token."""
 
     status: int
@@ -80,8 +77,7 @@ class JobReply:
     """The next result the server wants, where it said so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOffer:
+class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a request for a job; `payload` is set when there is one."""
 
     status: int
@@ -96,8 +92,7 @@ class JobOffer:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerReply:
+class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to register and verify."""
 
     status: int
@@ -105,8 +100,7 @@ class RunnerReply:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Response:
+class _Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: Any
     body: bytes

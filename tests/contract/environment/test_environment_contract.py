@@ -5,10 +5,11 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.local import LocalEnvironment

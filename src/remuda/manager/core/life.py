@@ -12,7 +12,8 @@ its final state or does not want it any more; every wait has an end.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import stamp
@@ -44,8 +45,7 @@ _FRUITLESS_READINGS = 3
 _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take; seconds."""
 
     keep_alive: float = 30.0
@@ -386,7 +386,7 @@ class Life:
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
             if size != outcome.log_bytes and not self.trace.confirmed <= size <= outcome.log_bytes - len(note):
-                self.outcome = replace(outcome, log_bytes=size + len(note))
+                self.outcome = msgspec.structs.replace(outcome, log_bytes=size + len(note))
                 self.trace = TraceRelay(confirmed=size, crc=None)
                 self.trace.add(size, note)
                 return

@@ -1,6 +1,6 @@
 """How soon to ask a server for the next job, given how it answered the last time. Pure; `polling.py` waits."""
 
-from dataclasses import dataclass, replace
+import msgspec
 
 from remuda.lib.backoff import Backoff
 
@@ -12,8 +12,7 @@ HELD_SECONDS = 1.0
 """An answer that took longer was held back by the server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """What one asker remembers of earlier answers."""
 
     check_interval_seconds: float
@@ -29,7 +28,7 @@ class Pace:
     ) -> tuple["Pace", float]:
         """The pace from now on and the seconds to wait; `status` is None when nobody answered."""
         rest = max(0.0, self.check_interval_seconds - took_seconds)
-        calm = replace(self, refusals=0, troubles=0, quick=0)
+        calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
         match status:
             case 201:
                 return calm, rest if self.strict else 0.0
@@ -38,12 +37,12 @@ class Pace:
                     return calm, 0.0
                 # The first quick answer brings the cursor with which the next request is held.
                 wait = 0.0 if may_hold and self.quick == 0 else rest
-                return replace(calm, quick=self.quick + 1), wait
+                return msgspec.structs.replace(calm, quick=self.quick + 1), wait
             case 403:
                 refusals = self.refusals + 1
-                return replace(calm, refusals=refusals), REFUSED.delay(refusals, jitter=jitter)
+                return msgspec.structs.replace(calm, refusals=refusals), REFUSED.delay(refusals, jitter=jitter)
             case 409:
                 return calm, rest
             case _:
                 troubles = self.troubles + 1
-                return replace(calm, troubles=troubles), TROUBLED.delay(troubles, jitter=jitter)
+                return msgspec.structs.replace(calm, troubles=troubles), TROUBLED.delay(troubles, jitter=jitter)

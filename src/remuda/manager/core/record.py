@@ -3,8 +3,9 @@
 `life.py` makes these values, `remuda.manager.journal` stores them; a new process begins with them.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 FIRST_RESULT = 1
 """Sequence numbers of results begin here."""
@@ -20,8 +21,7 @@ class Phase(StrEnum):
     OVER = "over"  # the server needs nothing more from us
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a job ended."""
 
     state: str
@@ -37,8 +37,7 @@ class Outcome:
     """A line that the manager itself puts behind the log, because the agent cannot say it; ends at `log_bytes`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What a new process must know of a job."""
 
     phase: Phase = Phase.RECEIVED

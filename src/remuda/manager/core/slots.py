@@ -6,11 +6,11 @@ over to the job that came, or is given back.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """Room for one job of a runner."""
 
     runner: str
