@@ -18,8 +18,9 @@ from remuda.steps.language.syntax import CLOSER, OPENER, parse_expression
 from remuda.steps.language.template import Hole, parse_template
 from remuda.steps.language.values import Call, Place, Reference, ReferenceKind, Retry
 
-EXTENSIONS = ("if", "retry", "timeout", "continue_on_error", "origin", "run", "parallel")
-ORIGINS = ("user", "compiled", "inserted")
+EXTENSIONS = ("if", "retry", "timeout", "continue_on_error", "run", "parallel")
+ORIGINS = ("user", "compiled")
+"""What the request of a job may say of its entries. Whoever writes a package is the user, and only a policy inserts."""
 MAX_TRIES = 100
 MAX_LISTS = 20
 """Of lists in lists."""
@@ -55,7 +56,7 @@ def _read_call(fields: Fields, node: Node, place: str, depth: int) -> Call | Non
         fields.refuse(entry["action"].line, f"{place}: {_ACTION}")
         entry = {key: value for key, value in entry.items() if key != "action"}
         entry.setdefault("step", Node(line=node.line, value="./", written="./"))
-    entry = fields.known(entry, _KEYS, EXTENSIONS, place)
+    entry = fields.known(entry, _KEYS, (*EXTENSIONS, "origin") if fields.is_job else EXTENSIONS, place)
     timeout = entry.get("timeout")
     common: dict[str, Any] = {
         "name": name,

@@ -24,7 +24,9 @@ _RENAMED = {"steps": "run", "when": "if", "allow_failure": "continue_on_error"}
 class Fields:
     """How the values of one file are read."""
 
-    def __init__(self, report: Report, *, lenient: bool) -> None:
+    def __init__(self, report: Report, *, lenient: bool, is_job: bool = False) -> None:
+        self.is_job = is_job
+        """Whether it is the request of a job, not the file of a package."""
         self.extended = False
         """Whether the spec names our version."""
         self._report = report

@@ -37,23 +37,26 @@ _DEFINITION_KEYS = ("exec", "run", "outputs", "delegate", "env", "type")
 _DEFINITION_EXTENSIONS = ("finally", "environment")
 
 
-def read_step(text: str, *, file: str = "func.yml", lenient: bool = False, bare: bool = False) -> Step:
+def read_step(
+    text: str, *, file: str = "func.yml", lenient: bool = False, bare: bool = False, job: bool = False
+) -> Step:
     """The step in the text.
 
     `lenient` drops unknown keys. `bare` also takes a text without a spec: only the definition, or only its list of
-    steps, which is how a job's payload has it. What was read is kept, because a step is often called many times.
+    steps, which is how a job's payload has it. `job` is the request of a job, whose entries may say their origin. What
+    was read is kept, because a step is often called many times.
     """
     read = _remembered if len(text) <= _LARGEST_KEPT else _read
-    return read(text, file, lenient, bare)
+    return read(text, file, lenient, bare, job)
 
 
-def _read(text: str, file: str, lenient: bool, bare: bool) -> Step:
+def _read(text: str, file: str, lenient: bool, bare: bool, job: bool) -> Step:
     report = Report(file)
     try:
         documents = read_documents(text)
     except DocumentError as error:
         raise DefinitionError(f"{file}:{error.line}: {error}") from None
-    fields = Fields(report, lenient=lenient)
+    fields = Fields(report, lenient=lenient, is_job=job)
     if bare and (first := _bare(documents)) is not None:
         documents = [Node(line=1, value=None), first]
     if len(documents) < 2:

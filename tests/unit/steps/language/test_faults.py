@@ -117,7 +117,6 @@ def test_nameless_step_is_refused_everywhere(text: str) -> None:
         ("run: [{name: a, script: b, retry: 2}]", "retry"),
         ("run: [{name: a, script: b, timeout: 5}]", "timeout"),
         ("run: [{name: a, script: b, continue_on_error: true}]", "continue_on_error"),
-        ("run: [{name: a, script: b, origin: compiled}]", "origin"),
         ("run: [{name: a, step: ./a, run: [{name: b, script: c}]}]", "run"),
         ("run: [{name: a, script: x}, {name: b, script: x, parallel: []}]", "parallel"),
         ("run: [{name: a, script: b}]\nfinally: [{name: c, script: d}]", "finally"),
@@ -128,6 +127,19 @@ def test_extension_keys_need_the_version_gate(text: str, key: str) -> None:
     with pytest.raises(DefinitionError, match=f'"{key}" is an extension and needs "spec: {{remuda: 1}}"'):
         read_step(f"spec:\n---\n{text}")
     read_step(f"spec:\n---\n{text}", lenient=True)
+
+
+@pytest.mark.parametrize("origin", ["compiled", "inserted"])
+def test_package_cannot_say_that_somebody_else_put_a_step_there(origin: str) -> None:
+    """A policy trusts what it inserts itself."""
+    text = f"spec: {{remuda: 1}}\n---\nrun: [{{name: a, script: b, origin: {origin}}}]"
+    with pytest.raises(DefinitionError, match="origin"):
+        read_step(text)
+    if origin == "inserted":
+        with pytest.raises(DefinitionError, match="one of user, compiled"):
+            read_step(text, job=True)
+    else:
+        assert read_step(text, job=True).definition.run[0].origin == origin
 
 
 def test_version_of_the_package_needs_the_version_gate() -> None:

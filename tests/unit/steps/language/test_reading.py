@@ -206,7 +206,7 @@ def test_conditions(written: str, condition: str) -> None:
         (GATE + "run: [{name: a, script: x, timeout: soon}]", "seconds above 0"),
         (GATE + "run: [{name: a, script: x, timeout: 99999h}]", "seconds above 0"),
         (GATE + "run: [{name: a, script: x, continue_on_error: 1}]", "true or false"),
-        (GATE + "run: [{name: a, script: x, origin: me}]", "one of user, compiled, inserted"),
+        (GATE + "run: [{name: a, script: x, origin: me}]", "origin"),
         (GATE + "run: [{name: a, script: x, when: x}]", 'did you mean "if"'),
         (GATE + "run: [{name: a, script: x, run: [{name: b, script: x}]}]", '"run" belongs to "step"'),
         (GATE + "run: [{name: a, parallel: []}]", "a list of at least one step"),
