@@ -44,6 +44,7 @@ def pack(output: Path) -> None:
     files = {"__main__.py": _MAIN.encode(), "google/__init__.py": b""}
     for package in (*OWN, *FOREIGN):
         files |= dict(_sources(package))
+    files |= dict(_step_packages())
     for name in ("remuda", "remuda.wire"):
         files[name.replace(".", "/") + "/__init__.py"] = (_folder(name) / "__init__.py").read_bytes()
     aside = output.with_name(output.name + ".new")
@@ -63,6 +64,14 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
         name = f"{root}/{path.relative_to(folder).as_posix()}"
         if not name.startswith(LEFT_OUT):
             yield name, path.read_bytes()
+
+
+def _step_packages() -> Iterator[tuple[str, bytes]]:
+    """The definitions of the standard steps, and what lies beside them."""
+    folder = _folder("remuda.stdsteps")
+    for path in sorted((folder / "packages").rglob("*")):
+        if path.is_file():
+            yield f"remuda/stdsteps/{path.relative_to(folder).as_posix()}", path.read_bytes()
 
 
 def _folder(package: str) -> Path:

@@ -30,6 +30,8 @@ class StepServer:
     """Statuses for the next artifact requests; then success."""
     git_answers: list[int] = field(default_factory=list)
     """The same for git; -1 is no answer at all, 0 the right one."""
+    speaks_version_2: bool = False
+    """Whether git may use the newer protocol, in which every commit can be asked for."""
     requests: list[str] = field(default_factory=list)
     archives: dict[str, bytes] = field(default_factory=dict)
     forms: list[bytes] = field(default_factory=list)
@@ -135,6 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             "REQUEST_METHOD": self.command,
             "CONTENT_TYPE": self.headers["Content-Type"] or "",
             "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
+            "HTTP_GIT_PROTOCOL": (self.headers["Git-Protocol"] or "") if self.state.speaks_version_2 else "",
         }
         done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
         head, _, content = done.stdout.partition(b"\r\n\r\n")

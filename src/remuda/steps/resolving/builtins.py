@@ -5,16 +5,18 @@ because a step has a folder (func_dir). Which text defines the step is never rea
 """
 
 import difflib
-import importlib.resources
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda.steps.language.reading import read_step
 from remuda.steps.resolving.errors import ResolveError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 DEFINITION = "func.yml"
 _VERSION = re.compile(r"\d+(\.\d+){0,2}")
@@ -27,18 +29,24 @@ class Bundled:
     name: str
     version: str
     text: str
-    files: Traversable
+    files: "Traversable"
 
 
-def bundled_packages() -> Traversable:
+def bundled_packages() -> "Traversable":
     """Where they lie."""
-    return importlib.resources.files("remuda").joinpath("stdsteps", "packages")
+    folder = Path(__file__).parents[2] / "stdsteps" / "packages"
+    if folder.is_dir():
+        return folder
+    # Only a packed agent needs this, which takes its time to import.
+    from importlib.resources import files
+
+    return files("remuda").joinpath("stdsteps", "packages")
 
 
 class Builtins:
     """All packages below a folder. Names are paths in it; `NAME@anything` is a further version of NAME."""
 
-    def __init__(self, folder: Traversable) -> None:
+    def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
         self._found: dict[str, list[Traversable]] | None = None
         self._read: dict[str, list[Bundled]] = {}
@@ -95,7 +103,7 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in text.split(".")) if _VERSION.fullmatch(text) else None
 
 
-def _packages(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+def _packages(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversable]]":
     with suppress(FileNotFoundError):
         for item in folder.iterdir():
             if not item.is_dir():
@@ -107,7 +115,7 @@ def _packages(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable
                 yield from _packages(item, f"{inner}/")
 
 
-def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+def _walk(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversable]]":
     for item in folder.iterdir():
         if item.is_dir():
             yield from _walk(item, f"{path}{item.name}/")
@@ -115,7 +123,7 @@ def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
             yield f"{path}{item.name}", item
 
 
-def _read(name: str, folder: Traversable) -> Bundled:
+def _read(name: str, folder: "Traversable") -> Bundled:
     text = folder.joinpath(DEFINITION).read_text(encoding="utf-8")
     version = read_step(text, file=f"builtin://{name}").spec.version
     if version is None:

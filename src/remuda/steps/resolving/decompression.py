@@ -12,8 +12,8 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 
@@ -25,7 +25,7 @@ _CHUNK = 256 * 1024
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
     """Write the plain bytes of a file to another; a ResolveError where they are damaged or too many."""
     left = limit_bytes
-    with source.open("rb") as packed, target.open("wb") as plain:
+    with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
         packed.seek(0)
         try:
@@ -38,7 +38,7 @@ def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
             raise ResolveError(f"a layer is damaged: {error}") from None
 
 
-def _chunks(packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
+def _chunks(packed: FileIO, magic: bytes) -> Iterator[bytes]:
     if magic.startswith(GZIP):
         return _read(gzip.GzipFile(fileobj=packed))
     if magic != ZSTD:
@@ -60,7 +60,7 @@ def _chunks(packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
     return _by_program(program, packed)
 
 
-def _read(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+def _read(file: FileIO | gzip.GzipFile) -> Iterator[bytes]:
     while chunk := file.read(_CHUNK):
         yield chunk
 
@@ -71,7 +71,7 @@ class _Buffer(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("position", ctypes.c_size_t))
 
 
-def _by_library(library: ctypes.CDLL, packed: BinaryIO) -> Iterator[bytes]:
+def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
     library.ZSTD_createDStream.restype = ctypes.c_void_p
     library.ZSTD_decompressStream.restype = ctypes.c_size_t
     library.ZSTD_decompressStream.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Buffer), ctypes.POINTER(_Buffer))
@@ -102,14 +102,16 @@ def _by_library(library: ctypes.CDLL, packed: BinaryIO) -> Iterator[bytes]:
         library.ZSTD_freeDStream(stream)
 
 
-def _by_program(program: str, packed: BinaryIO) -> Iterator[bytes]:
+def _by_program(program: str, packed: FileIO) -> Iterator[bytes]:
     with subprocess.Popen([program, "-dcq"], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            yield from _read(process.stdout)  # type: ignore[arg-type]
-            text = process.stderr.read().decode(errors="replace").strip()
-        finally:
+            while chunk := process.stdout.read(_CHUNK):
+                yield chunk
+        except BaseException:
             process.kill()
-    if process.returncode > 0:
+            raise
+        text = process.stderr.read().decode(errors="replace").strip()
+    if process.returncode:
         raise ValueError(text or "zstd gave no reason")

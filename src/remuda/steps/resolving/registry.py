@@ -25,20 +25,15 @@ from urllib.parse import urlencode, urlsplit
 
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
 from remuda.steps.resolving.retrying import PROXIES
+from remuda.steps.resolving.values import is_digest
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 TIMEOUT_SECONDS = 30
 LARGEST_MANIFEST_BYTES = 4 * 1024 * 1024
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-_DIGEST = re.compile(r"(sha256|sha512):[0-9a-f]{64,128}")
 _CHUNK = 256 * 1024
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
-
-
-def is_digest(text: str) -> bool:
-    """Whether a tag is none but a digest."""
-    return bool(_DIGEST.fullmatch(text))
 
 
 def is_local(host: str) -> bool:
@@ -59,7 +54,7 @@ def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str
             fitting = {_plain(key): value for key, value in auths.items() if _fits(_plain(key), wanted)}
             for _, value in sorted(fitting.items(), key=lambda item: -len(item[0])):
                 if value.get("auth"):
-                    name, _, password = base64.b64decode(value["auth"]).decode().partition(":")
+                    name, _, password = base64.b64decode(value["auth"], validate=True).decode().partition(":")
                     return name, password
                 if value.get("username"):
                     return str(value["username"]), str(value.get("password", ""))

@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from remuda.lib.clock import Clock, SystemClock
@@ -27,10 +26,11 @@ from remuda.steps.resolving.builtins import Builtins, Bundled, bundled_packages,
 from remuda.steps.resolving.cache import LIMIT_BYTES, Package, PackageCache
 from remuda.steps.resolving.definitions import inner_folder, local_folder, read_definition
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
-from remuda.steps.resolving.images import find_image, host_platform, pull
-from remuda.steps.resolving.registry import Registry, is_digest
 from remuda.steps.resolving.retrying import PATIENCE_SECONDS, concerning, patiently
-from remuda.steps.resolving.values import Resolved, shown
+from remuda.steps.resolving.values import Resolved, is_digest, shown
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 MOST_AT_ONCE = 8
 """Conversations with servers."""
@@ -46,7 +46,7 @@ class Resolver:
         cache: Path,
         *,
         clock: Clock | None = None,
-        builtins: Traversable | None = None,
+        builtins: "Traversable | None" = None,
         limit_bytes: int = LIMIT_BYTES,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
@@ -200,10 +200,17 @@ class Resolver:
             return await patiently(self._clock, fetch, patience_seconds=self._patience_seconds)
 
     async def _image(self, reference: Reference, env: Mapping[str, str]) -> Resolved:
+        # Imported at the first need: an agent that starts for one job seldom has one, and it takes its time.
+        from remuda.steps.resolving.images import host_platform
+
         host = host_platform()
         name = f"oci {reference.registry}/{reference.repository} {reference.tag} {host}"
-        digest, remark = str(self._cache.recall(name).get("manifest", "")), ""
-        package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if digest else None
+        digest, remark = reference.tag, ""
+        package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if is_digest(digest) else None
+        if package is None:
+            # A tag, or the digest of an index.
+            digest = str(self._cache.recall(name).get("manifest", ""))
+            package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if digest else None
         if package is None:
             package, digest = await self._pulled(name, reference, env, host, self._patience_seconds)
         elif not is_digest(reference.tag):
@@ -237,6 +244,9 @@ class Resolver:
     def _pull(
         self, reference: Reference, env: Mapping[str, str], host: str, stop: threading.Event
     ) -> tuple[Package, str]:
+        from remuda.steps.resolving.images import find_image, pull
+        from remuda.steps.resolving.registry import Registry
+
         registry = Registry(reference.registry, reference.repository, env, stop)
         manifest, digest = find_image(registry, reference.tag, host)
         if package := self._cache.find(_image_key(digest)):

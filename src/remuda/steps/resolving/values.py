@@ -5,12 +5,15 @@ one outside of any package, whose folder belongs to the job): whoever looks for 
 compares that. `pinned` leads there again, from the cache and without credentials.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,11 @@ class Resolved:
     """builtin: its version; git: the tag that was asked for; OCI: the tag."""
     remark: str = ""
     """What the user should know: the server was away, and the cache had to do."""
+
+
+def is_digest(text: str) -> bool:
+    """Whether the tag of an image is none, but a digest."""
+    return bool(_DIGEST.fullmatch(text))
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:

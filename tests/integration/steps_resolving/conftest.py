@@ -1,0 +1,108 @@
+"""Real servers for packages of steps, and a resolver with a cache of its own."""
+
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from remuda.steps.language.references import parse_reference
+from remuda.steps.resolving.resolver import Resolver
+from remuda.steps.resolving.values import Resolved
+from remuda.testing.step_packages import (
+    Project,
+    StepRegistry,
+    a_certificate,
+    basic_registry,
+    has_registry,
+    step_registry,
+    token_registry,
+)
+from remuda.testing.step_server import StepServer, serving
+
+FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def resolver(cache: Path) -> Resolver:
+    return Resolver(cache, patience_seconds=5.0)
+
+
+@pytest.fixture
+def resolve(resolver: Resolver, tmp_path: Path) -> Callable[..., Coroutine[None, None, Resolved]]:
+    """A job's own call of a step."""
+
+    async def call(written: Any, **options: Any) -> Resolved:
+        given = {"base": tmp_path, "root": None, "env": {}} | options
+        return await resolver.resolve(parse_reference(written, "test"), **given)
+
+    return call
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StepServer]:
+    with serving(tmp_path / "served") as state:
+        yield state
+
+
+@pytest.fixture
+def project(server: StepServer, tmp_path: Path) -> Project:
+    """A repository with one step, steps/hello, on main."""
+    made = Project.new(server, tmp_path / "work")
+    made.commit(files={"steps/hello/func.yml": FUNC})
+    return made
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[StepRegistry]:
+    if not has_registry():
+        pytest.skip("docker-registry is not installed: make packages")
+    with step_registry(tmp_path / "registry") as made:
+        yield made
+
+
+@pytest.fixture(params=["basic", "token"])
+def closed_registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StepRegistry]:
+    """One that wants to know who asks; the test may push to tools/hello."""
+    if not has_registry():
+        pytest.skip("docker-registry is not installed: make packages")
+    folder = tmp_path / "registry"
+    kind = basic_registry(folder) if request.param == "basic" else token_registry(folder, repository="tools/hello")
+    with kind as made:
+        yield made
+
+
+@pytest.fixture
+def untrusted_server(tmp_path: Path) -> Iterator[str]:
+    """host:port that speaks TLS with a certificate of nobody."""
+    key, certificate = a_certificate("127.0.0.1")
+    file = tmp_path / "untrusted.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Clients hang up."""
+
+    with Quiet(("127.0.0.1", 0), BaseHTTPRequestHandler) as listening:
+        listening.socket = context.wrap_socket(listening.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,), name="tls server")
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.server_port}"
+        finally:
+            listening.shutdown()
+            thread.join()

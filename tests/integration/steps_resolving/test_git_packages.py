@@ -1,0 +1,322 @@
+"""Steps in git repositories, over real HTTP."""
+
+import asyncio
+import os
+import shutil
+import stat
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
+from remuda.steps.resolving.resolver import Resolver
+from remuda.steps.resolving.values import Resolved
+from remuda.testing.step_packages import Project
+from remuda.testing.step_server import TOKEN, StepServer, git
+
+Resolve = Callable[..., Coroutine[None, None, Resolved]]
+FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"
+
+
+def entries(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "packages").iterdir())
+
+
+@pytest.fixture
+def git_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What git is called with, one call a line."""
+    folder, log = tmp_path / "bin", tmp_path / "git.log"
+    folder.mkdir()
+    log.touch()
+    (folder / "git").write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec {shutil.which("git")} "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return log
+
+
+async def test_a_step_of_a_repository(project: Project, resolve: Resolve) -> None:
+    commit = project.head
+    found = await resolve(f"{project.address}/-/hello@main")
+    assert found.reference == f"{project.plain}@{commit} steps/hello/func.yml"
+    assert (found.kind, found.commit, found.version, found.file) == (ReferenceKind.GIT, commit, None, "func.yml")
+    assert found.text == FUNC
+    assert found.root is not None
+    assert found.folder == found.root / "steps/hello"
+    assert found.digest.startswith("sha256:")
+    assert not os.access(found.folder, os.W_OK) or os.getuid() == 0
+    assert stat.S_IMODE(found.folder.stat().st_mode) == 0o555
+
+
+async def test_every_kind_of_version(project: Project, resolve: Resolve) -> None:
+    head = project.head
+    git(project.work, "tag", "v1")
+    git(project.work, "tag", "-a", "-m", "x", "v2")
+    project.push("v1", "v2", "HEAD:feature/one")
+    found = {
+        version: await resolve(f"{project.address}/-/hello@{version}")
+        for version in ("v1", "v2", "main", "feature/one", head, head[:8])
+    }
+    assert {one.commit for one in found.values()} == {head}
+    assert {version: one.version for version, one in found.items() if one.version} == {"v1": "v1", "v2": "v2"}
+    for version in (head[:7], "nope", "deadbeef" if not head.startswith("deadbeef") else "beefdead"):
+        with pytest.raises(ResolveError, match=f"@{version} is not there") as error:
+            await resolve(f"{project.address}/-/hello@{version}")
+        assert not error.value.temporary
+
+
+async def test_branch_with_slash_works(project: Project, resolve: Resolve) -> None:
+    commit = project.commit("refs/heads/feature/deep/one")
+    assert (await resolve(f"{project.address}/-/hello@feature/deep/one")).commit == commit
+
+
+async def test_moved_branch_is_noticed(project: Project, resolve: Resolve) -> None:
+    first = await resolve(f"{project.address}/-/hello@main")
+    text = FUNC.replace("hello", "moved")
+    commit = project.commit(files={"steps/hello/func.yml": text})
+    second = await resolve(f"{project.address}/-/hello@main")
+    assert (second.commit, second.text) == (commit, text)
+    assert second.digest != first.digest
+    assert (first.folder / "func.yml").read_text() == FUNC, "the old commit's files stay as they are"
+
+
+async def test_same_commit_is_one_cache_entry(project: Project, resolve: Resolve, cache: Path) -> None:
+    git(project.work, "tag", "-a", "-m", "x", "v1")
+    project.push("v1")
+    head = project.head
+    found = [await resolve(f"{project.address}/-/hello@{version}") for version in ("main", "v1", head, head[:9])]
+    assert len({one.folder for one in found}) == 1
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+async def test_commit_that_is_no_tip_resolves(
+    project: Project, resolver: Resolver, tmp_path: Path, version_2: bool
+) -> None:
+    project.server.speaks_version_2 = version_2
+    old = project.head
+    project.commit(files={"steps/hello/func.yml": FUNC.replace("hello", "newer")})
+    for number, version in enumerate((old, old[:8])):
+        fresh = Resolver(tmp_path / f"cache-{number}")
+        reference = parse_reference(f"{project.address}/-/hello@{version}", "test")
+        found = await fresh.resolve(reference, base=tmp_path, root=None, env={})
+        assert (found.commit, found.text) == (old, FUNC)
+
+
+async def test_credentials_are_not_stored_in_the_cache(
+    project: Project, resolve: Resolve, cache: Path, git_log: Path
+) -> None:
+    found = await resolve(f"{project.address}/-/hello@main")
+    for folder, _, files in os.walk(cache):
+        for name in files:
+            assert TOKEN.encode() not in Path(folder, name).read_bytes()
+    calls = git_log.read_text()
+    assert "fetch" in calls
+    assert "ls-remote" in calls
+    assert TOKEN not in calls
+    assert TOKEN not in repr(found)
+    wrong = project.address.replace(TOKEN, "wrong-secret")
+    with pytest.raises(ResolveError, match="does not take these credentials") as error:
+        await resolve(f"{wrong}/-/hello@main")
+    assert "wrong-secret" not in str(error.value)
+    with pytest.raises(ResolveError, match="asks for credentials"):
+        await resolve(f"{project.plain}/-/hello@main")
+
+
+async def test_host_without_dot_and_path_ending_v1_work(server: StepServer, tmp_path: Path, resolve: Resolve) -> None:
+    project = Project.new(server, tmp_path / "work", "group/tools/v1")
+    commit = project.commit(files={"steps/func.yml": FUNC})
+    address = project.address.replace("127.0.0.1", "localhost")
+    found = await resolve(f"{address}@main")
+    assert found.commit == commit
+    assert found.reference == f"http://localhost:{project.server.port}/group/tools/v1@{commit} steps/func.yml"
+
+
+async def test_git_dir_cannot_leave_the_repository(project: Project, resolve: Resolve, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/func.yml").write_text(FUNC)
+    (project.work / "steps/away").symlink_to(tmp_path / "outside")
+    (project.work / "steps/inner").symlink_to("hello")
+    project.commit()
+    with pytest.raises(ResolveError, match="leads out of the package"):
+        await resolve(f"{project.address}/-/away@main")
+    found = await resolve(f"{project.address}/-/inner@main")
+    assert found.text == FUNC
+    caller = {"base": found.folder, "root": found.root}
+    assert (await resolve("../hello", **caller)).text == FUNC
+    for path in ("../../../outside", str(tmp_path / "outside"), "../../../../../../../etc", "../away"):
+        with pytest.raises(ResolveError, match="leads out of the package"):
+            await resolve(path, **caller)
+
+
+async def test_a_local_step_of_a_package_is_of_that_package(project: Project, resolve: Resolve) -> None:
+    commit = project.commit(files={"steps/hello/sub/step.yml": FUNC})
+    outer = await resolve(f"{project.address}/-/hello@main")
+    inner = await resolve("./sub", base=outer.folder, root=outer.root)
+    assert inner.reference == f"{project.plain}@{commit} steps/hello/sub/step.yml"
+    assert (inner.kind, inner.digest, inner.commit) == (ReferenceKind.GIT, outer.digest, commit)
+    assert (inner.pinned.path, inner.pinned.file) == ("steps/hello/sub", "step.yml")
+
+
+async def test_dynamic_path_is_relative_to_the_caller(project: Project, resolve: Resolve) -> None:
+    project.commit(files={"steps/hello/sub/func.yml": FUNC})
+    outer = await resolve(f"{project.address}/-/hello@main")
+    # What an expression came to is parsed like what was written.
+    inner = await resolve("./sub", base=outer.folder, root=outer.root)
+    assert inner.folder == outer.folder / "sub"
+
+
+async def test_missing_ca_certificates_are_named(untrusted_server: str, resolve: Resolve, tmp_path: Path) -> None:
+    with pytest.raises(TemporaryResolveError, match="install CA certificates on this machine") as error:
+        await resolve(f"https://{untrusted_server}/group/project.git@main")
+    assert untrusted_server in str(error.value)
+    with pytest.raises(TemporaryResolveError, match="install CA certificates on this machine"):
+        await resolve(
+            f"https://{untrusted_server}/group/project.git@main", env={"SSL_CERT_FILE": str(tmp_path / "none.pem")}
+        )
+
+
+async def test_a_missing_git_is_named(project: Project, resolve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TemporaryResolveError, match="git is not installed on this machine"):
+        await resolve(f"{project.address}/-/hello@main")
+
+
+async def test_offline_run_from_cache(project: Project, resolve: Resolve) -> None:
+    seen = await resolve(f"{project.address}/-/hello@main")
+    assert seen.commit is not None
+    project.server.git_answers = [-1] * 20
+    again = await resolve(f"{project.address}/-/hello@main")
+    assert (again.commit, again.digest) == (seen.commit, seen.digest)
+    assert "cannot be reached" in again.remark
+    for version in (seen.commit, seen.commit[:8]):
+        if version == seen.commit:
+            assert (await resolve(f"{project.address}/-/hello@{version}")).remark == ""
+        else:
+            project.server.git_answers = []
+            await resolve(f"{project.address}/-/hello@{version}")
+            project.server.git_answers = [-1] * 20
+            assert (await resolve(f"{project.address}/-/hello@{version}")).remark
+
+
+async def test_a_commit_in_the_cache_needs_no_server(project: Project, resolve: Resolve, git_log: Path) -> None:
+    seen = await resolve(f"{project.address}/-/hello@main")
+    before = git_log.read_text()
+    again = await resolve({"git": {"url": project.plain, "rev": seen.commit, "dir": "steps/hello"}})
+    assert again.folder == seen.folder
+    assert git_log.read_text() == before
+
+
+async def test_what_is_pinned_leads_there_again(
+    project: Project, resolve: Resolve, cache: Path, tmp_path: Path
+) -> None:
+    seen = await resolve(f"{project.address}/-/hello@main")
+    project.server.git_answers = [-1] * 20
+    later = await Resolver(cache).resolve(seen.pinned, base=tmp_path, root=None, env={})
+    assert (later.reference, later.digest, later.folder) == (seen.reference, seen.digest, seen.folder)
+
+
+async def test_failures_that_pass_are_tried_again(project: Project, resolve: Resolve) -> None:
+    project.server.git_answers = [503, -1]
+    assert (await resolve(f"{project.address}/-/hello@main")).text == FUNC
+
+
+async def test_a_server_that_stays_away(project: Project, tmp_path: Path) -> None:
+    project.server.git_answers = [503] * 50
+    reference = parse_reference(f"{project.address}/-/hello@main", "test")
+    with pytest.raises(TemporaryResolveError, match="cannot be reached") as error:
+        await Resolver(tmp_path / "c", patience_seconds=0.2).resolve(reference, base=tmp_path, root=None, env={})
+    assert error.value.temporary
+
+
+async def test_modes_and_links_are_kept_submodules_are_not(project: Project, resolve: Resolve) -> None:
+    (project.work / "steps/hello/run.sh").write_text("#!/bin/sh\necho hi\n")
+    (project.work / "steps/hello/run.sh").chmod(0o755)
+    (project.work / "steps/hello/link").symlink_to("run.sh")
+    project.commit(files={".gitattributes": "*.txt export-ignore eol=crlf\n", "a.txt": "a\nb\n"})
+    head = project.head
+    git(project.work, "update-index", "--add", "--cacheinfo", f"160000,{head},module")
+    git(project.work, "commit", "-q", "-m", "module")
+    project.push("HEAD:refs/heads/main")
+    found = await resolve(f"{project.address}/-/hello@main")
+    assert found.root is not None
+    assert stat.S_IMODE((found.folder / "run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((found.folder / "func.yml").stat().st_mode) == 0o644
+    assert os.readlink(found.folder / "link") == "run.sh"
+    assert not (found.root / "module").exists()
+    assert (found.root / "a.txt").read_bytes() == b"a\nb\n"
+
+
+async def test_sha256_repositories(server: StepServer, tmp_path: Path, resolve: Resolve) -> None:
+    project = Project.new(server, tmp_path / "work", "group/other.git", "--object-format=sha256")
+    old = project.commit(files={"steps/func.yml": FUNC})
+    head = project.commit()
+    assert len(head) == 64
+    for version, commit in (("main", head), (head, head), (old[:12], old), (head[:10], head)):
+        assert (await resolve(f"{project.address}@{version}")).commit == commit
+
+
+async def test_the_same_is_fetched_once_at_a_time(project: Project, resolve: Resolve, git_log: Path) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(resolve(f"{project.address}/-/hello@main")) for _ in range(5)]
+    assert len({task.result().folder for task in tasks}) == 1
+    assert sum(" fetch " in f" {line} " for line in git_log.read_text().splitlines()) == 1
+
+
+async def test_two_processes_at_the_same_time(project: Project, cache: Path, tmp_path: Path) -> None:
+    """As good as: they share nothing but the folder."""
+    reference = parse_reference(f"{project.address}/-/hello@main", "test")
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(Resolver(cache).resolve(reference, base=tmp_path, root=None, env={})) for _ in range(3)
+        ]
+    assert len({task.result().folder for task in tasks}) == 1
+    assert len(entries(cache)) == 1
+    assert not list((cache / "new").iterdir())
+
+
+@pytest.mark.parametrize("file", ["steps/hello/func.yml", "steps/hello/data", "new"])
+async def test_a_package_that_was_tampered_with_is_not_used(project: Project, resolve: Resolve, file: str) -> None:
+    project.commit(files={"steps/hello/data": "good"})
+    seen = await resolve(f"{project.address}/-/hello@main")
+    assert seen.root is not None
+    (seen.root / file).parent.chmod(0o755)
+    (seen.root / file).write_text("evil")
+    again = await resolve(f"{project.address}/-/hello@main")
+    assert (again.text, again.digest) == (FUNC, seen.digest)
+    assert (again.folder / "data").read_text() == "good"
+    assert not (again.folder / "new").exists()
+
+
+async def test_a_cancelled_resolution_leaves_nothing(
+    project: Project, resolver: Resolver, tmp_path: Path, cache: Path
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho $$ >{tmp_path}/pid\nexec sleep 600\n")
+    (folder / "git").chmod(0o755)
+    reference = parse_reference(f"{project.address}/-/hello@main", "test")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(resolver.resolve(reference, base=tmp_path, root=None, env={}))
+            while not (tmp_path / "started").exists():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            task.cancel()
+    assert task.cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert (await resolver.resolve(reference, base=tmp_path, root=None, env={})).text == FUNC
+    assert not list((cache / "new").iterdir())
+
+
+async def test_a_step_that_is_not_there(project: Project, resolve: Resolve) -> None:
+    with pytest.raises(ResolveError, match=r"folder steps/helo of it does not exist; did you mean hello\?"):
+        await resolve(f"{project.address}/-/helo@main")
+    with pytest.raises(ResolveError, match=r"has no other.yml; there is func.yml"):
+        await resolve(f"{project.address}/-/hello/other.yml@main")
+    project.commit(files={"steps/empty/README": "x"})
+    with pytest.raises(ResolveError, match=r"has neither func.yml nor step.yml"):
+        await resolve(f"{project.address}/-/empty@main")

@@ -1,0 +1,164 @@
+"""The standard steps as packages: which version is meant, and that what they declare is what their programs read."""
+
+import ast
+import importlib
+import inspect
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.stdsteps.__main__ import NAMES
+from remuda.stdsteps.inputs import Inputs
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import MISSING, Step, ValueType
+from remuda.steps.pack import pack
+from remuda.steps.resolving.builtins import Builtins, bundled_packages, choose_version, unpack
+from remuda.steps.resolving.errors import ResolveError
+
+OURS = "remuda-step"
+CHECKED = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
+
+
+class _AllReadError(Exception):
+    """The program has read its inputs."""
+
+
+class Recording(Inputs):
+    """Notes what a program asks for; everything is given."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked: dict[str, tuple[ValueType, Any]] = {}
+
+    def text(self, name: str, default: str | None = None) -> str:
+        self.asked[name] = (ValueType.STRING, default)
+        return default or "x"
+
+    def number(self, name: str, default: int) -> int:
+        self.asked[name] = (ValueType.NUMBER, default)
+        return default
+
+    def flag(self, name: str, default: bool) -> bool:
+        self.asked[name] = (ValueType.BOOLEAN, default)
+        return default
+
+    def texts(self, name: str, default: list[str]) -> list[str]:
+        self.asked[name] = (ValueType.ARRAY, default)
+        return default
+
+    def groups(self, name: str) -> list[Inputs]:
+        self.asked[name] = (ValueType.ARRAY, [])
+        return []
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        self.asked[name] = (ValueType.STRING, choices[0])
+        return choices[0]
+
+    def done(self) -> None:
+        raise _AllReadError
+
+
+def package(name: str) -> Step:
+    return read_step(Builtins(bundled_packages()).choose(name, "").text)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_package_declares_what_its_program_reads(name: str) -> None:
+    program = importlib.import_module(f"remuda.stdsteps.{name}")
+    recording = Recording()
+    with pytest.raises(_AllReadError):
+        program.run(recording)
+    declared = package(name).spec.inputs
+    assert declared.keys() == recording.asked.keys()
+    for input_name, (kind, default) in recording.asked.items():
+        parameter = declared[input_name]
+        assert parameter.type is kind, input_name
+        # A package may be stricter than its program and want what that has a default for.
+        assert parameter.default in (MISSING, default), input_name
+        assert (default is None) <= (parameter.default is MISSING), input_name
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_package_declares_what_its_program_tells(name: str) -> None:
+    program = importlib.import_module(f"remuda.stdsteps.{name}")
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(program))) if isinstance(node, ast.Call)]
+    told = {
+        keyword.arg
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "tell"
+        for keyword in call.keywords
+    }
+    outputs = package(name).spec.outputs
+    assert outputs.keys() == told
+    # A program that has nothing to do ends without a word.
+    assert all(parameter.default is not MISSING for parameter in outputs.values())
+
+
+def test_every_package_is_described_and_has_its_program() -> None:
+    builtins = Builtins(bundled_packages())
+    for name in builtins.names():
+        bundled = builtins.choose(name, "")
+        step = read_step(bundled.text, file=name)
+        assert step.spec.remuda == 1
+        parameters = [*step.spec.inputs.items(), *step.spec.outputs.items()]
+        assert [key for key, parameter in parameters if not parameter.description] == [], name
+        definition = step.definition
+        commands = [definition.exec] if definition.exec else []
+        if definition.environment is not None:
+            commands += [one for one in (definition.environment.open, definition.environment.close) if one is not None]
+        for command in commands:
+            if command.command[0] == OURS:
+                assert command.command[1] in (*NAMES, "script"), name
+    assert set(CHECKED) <= set(builtins.names())
+
+
+def test_versions() -> None:
+    available = ["1.0.0", "1.2.0", "1.10.0", "2.0.0"]
+    wanted = {
+        "": "2.0.0",
+        "1": "1.10.0",
+        "1.2": "1.2.0",
+        "v1": "1.10.0",
+        "2.0.0": "2.0.0",
+        "3": None,
+        "1.1": None,
+        "x": None,
+    }
+    assert {text: choose_version(available, text) for text in wanted} == wanted
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, unique=True), st.data())
+def test_the_newest_that_fits_is_chosen(versions: list[tuple[int, ...]], data: st.DataObject) -> None:
+    wanted = data.draw(st.sampled_from(versions))[: data.draw(st.integers(0, 3))]
+    texts = [".".join(map(str, version)) for version in versions]
+    best = max(version for version in versions if version[: len(wanted)] == wanted)
+    assert choose_version(texts, ".".join(map(str, wanted))) == ".".join(map(str, best))
+
+
+def test_names_have_folders_and_further_versions(tmp_path: Path) -> None:
+    for path, version in (("a/b", "1.0.0"), ("a/b@2", "2.1.0"), ("c", "1.0.0")):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "func.yml").write_text(
+            f"spec:\n  remuda: 1\n  version: {version}\n---\nexec:\n  command: [echo, {version}]\n"
+        )
+    builtins = Builtins(tmp_path)
+    assert builtins.names() == ["a/b", "c"]
+    assert [builtins.choose("a/b", wanted).version for wanted in ("", "1", "2.1")] == ["2.1.0", "1.0.0", "2.1.0"]
+    with pytest.raises(ResolveError, match="there are a/b, c"):
+        builtins.choose("xyz", "")
+    (tmp_path / "c/func.yml").write_text("spec: {}\n---\nexec:\n  command: [echo]\n")
+    with pytest.raises(ResolveError, match="says no version"):
+        Builtins(tmp_path).choose("c", "")
+
+
+def test_packages_are_read_out_of_the_packed_agent(tmp_path: Path) -> None:
+    pack(tmp_path / "agent.pyz")
+    packed = Builtins(zipfile.Path(tmp_path / "agent.pyz", "remuda/stdsteps/packages/"))
+    assert packed.names() == Builtins(bundled_packages()).names()
+    found = packed.choose("checkout", "1")
+    unpack(found, tmp_path / "out")
+    assert (tmp_path / "out/func.yml").read_text() == found.text

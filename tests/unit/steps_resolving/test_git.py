@@ -1,0 +1,134 @@
+import base64
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.steps.resolving import git
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
+from remuda.steps.resolving.git import Tip, choose_tip, environment_of, failure, repository
+
+CANNOT = "fatal: unable to access 'https://h/p/'"
+A, B, TAG = "a" * 40, "abcdef12" + "0" * 32, "c" * 40
+REFS = {
+    "refs/heads/main": A,
+    "refs/heads/feature/x": B,
+    "refs/tags/main": TAG,
+    "refs/tags/v1": TAG,
+    "refs/tags/v1^{}": B,
+    "refs/heads/abcdef12": A,
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "tip"),
+    [
+        ("main", Tip(commit=TAG, is_tag=True)),
+        ("v1", Tip(commit=B, is_tag=True)),
+        ("feature/x", Tip(commit=B)),
+        ("x", Tip()),
+        ("abcdef12", Tip(commit=A)),
+        ("abcdef120", Tip(commit=B)),
+        ("aaaaaaaa", Tip(commit=A)),
+        ("aaaaaaa", Tip()),
+        ("00000000", Tip()),
+    ],
+)
+def test_a_version_is_a_tag_then_a_branch_then_a_commit(version: str, tip: Tip) -> None:
+    assert choose_tip(REFS, version) == tip
+
+
+def test_a_beginning_of_two_commits_is_none() -> None:
+    refs = {"refs/heads/a": "12345678" + "0" * 32, "refs/heads/b": "12345678" + "1" * 32}
+    assert choose_tip(refs, "12345678") == Tip()
+    assert choose_tip(refs, "123456780").commit == refs["refs/heads/a"]
+
+
+def test_what_can_only_be_a_commit() -> None:
+    assert git.is_whole_commit(A)
+    assert git.is_whole_commit("0" * 64)
+    assert not git.is_whole_commit(A[:-1])
+    assert not git.is_whole_commit("G" * 40)
+    assert choose_tip({"refs/heads/a": "0" * 64}, "a").is_sha256
+
+
+@given(user=st.text(max_size=5).map(lambda text: text.replace(":", "")), password=st.text(min_size=1, max_size=8))
+def test_credentials_reach_git_by_its_environment_only(user: str, password: str) -> None:
+    given_url = f"https://{quote(user, safe='')}:{quote(password, safe='')}@Host.example:8443/group/p.git/"
+    where = repository(given_url, {"PATH": "/bin", "HOME": "/home/x", "LD_PRELOAD": "/evil.so"})
+    assert where.url == "https://host.example:8443/group/p.git"
+    env = environment_of(where)
+    (header,) = [value for value in env.values() if value.startswith("Authorization: Basic ")]
+    assert base64.b64decode(header.split()[2]).decode() == f"{user}:{password}"
+    assert env["HOME"] == "/nonexistent"
+    assert "LD_PRELOAD" not in env
+    assert "http.https://host.example:8443/.extraHeader" in env.values()
+
+
+def test_an_address_without_a_scheme_is_https() -> None:
+    assert repository("user:pw@host/p", {}).url == "https://host/p"
+    for url in ("file:///tmp/x", "ssh://git@host/x", "https:///x"):
+        with pytest.raises(ResolveError, match="no address of a git repository"):
+            repository(url, {})
+
+
+def test_certificates_of_the_jobs_server() -> None:
+    env = {"CI_SERVER_TLS_CA_FILE": "/ca.pem", "CI_SERVER_URL": "https://ci.example", "SSL_CERT_FILE": "/all.pem"}
+    made = environment_of(repository("https://host/p", env))
+    number = next(key for key, value in made.items() if value == "http.https://ci.example.sslCAInfo")[-1]
+    assert made[f"GIT_CONFIG_VALUE_{number}"] == "/ca.pem"
+    assert made["GIT_SSL_CAINFO"] == "/all.pem"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("fatal: Authentication failed for 'https://h/p/'", ResolveError, "asks for credentials"),
+        ("fatal: could not read Username for 'https://h': terminal prompts disabled", ResolveError, "credentials"),
+        ("remote: x\nfatal: repository 'https://h/p/' not found", ResolveError, "cannot be read: repository"),
+        (
+            f"{CANNOT}: The requested URL returned error: 404",
+            ResolveError,
+            "cannot be read",
+        ),
+        (f"{CANNOT}: The requested URL returned error: 503", TemporaryResolveError, "503"),
+        (
+            f"{CANNOT}: Could not resolve host: h",
+            TemporaryResolveError,
+            "cannot be reached",
+        ),
+        (f"{CANNOT}: Failed to connect to h port 1", TemporaryResolveError, "reached"),
+        (
+            f"{CANNOT}: server certificate verification failed. CAfile: none CRLfile: none",
+            TemporaryResolveError,
+            "package ca-certificates",
+        ),
+        (
+            f"{CANNOT}: Problem with the SSL CA cert (path? access rights?)",
+            TemporaryResolveError,
+            "package ca-certificates",
+        ),
+        ("", TemporaryResolveError, "git gave no reason"),
+    ],
+)
+def test_what_gits_words_mean(text: str, kind: type[ResolveError], words: str) -> None:
+    error = failure(repository("https://h/p", {}), text)
+    assert type(error) is kind
+    assert words in str(error)
+
+
+async def test_odd_versions_are_refused_before_git_sees_them() -> None:
+    for version in ("", "--upload-pack=evil", "a b", "a\nb"):
+        with pytest.raises(ResolveError, match="is no version"):
+            await git.ask(repository("https://h/p", {}), version)
+
+
+def test_names_that_git_would_not_make_are_refused(tmp_path: Path) -> None:
+    for name in ("../x", "a/../../x", ".git/config", "a/.GIT/hooks/x", "a//b", "./a"):
+        with pytest.raises(ResolveError, match="no name that git would make"):
+            git._write(tmp_path / "out", name, "100644", b"")
+    git._write(tmp_path / "out", "a", "120000", b"/tmp")
+    with pytest.raises(ResolveError, match="twice"):
+        git._write(tmp_path / "out", "a", "100644", b"")
