@@ -203,7 +203,7 @@ def test_as_the_agents_own_user_all_is_advisory(host: Host, tmp_path: Path) -> N
 
 def test_in_a_container_limits_are_the_containers(host: Host, tmp_path: Path) -> None:
     enclosure = enclose(
-        host, Limits(memory_bytes=2**20, timeout_seconds=5), key="job.1", work_dir=tmp_path, inside=True
+        host, Limits(memory_bytes=2**20, timeout_seconds=5), key="job.1", work_dir=tmp_path, inside=True, apart=True
     )
     assert enclosure.enforced == ("steps", "timeout")
     assert list(enclosure.advisory) == ["memory"]

@@ -30,14 +30,17 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text says nothing."""
+    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text says nothing.
+
+    `"delegated": true` is for the part of a job that another agent handed on, which has its inserted steps there.
+    """
     if not text.strip():
         return Policy()
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PolicyError(f"policy: no JSON: {error}") from None
-    found = _Mapping(whole, "policy", {"version", "layers"})
+    found = _Mapping(whole, "policy", {"version", "layers", "delegated"})
     if found.take("version") != VERSION:
         raise PolicyError(
             f"policy.version: this agent knows {VERSION}, not {found.take('version')!r}; use a newer agent"
@@ -47,7 +50,7 @@ def parse_policy(text: str) -> Policy:
         layer = _Mapping(item, f"policy.layers[{index}]", {"author", "document"})
         layers.append(parse_layer(layer.take("document"), author=layer.text("author")))
     _check_names(layers)
-    return Policy(layers=tuple(layers))
+    return Policy(layers=tuple(layers), is_delegated=found.take("delegated") is True)
 
 
 def parse_layer(document: Any, *, author: str) -> Layer:

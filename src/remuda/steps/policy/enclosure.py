@@ -133,22 +133,27 @@ def enclose(
     work_dir: Path,
     person: Person | None = None,
     inside: bool = False,
+    apart: bool = False,
 ) -> Enclosure:
-    """Set up what holds for a step. `inside`: its command runs in a container, only a client of that runs here."""
+    """Set up what holds for a step.
+
+    `inside`: its limits are those of a container, only a client of that runs here. `apart`: something other than its
+    user keeps it from the agent.
+    """
     group = None
     if host.groups.folders():
         group = StepGroup(groups=host.groups, key=key)
         group.make(NO_LIMITS if inside else limits)
-    enforced, advisory = _sorted_out(host, limits, is_apart=inside or person is not None, inside=inside)
+    enforced, advisory = _sorted_out(host, limits, is_apart=apart or person is not None, inside=inside)
     joins = group.joins if group else ()
-    spec = {} if inside else _spec(host, limits, person)
+    spec = _spec(host, NO_LIMITS if inside else limits, person)
     return Enclosure(
         limits=limits,
         work_dir=work_dir,
         # Whoever enters joins by itself: what it needs for that is not the step's.
         spec=spec | {"joins": joins} if spec else {},
         joins=() if spec else joins,
-        person=None if inside else person,
+        person=person,
         group=group,
         enforced=enforced,
         advisory=advisory,

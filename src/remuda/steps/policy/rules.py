@@ -68,7 +68,7 @@ def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
 
     Nothing is put around what was itself inserted.
     """
-    if subject is not None and subject.origin == "inserted":
+    if policy.is_delegated if subject is None else subject.origin == "inserted":
         return Inserted()
     source = source_of(subject) if subject is not None else ""
     before: list[Call] = []

@@ -116,6 +116,8 @@ class Policy:
     """All layers, the one that binds the others first."""
 
     layers: tuple[Layer, ...] = ()
+    is_delegated: bool = False
+    """It is not the whole job that it holds for, but a part: nothing is inserted around that."""
 
     @property
     def substitutes(self) -> dict[str, str]:
