@@ -14,6 +14,7 @@ no job can reach.
 
 import json
 import os
+import re
 import select
 import signal
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.stdsteps import docker_exec, job_containers
-from remuda.stdsteps.docker_api import STDERR, Engine, EngineRefusedError, Stream
+from remuda.stdsteps.docker_api import STDERR, Engine, EngineGoneError, EngineRefusedError, Stream
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.sharing import share
 from remuda.stdsteps.sizes import in_words
@@ -31,9 +32,12 @@ GRACE_SECONDS = 5.0
 LOOK_SECONDS = 5.0
 """How often a command that prints nothing is looked at; its end is told by the engine."""
 POLL_SECONDS = 0.1
+NOTICE_SECONDS = 1.0
+"""How long an engine may take to notice the end of a container whose processes are dead."""
 KILLED = 128 + signal.SIGKILL
 ENDED = 128 + signal.SIGTERM
-_LEADER = 'printf "%s\\n" "$$"; exec "$@"'
+# Both outputs are one stream, because the engine would pass two on in an order of its own.
+_LEADER = 'printf "%s\\n" "$$"; exec "$@" 2>&1'
 # Signals every process of a session and prints the numbers of those that were there; zombies are none.
 _SIGNAL_SESSION = r"""
 for _p in /proc/[0-9]*; do
@@ -47,6 +51,7 @@ for _p in /proc/[0-9]*; do
   set -- "$1" "$2"
 done
 """
+_OOM_KILLS = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null"
 _NO_QUESTION = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 """Users outside and inside differ; git would refuse the job's own repository for that."""
 
@@ -82,7 +87,14 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
     except EngineRefusedError as error:
         raise _refusal(error, container) from None
     command = _Command(engine, container, number, stream)
-    code = command.follow(told)
+    try:
+        code = command.follow(told)
+    except EngineGoneError as error:
+        raise EngineGoneError(f"{error}. The command ran when that happened; how it ended is not known") from None
+    except EngineRefusedError as error:
+        if error.status != 404:
+            raise
+        raise StepError("the container has ended, and the command with it") from None
     if command.session is None:
         raise StepError(f"the command could not be started in the container: {command.unread.decode(errors='replace')}")
     if code in (KILLED, ENDED) and not told:
@@ -212,10 +224,17 @@ def _refusal(error: EngineRefusedError, container: str) -> StepError:
 
 def _explain(engine: Engine, container: str) -> None:
     """Why a command was killed that nobody here wanted to end."""
-    known = job_containers.inspect(engine, container)
-    if known is None or not known["State"]["Running"]:
-        say("The container has ended, and the command with it")
-    elif known["State"].get("OOMKilled"):
+    until = time.monotonic() + NOTICE_SECONDS
+    while (known := job_containers.inspect(engine, container)) and known["State"]["Running"]:
+        if time.monotonic() >= until:
+            break
+        time.sleep(POLL_SECONDS)
+    else:
+        say("ERROR: the container has ended, and the command with it")
+        return
+    # The engine tells of this only when a container ends.
+    _, told = docker_exec.run_inside(engine, container, ["sh", "-c", _OOM_KILLS])
+    if re.search(rb"^oom_kill [1-9]", told, re.MULTILINE):
         limit = known["HostConfig"].get("Memory") or 0
         words = f" of {in_words(limit)}" if limit else ""
         say(f"The kernel has killed processes of this container: they used more memory than its limit{words}")

@@ -167,7 +167,7 @@ def _pull(engine: Engine, wish: Wish) -> None:
         is_passing = _PASSING.search(error) is not None
         if tries < TRIES and is_passing:
             say(f"WARNING: {error}; trying again")
-            time.sleep(tries * 2)
+            time.sleep(tries)
             continue
         kind = PlatformError if is_passing else StepError
         raise kind(f"the image {wish.name} cannot be pulled: {error}{_advice(error, credential)}")

@@ -1,0 +1,274 @@
+"""The container that a job's steps run in: opened, used, closed."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.docker_engine import BUSYBOX, DEBIAN, DockerEngine, archive, busybox_files, names
+
+
+@pytest.mark.parametrize("image", [BUSYBOX, DEBIAN])
+def test_a_command_runs_inside_with_the_folders_at_their_own_paths(engine: DockerEngine, job: Any, image: str) -> None:
+    (job.work / "file").write_text("from outside\n")
+    opened = job.open(image)
+    assert opened.code == 0, opened.text
+    script = 'cat file; pwd; echo "$GREETING" >out; echo error >&2; printf exchange >"$1"/told; exit 7'
+    done = job.run(opened, "sh", "-c", script, "sh", str(job.exchange), GREETING="hello there")
+    assert (done.code, done.text) == (7, f"from outside\n{job.work}\nerror\n")
+    assert ((job.work / "out").read_text(), (job.exchange / "told").read_text()) == ("hello there\n", "exchange")
+    assert opened.outputs["image"] == image
+    assert opened.outputs["image_id"].startswith("sha256:")
+    assert not opened.outputs["pulled"]
+    [container] = engine.containers()
+    assert container["Id"] == opened.outputs["container"]
+    assert container["Labels"]["remuda.job"] == "1"
+    closed = job.close(image)
+    assert closed.code == 0, closed.text
+    assert engine.containers() == []
+
+
+def test_closing_is_idempotent_and_needs_no_opening(job: Any) -> None:
+    assert job.close().code == 0
+    assert job.open().code == 0
+    assert [job.close().code for _ in range(2)] == [0, 0]
+
+
+def test_opening_again_replaces_what_a_killed_opening_left(engine: DockerEngine, job: Any) -> None:
+    first = job.open()
+    second = job.open()
+    assert first.outputs["container"] != second.outputs["container"]
+    assert [one["Id"] for one in engine.containers()] == [second.outputs["container"]]
+
+
+def test_two_environments_of_a_job_do_not_meet(engine: DockerEngine, job: Any) -> None:
+    first = job.open()
+    job.environment = "1/other/1"
+    job.open()
+    assert len(engine.containers()) == 2
+    assert job.close().code == 0
+    assert [one["Id"] for one in engine.containers()] == [first.outputs["container"]]
+
+
+def test_output_streams_and_is_exact(job: Any) -> None:
+    opened = job.open()
+    os.mkfifo(job.work / "gate")
+    with job.begin(opened, "sh", "-c", "echo first; read line <gate; echo $line") as process:
+        assert process.stdout.readline() == "first\n"
+        (job.work / "gate").write_text("second\n")
+        assert process.stdout.read() == "second\n"
+    data = job.run(opened, "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x")
+    assert data.text == "x" * 300000
+
+
+def test_background_process_does_not_keep_the_command(job: Any) -> None:
+    opened = job.open()
+    done = job.run(opened, "sh", "-c", "sleep 600 & echo $! >pid; echo done")
+    assert (done.code, done.text) == (0, "done\n")
+    assert job.run(opened, "sh", "-c", 'kill -0 "$(cat pid)" && echo alive').text == "alive\n"
+
+
+def test_a_command_that_is_not_there(job: Any) -> None:
+    opened = job.open()
+    done = job.run(opened, "nonsense")
+    assert done.code == 127
+    assert "nonsense: not found" in done.text
+
+
+@pytest.mark.parametrize(("image", "trap", "code"), [(BUSYBOX, "echo told; exit 3", 3), (DEBIAN, "", 137)])
+def test_sigterm_ends_everything_the_command_started(
+    job: Any, image: str, trap: str, code: int, until: Callable[..., None], end_politely: Callable[..., str]
+) -> None:
+    opened = job.open(image)
+    script = f"trap '{trap}' TERM; (trap '' TERM; while :; do sleep 1; done) & sleep 500 & touch up; wait; sleep 501"
+    process = job.begin(opened, "sh", "-c", script)
+    until((job.work / "up").exists)
+    assert end_politely(process) == ("told\n" if trap else "")
+    assert process.returncode == code
+    listing = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
+    processes = job.run(opened, "sh", "-c", listing).text.splitlines()
+    assert not [one for one in processes if "sleep 50" in one or "sleep 1 " in one]
+
+
+def test_exit_code_75_is_the_commands_own(job: Any) -> None:
+    """job_cannot_forge_a_system_failure"""
+    assert job.run(job.open(), "sh", "-c", "exit 75").code == 75
+    assert job.failure is None
+
+
+def test_a_container_that_was_ended_by_its_job_is_the_jobs_fault(engine: DockerEngine, job: Any) -> None:
+    opened = job.open()
+    done = job.run(opened, "sh", "-c", "kill -TERM 1; sleep 60")
+    assert done.code != 0
+    assert "the container has ended" in done.text
+    again = job.run(opened, "true")
+    assert again.code == 1
+    assert "is gone" in again.text
+    assert job.failure is None
+    assert engine.containers() == []
+
+
+def test_entrypoint_of_the_image_is_honoured(engine: DockerEngine, job: Any) -> None:
+    entry = '#!/bin/sh\necho preparing\nsleep 0.5\ntouch /tmp/prepared\nexec "$@"\n'
+    engine.add_image("entry:1", busybox_files(entry=entry), 'ENTRYPOINT ["/entry"]')
+    opened = job.open("entry:1")
+    assert "preparing" in opened.text
+    assert job.run(opened, "ls", "/tmp/prepared").code == 0
+    job.close("entry:1")
+    assert job.run(job.open("entry:1", entrypoint=[""]), "ls", "/tmp/prepared").code == 1
+
+
+@pytest.mark.parametrize("entrypoint", ['["/bin/sh", "-c"]', '["/bin/sh", "-c", "exec sleep 1000"]'])
+def test_entrypoint_that_drops_arguments_still_starts(engine: DockerEngine, job: Any, entrypoint: str) -> None:
+    engine.add_image("drops:1", busybox_files(), f"ENTRYPOINT {entrypoint}")
+    opened = job.open("drops:1", entrypoint_patience_seconds=2)
+    assert job.run(opened, "echo", "here").text == "here\n"
+    assert ("going on beside it" in opened.text) == ("sleep" in entrypoint)
+
+
+def test_entrypoint_that_ends_well_is_left_out(engine: DockerEngine, job: Any) -> None:
+    engine.add_image("hello:1", busybox_files(), 'ENTRYPOINT ["echo", "hello"]')
+    opened = job.open("hello:1")
+    assert "hello sh -c" in opened.text
+    assert "going on without the entrypoint" in opened.text
+    assert job.run(opened, "echo", "here").text == "here\n"
+
+
+def test_container_exit_before_ready_is_reported(engine: DockerEngine, job: Any) -> None:
+    engine.add_image("broken:1", busybox_files(), 'ENTRYPOINT ["sh", "-c", "echo no database >&2; exit 3"]')
+    opened = job.open("broken:1")
+    assert opened.code == 1
+    assert "no database" in opened.text
+    assert "ended before it was ready (exit code 3)" in opened.text
+    assert 'entrypoint: [""]' in opened.text
+    assert engine.containers() == []
+
+
+def test_an_image_without_shell_is_named(engine: DockerEngine, job: Any) -> None:
+    engine.add_image("empty:1", archive({"file": "x"}))
+    opened = job.open("empty:1")
+    assert opened.code == 1
+    assert "the image empty:1 has no shell" in opened.text
+    assert engine.containers() == []
+
+
+def test_an_image_that_runs_and_has_no_shell_is_named(engine: DockerEngine, job: Any) -> None:
+    entry = '["/busybox", "ash", "-c", "while :; do /busybox sleep 1; done"]'
+    engine.add_image("server:1", archive({"busybox": Path("/bin/busybox").read_bytes()}), f"ENTRYPOINT {entry}")
+    opened = job.open("server:1", entrypoint_patience_seconds=1)
+    assert opened.code == 1
+    assert "has no shell" in opened.text
+    assert engine.containers() == []
+
+
+def test_the_images_own_user_can_use_the_tree(engine: DockerEngine, job: Any) -> None:
+    engine.add_image("user:1", busybox_files(), "USER app")
+    tree = job.work / "src" / "deep"
+    tree.mkdir(parents=True, mode=0o755)
+    (tree / "file").write_text("old")
+    (job.work / "run.sh").write_text("#!/bin/sh\nid -u\n")
+    (job.work / "run.sh").chmod(0o700)
+    (job.work / "secret").symlink_to("/etc/shadow")
+    shadow = os.stat("/etc/shadow").st_mode
+    opened = job.open("user:1")
+    (job.exchange / "output").touch(mode=0o600)
+    done = job.run(
+        opened,
+        "sh",
+        "-c",
+        './run.sh && echo new >src/deep/file && echo x >src/more && echo y >"$1"',
+        "sh",
+        f"{job.exchange}/output",
+    )
+    assert (done.code, done.text) == (0, "1000\n")
+    assert (tree / "file").read_text() == "new\n"
+    assert (job.exchange / "output").read_text() == "y\n"
+    assert os.stat("/etc/shadow").st_mode == shadow
+    assert stat.S_IMODE((tree / "file").stat().st_mode) == 0o666
+
+
+def test_user_volumes_and_options(engine: DockerEngine, job: Any, tmp_path: Any) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "x").write_text("shared")
+    opened = job.open(
+        user="1000:1000",
+        volumes=[f"{tmp_path}/given:/given:ro", "/scratch"],
+        hostname="builder",
+        variables={"LANG": "C.UTF-8"},
+        labels={"team": "a"},
+        options={
+            "memory": "64m",
+            "cpus": "0.5",
+            "pids_limit": 50,
+            "cap_drop": ["NET_RAW"],
+            "extra_hosts": ["db:10.1.2.3"],
+        },
+    )
+    script = "id -u; cat /given/x; echo; hostname; echo $LANG; touch /given/y || echo read only; grep db /etc/hosts"
+    done = job.run(opened, "sh", "-c", script)
+    assert done.text.split("\n")[:4] == ["1000", "shared", "builder", "C.UTF-8"]
+    assert "read only" in done.text
+    assert "10.1.2.3" in done.text
+    host = engine.api.call("GET", f"/containers/{opened.outputs['container']}/json")["HostConfig"]
+    assert (host["Memory"], host["NanoCpus"], host["PidsLimit"]) == (64 * 2**20, 500_000_000, 50)
+
+
+def test_a_command_over_the_memory_limit_is_explained(job: Any) -> None:
+    opened = job.open(options={"memory": "32m", "memory_swap": "32m"})
+    done = job.run(opened, "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1")
+    assert done.code == 137
+    assert "more memory than its limit of 32.0 MiB" in done.text
+
+
+def test_limits_of_a_policy_hold(engine: DockerEngine, job: Any) -> None:
+    job.env["REMUDA_LIMITS"] = '{"memory_bytes": 33554432, "cpus": 0.25, "pids": 20, "network": [[]]}'
+    opened = job.open(options={"memory": "1g"})
+    host = engine.api.call("GET", f"/containers/{opened.outputs['container']}/json")["HostConfig"]
+    assert (host["Memory"], host["NanoCpus"], host["PidsLimit"]) == (33554432, 250_000_000, 20)
+    assert job.run(opened, "sh", "-c", "ls /sys/class/net").text == "lo\n"
+
+
+def test_leftovers_of_ended_jobs_are_swept(engine: DockerEngine, job: Any, new_job: Callable[..., Any]) -> None:
+    other = new_job(engine, "2")
+    other.open(BUSYBOX, network="job")
+    living = new_job(engine, "3")
+    kept = living.open()
+    other.exchange.rmdir()  # as when its job has ended
+    opened = job.open()
+    assert "left behind" in opened.text
+    assert sorted(one["Id"] for one in engine.containers()) == sorted(
+        [kept.outputs["container"], opened.outputs["container"]]
+    )
+    assert engine.networks() == []
+
+
+def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any, until: Callable[..., None]) -> None:
+    job.open(lease_seconds=1)
+    until(lambda: engine.containers() == [])
+
+
+def test_a_user_that_is_not_root_gets_files_back(engine: DockerEngine, job: Any) -> None:
+    """An agent that runs as a plain user in the engine's group."""
+    script = "mkdir -p made/deep; touch made/deep/file"
+    opened = job.open()
+    assert job.run(opened, "sh", "-c", script).code == 0
+    for folder in (job.work, job.exchange, job.exchange.parent / "private"):
+        subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
+    made = job.work / "made" / "deep"
+    os.chown(made, 0, 0)
+    socket = engine.host.removeprefix("unix://")
+    before = os.stat(socket)
+    os.chown(socket, 0, 65534)
+    for parent in [*list(job.work.parents)[:4], Path(socket).parent]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    try:
+        closed = job.step_as(65534, "container_close", image=BUSYBOX)
+    finally:
+        os.chown(socket, before.st_uid, before.st_gid)
+    assert closed.code == 0, closed.text
+    assert made.stat().st_uid == 65534
+    assert names(engine.containers()) == []

@@ -1,0 +1,62 @@
+"""The engine is killed in the middle: a clear failure, nothing that runs on, nothing left when it is back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+
+
+def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
+    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    job = new_job(own_engine)
+    started = job.step("service", image=BUSYBOX, pull_policy=["never"], command=["sleep", "1000"], alias=["db"])
+    assert started.code == 0, started.text
+    opened = job.open(network="job")
+    process = job.begin(opened, "sh", "-c", "echo begun; touch up; sleep 1000")
+    until((job.work / "up").exists)
+    own_engine.kill()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert text.startswith("begun\nERROR: the container engine at unix:///")
+    assert "The command ran when that happened" in text
+    assert job.failure["fault"] == "platform"
+    assert len(own_engine.living()) == 3  # two containers and the command do not need the engine to run on
+    closed = job.close()
+    assert closed.code == 0, closed.text
+    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    until(lambda: len(own_engine.living()) == 1)
+    stopped = job.step("service_stop")
+    assert stopped.code == 0, stopped.text
+    until(lambda: own_engine.living() == [])
+    own_engine.start()
+    until(lambda: [one["Labels"]["remuda.role"] for one in own_engine.containers()] == ["service"])
+    # What the engine still knows of the service is found by the next job.
+    for path in (job.exchange / name.name for name in Path(job.exchange).iterdir()):
+        path.unlink()
+    job.exchange.rmdir()
+    following = new_job(own_engine, "2")
+    assert "left behind" in following.open().text
+    assert following.close().code == 0
+    assert (own_engine.containers(), own_engine.networks()) == ([], [])
+
+
+def test_an_engine_that_comes_back_while_a_container_is_closed(
+    own_engine: DockerEngine, new_job: Callable[..., Any]
+) -> None:
+    job = new_job(own_engine)
+    assert job.open().code == 0
+    own_engine.kill()
+    own_engine.start()
+    closed = job.close()
+    assert closed.code == 0, closed.text
+    assert own_engine.containers() == []
+
+
+def test_without_the_rights_to_end_it_closing_says_so(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    job = new_job(own_engine)
+    job.host = "tcp://127.0.0.1:1"
+    closed = job.close()
+    assert closed.code == 75
+    assert "may still run" in closed.text
