@@ -4,7 +4,7 @@ import pytest
 
 from remuda.lib.clock import VirtualClock
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
-from remuda.steps.resolving.retrying import concerning, patiently
+from remuda.steps.resolving.retrying import TRUST, concerning, patiently
 
 
 class Failing:
@@ -80,3 +80,14 @@ def test_what_of_a_jobs_environment_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found["PATH"], found["https_proxy"], found["DOCKER_AUTH_CONFIG"]) == ("/agent/bin", "http://job", "{}")
     assert "/evil" not in found.values()
     assert not {"GIT_DIR", "UNRELATED"} & found.keys()
+
+
+def test_a_job_that_bends_the_way_does_not_get_the_agents_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TRUST:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://agent")
+    monkeypatch.setenv("HOME", "/home/agent")
+    monkeypatch.setenv("DOCKER_CONFIG", "/etc/docker")
+    assert concerning({"HTTPS_PROXY": "http://agent", "DOCKER_CONFIG": "/job"})["DOCKER_CONFIG"] == "/etc/docker"
+    for name in ("HTTPS_PROXY", "SSL_CERT_FILE", "CI_SERVER_TLS_CA_FILE"):
+        assert not {"HOME", "DOCKER_CONFIG"} & concerning({name: "of the job"}).keys()

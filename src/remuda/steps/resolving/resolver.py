@@ -192,12 +192,14 @@ class Resolver:
                 with self._cache.making() as aside:
                     async with self._talking:
                         commit = await git.fetch(where, version, aside / "repository", is_sha256=tip.is_sha256)
-                    (aside / "files").mkdir()
-                    await asyncio.to_thread(git.write_commit, where, commit, aside / "repository", aside / "files")
-                    key = _git_key(where, commit)
-                    return await asyncio.to_thread(self._cache.add, key, aside / "files"), commit
+                    return await _to_the_end(partial(self._keep_commit, where, commit, aside)), commit
 
             return await patiently(self._clock, fetch, patience_seconds=self._patience_seconds)
+
+    def _keep_commit(self, where: git.Repository, commit: str, aside: Path) -> Package:
+        (aside / "files").mkdir()
+        git.write_commit(where, commit, aside / "repository", aside / "files")
+        return self._cache.add(_git_key(where, commit), aside / "files")
 
     async def _image(self, reference: Reference, env: Mapping[str, str]) -> Resolved:
         # Imported at the first need: an agent that starts for one job seldom has one, and it takes its time.
@@ -312,3 +314,14 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
         return await asyncio.to_thread(call, stop)
     finally:
         stop.set()
+
+
+async def _to_the_end(call: Callable[[], T]) -> T:
+    """Run in a thread, and go on only when it has ended: somebody else clears away what it works on."""
+    future = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait({future})
+        future.exception()
+        raise

@@ -15,22 +15,17 @@ from remuda.steps.resolving.errors import TemporaryResolveError
 PATIENCE_SECONDS = 60.0
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=10.0)
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
-CONCERNING = (
+TRUST = (
     *(name for proxy in PROXIES for name in (proxy, proxy.upper())),
     "CI_SERVER_TLS_CA_FILE",
-    "CI_SERVER_URL",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
-    "DOCKER_AUTH_CONFIG",
-    "DOCKER_CONFIG",
-    "CI_REGISTRY",
-    "CI_REGISTRY_USER",
-    "CI_REGISTRY_PASSWORD",
-    "HOME",
-    "PATH",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
 )
+"""Who is in between, and who is believed."""
+OF_JOBS = (*TRUST, "CI_SERVER_URL", "DOCKER_AUTH_CONFIG", "CI_REGISTRY", "CI_REGISTRY_USER", "CI_REGISTRY_PASSWORD")
+CREDENTIALS = ("HOME", "DOCKER_CONFIG")
+"""Where the agent's own lie."""
+OF_THE_AGENT = (*OF_JOBS, *CREDENTIALS, "PATH", "TMPDIR", "LD_LIBRARY_PATH")
 
 T = TypeVar("T")
 
@@ -38,10 +33,13 @@ T = TypeVar("T")
 def concerning(env: Mapping[str, str]) -> dict[str, str]:
     """What of a job's environment, before that of this process, has to do with reaching servers.
 
-    HOME, PATH and the loader's folders are the agent's own: a job must not say which git the agent runs.
+    A job must not say which git the agent runs; nor does it get the agent's own credentials sent along a way that
+    it has laid itself.
     """
-    own = {name: value for name, value in os.environ.items() if name in CONCERNING}
-    job = {name: value for name, value in env.items() if name in CONCERNING[:-4]}
+    own = {name: value for name, value in os.environ.items() if name in OF_THE_AGENT}
+    job = {name: value for name, value in env.items() if name in OF_JOBS}
+    if any(own.get(name) != value for name, value in job.items() if name in TRUST):
+        own = {name: value for name, value in own.items() if name not in CREDENTIALS}
     return own | job
 
 
