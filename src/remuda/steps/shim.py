@@ -20,7 +20,8 @@ LOST_CLAIM = 111
 """Exit code of a shim that found the step already started."""
 
 # Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
-# Only the subshell writes to the raw file, or the shell's remark about a killed command would stand there too.
+# Only the subshell writes to the raw file, or the shell's remark about a killed command would stand there too. And only
+# the subshell joins the step's control groups: what is killed there for its memory must not be the shim.
 _TEXT = r"""
 trap : TERM INT HUP
 _remuda_base=$1
@@ -33,15 +34,29 @@ set -C
 { echo "$$ ${_remuda_stat:-0}" >"$_remuda_base.pid"; } 2>/dev/null || exit 111
 set +C
 exec </dev/null >/dev/null 2>&1
-(exec >>"$_remuda_base.raw" 2>&1; cd "$_remuda_work" && exec "$@")
+(
+exec >>"$_remuda_base.raw" 2>&1
+while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
+shift
+cd "$_remuda_work" && exec "$@"
+)
 echo "$?" >"$_remuda_base.exit"
 """
 RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 
 
-def spawn(files: StepFiles, command: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int) -> int:
-    """Start a shim for a prepared step; its process number."""
-    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files), *command]
+def spawn(
+    files: StepFiles,
+    command: Sequence[str],
+    *,
+    work_dir: Path,
+    env: Mapping[str, str],
+    open_files: int,
+    joins: Sequence[str] = (),
+) -> int:
+    """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in."""
+    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files)]
+    arguments += [*joins, "--", *command]
     return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
 
 

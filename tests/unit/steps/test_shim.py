@@ -103,3 +103,17 @@ def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
     lines = files.raw.read_text().splitlines()
     assert {line.split("=", 1)[0] for line in lines} - {"PWD", "OLDPWD", "SHLVL", "_"} == env.keys()
     assert {"d=1", "w=2", "n=3", "s=4", "stat=5"} <= set(lines)
+
+
+def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_path: Path) -> None:
+    joins = [str(tmp_path / "one"), str(tmp_path / "two")]
+    command = ["/bin/sh", "-c", "echo ran"]
+    folder, env = files.base.parent, {"PATH": "/bin"}
+    assert wait(shim.spawn(files, command, work_dir=folder, env=env, open_files=512, joins=joins)) == 0
+    assert files.raw.read_text() == "ran\n"
+    assert [Path(join).read_text() for join in joins] == ["0\n", "0\n"]
+    other = StepFiles(tmp_path, 1)
+    missing = [*joins, str(tmp_path / "none/there")]
+    assert wait(shim.spawn(other, command, work_dir=folder, env=env, open_files=512, joins=missing)) == 0
+    assert shim.exit_code(other) not in (0, None)
+    assert "ran" not in other.raw.read_text()
