@@ -10,9 +10,10 @@ Rest = Annotated[str, Parameter(allow_leading_hyphen=True, help="Options of the 
 
 
 def serve(*options: Rest) -> None:
-    """Serve jobs on a unix socket.
+    """Serve jobs on a unix socket, or on a loopback port where there are no unix sockets.
 
-    The runner manager starts an agent by itself where it needs one; by hand this is for looking at one.
+    The runner manager starts an agent by itself where it needs one; by hand this is for looking at one, and for other
+    clients of the step runner's protocol.
 
     Try:
 
@@ -20,6 +21,32 @@ def serve(*options: Rest) -> None:
         remuda agent serve --data /tmp/agent
     """
     _hand_over("serve", options)
+
+
+def proxy(*options: Rest) -> None:
+    """Connect stdin and stdout to the agent of this machine.
+
+    What a client runs at the other end of ssh; stdout holds the protocol and nothing else.
+
+    Try:
+
+        remuda agent proxy -- --help
+        ssh HOST remuda-agent proxy --start
+    """
+    _hand_over("proxy", options)
+
+
+def bootstrap(*options: Rest) -> None:
+    """Put the agent into a file, here or on another machine.
+
+    Looks at the machine and picks what runs there: the agent for the Python that it has, or the frozen one.
+
+    Try:
+
+        remuda agent bootstrap /opt/remuda-agent
+        remuda agent bootstrap --through 'ssh HOST' --frozen build/remuda-agent-linux-x86_64 /opt/remuda-agent
+    """
+    _hand_over("bootstrap", options)
 
 
 def pack(*options: Rest) -> None:

@@ -24,6 +24,7 @@ from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan, program, usage
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.jobs import VERSION, Jobs
+from remuda.steps.policy.host import describe, find_host
 from remuda.steps.program import PROTOCOL
 from remuda.steps.runner import Job
 from remuda.steps.watching import CHUNK_BYTES, Watcher
@@ -100,6 +101,7 @@ class AgentService(AgentBase):
             system=platform.system(),
             machine=platform.machine(),
             uid=os.getuid(),
+            abilities=(agent_pb2.Ability(**asdict(ability)) for ability in describe(find_host(self._data))),
         )
         await stream.send_message(answer)
 

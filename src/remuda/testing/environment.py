@@ -98,6 +98,15 @@ class FakeAgent(AgentBase):
         await stream.recv_message()
         await stream.send_message(pb.HelloResponse(protocol=1, version="fake", jobs=self.jobs, pid=os.getpid()))
 
+    async def Describe(self, stream: Stream[pb.DescribeRequest, pb.DescribeResponse]) -> None:  # noqa: N802
+        await stream.recv_message()
+        await stream.send_message(pb.DescribeResponse(protocol=1, version="fake", program="installed"))
+
+    async def Usage(self, stream: Stream[pb.UsageRequest, pb.UsageResponse]) -> None:  # noqa: N802
+        await stream.recv_message()
+        running = (pb.JobUsage(id=job_id) for job_id, job in self.jobs.items() if job.end is None)
+        await stream.send_message(pb.UsageResponse(jobs=running))
+
     async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
         assert request is not None

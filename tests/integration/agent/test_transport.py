@@ -211,6 +211,10 @@ async def test_an_agent_tells_of_itself_and_of_what_runs(agent: AgentProcess, a_
         about = await client.describe()
         assert (about.transport, about.program, about.uid) == ("unix", "installed", os.getuid())
         assert about.system == os.uname().sysname
+        abilities = {ability.name: ability for ability in about.abilities}
+        assert {"steps", "memory", "network", "disk"} <= abilities.keys()
+        assert abilities["steps"].enforced == (os.getuid() == 0)
+        assert all(ability.detail for ability in about.abilities)
         assert not (await client.usage()).jobs
         await client.start(a_job(script=script))
         await client.start(a_job("2", script="echo done"))

@@ -1,0 +1,202 @@
+"""The frozen agent, on machines that have next to nothing: as `make frozen` builds it.
+
+A root with busybox and no C library at all, one with Debian 11 and its older C library, and this machine as it is.
+Each runs a job with a script and a standard step; here the agent also dies and finds its job again.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.agent_process import PROGRAM, READY, AgentProcess, follow, run_job, steps_text, until
+from remuda.wire.agent_client import AgentClient, JobStart, unix_channel
+
+FROZEN = Path(__file__).parents[2] / "build" / f"remuda-agent-linux-{os.uname().machine}"
+OLD = "bullseye"
+OLD_PACKAGES = (
+    *("libc6", "dash", "bash", "coreutils", "libtinfo6", "libselinux1", "libpcre2-8-0"),
+    *("libacl1", "libattr1", "libgmp10"),
+)
+APPLETS = ("sh", "cat", "chmod", "echo", "env", "ls", "mkdir", "mv", "rm", "sleep", "touch", "uname")
+STEPS = steps_text(
+    {"name": "hello", "script": "echo hello; ls / | cat; exit 0"},
+    {"name": "sources", "step": "builtin://checkout", "inputs": {"strategy": "none"}},
+)
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can make another root"),
+]
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Path:
+    if not FROZEN.exists():
+        pytest.fail(f"{FROZEN} is missing; run the tests by `make system`, which builds it")
+    return FROZEN
+
+
+@pytest.fixture
+def busybox_root(tmp_path: Path) -> Path:
+    """Busybox, which needs no library, and nothing else."""
+    root = tmp_path / "r"
+    with_folders(root)
+    shutil.copy("/bin/busybox", root / "bin/busybox")
+    for applet in APPLETS:
+        (root / "bin" / applet).symlink_to("busybox")
+    return root
+
+
+@pytest.fixture(scope="module")
+def old_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A C library older than the one that the agent was frozen with, and the programs of its time."""
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    mirror = re.search(r"^URIs: (\S+/debian)/?$", sources.read_text() if sources.exists() else "", re.MULTILINE)
+    if mirror is None:
+        pytest.skip("this is no Debian whose mirror is known")
+    folder = tmp_path_factory.mktemp("old")
+    apt = folder / "apt"
+    for part in ("lists/partial", "cache/archives/partial"):
+        (apt / part).mkdir(parents=True)
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (apt / "sources.list").write_text(f"deb [signed-by={keys}] {mirror[1]} {OLD} main\n")
+    places = {"State::lists": apt / "lists", "Cache": apt / "cache", "Etc::sourcelist": apt / "sources.list"}
+    options = [f"-oDir::{name}={place}" for name, place in places.items()]
+    options += ["-oDir::Etc::sourceparts=-", "-oDir::State::status=/dev/null", "-oAPT::Sandbox::User=root", "-qq"]
+    for words in (["update"], ["download", *OLD_PACKAGES]):
+        done = subprocess.run(["apt-get", *options, *words], cwd=apt, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"packages of {OLD} cannot be had: {done.stderr.strip()[-200:]}")
+    root = folder / "r"
+    for package in apt.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+    with_folders(root)
+    (root / "bin/sh").unlink(missing_ok=True)
+    (root / "bin/sh").symlink_to("dash")
+    return root
+
+
+def with_folders(root: Path) -> None:
+    for folder in ("bin", "dev", "proc", "tmp"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    os.mknod(root / "dev/null", 0o020666, os.makedev(1, 3))
+
+
+def in_root(root: Path) -> list[str]:
+    """Runs a command there, with processes of its own that end with it."""
+    return [
+        *("unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc"),
+        *(shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot", str(root)),
+    ]
+
+
+@asynccontextmanager
+async def agent_in(root: Path) -> AsyncIterator[AgentClient]:
+    process = await asyncio.create_subprocess_exec(
+        *in_root(root),
+        *("/opt/remuda-agent", "serve", "--data", "/data"),
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": "/bin:/usr/bin"},
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while not (said := await process.stderr.readline()).startswith(READY):
+                assert said, await process.wait()
+        async with AgentClient(unix_channel(root / "data/agent.sock")) as client:
+            yield client
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("kind", ["busybox_root", "old_root"])
+async def test_a_machine_without_python(kind: str, frozen: Path, request: pytest.FixtureRequest) -> None:
+    """The bootstrap looks at it, picks the frozen agent and places it; a job runs there."""
+    root: Path = request.getfixturevalue(kind)
+    there = " ".join([*in_root(root), "/bin/sh", "-c"])
+    placing = await asyncio.create_subprocess_exec(
+        *PROGRAM, "bootstrap", "--through", there, "--frozen", str(frozen), "/opt/remuda-agent", stdout=-1
+    )
+    out, _ = await placing.communicate()
+    assert placing.returncode == 0
+    assert b" frozen " in out
+    async with agent_in(root) as client:
+        about = await client.describe()
+        assert (about.program, about.machine) == ("frozen", os.uname().machine)
+        await client.start(JobStart(id="1", work_dir="/work", steps=STEPS))
+        seen = await follow(client, "1")
+        assert seen.check().status == "success", seen.agent_lines
+        assert seen.lines[0] == b"hello"
+        assert b"opt" in seen.lines
+        assert seen.lines[-1] == b"Skipping Git repository setup"
+        await client.close_job("1")
+
+
+def test_the_old_root_is_older(old_root: Path) -> None:
+    def version(*command: str) -> tuple[int, ...]:
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = re.search(r"version (\d+)\.(\d+)", text)
+        assert found is not None
+        return int(found[1]), int(found[2])
+
+    (library,) = old_root.glob("lib/*/libc.so.6")
+    (own,) = Path("/lib").glob("*/libc.so.6")
+    assert version(*in_root(old_root), f"/{library.relative_to(old_root)}") < version(str(own))
+
+
+@pytest.fixture
+def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "t").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
+    return tmp_path / "t"
+
+
+async def test_this_machine(frozen: Path, tmp_path: Path, own_temporary: Path) -> None:
+    """The real agent is killed under its loaders: the job goes on, and the next agent has it. Nothing is left."""
+    script = f"env; echo a; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo b"
+    async with AgentProcess(tmp_path / "data", program=(str(frozen),)) as agent:
+        await agent.start(env={"LD_LIBRARY_PATH": "/its/own"})
+        async with agent.client() as client:
+            steps = steps_text({"name": "x", "script": script})
+            await client.start(JobStart(id="1", work_dir=str(tmp_path / "w"), steps=steps))
+            await until(lambda: any((tmp_path / "data/jobs").rglob("*.raw")))
+            pid = (await client.hello()).pid
+        os.kill(pid, 9)
+        await agent.wait()
+        await agent.start()
+        (tmp_path / "go").touch()
+        async with agent.client() as client:
+            seen = await follow(client, "1")
+        assert seen.check().status == "success"
+        assert seen.lines[-2:] == [b"a", b"b"]
+        # What the loaders put into the environment is theirs.
+        assert not [line for line in seen.lines if line.startswith((b"STATICX", b"_PYI", b"_MEI")) or b"_MEI" in line]
+        seen = await run_job(agent, JobStart(id="2", work_dir=str(tmp_path / "w"), steps=STEPS))
+        assert seen.statuses == {"hello": "success", "sources": "success"}
+    assert not list(own_temporary.iterdir())
+
+
+async def test_it_starts_parts_of_itself(frozen: Path, tmp_path: Path, own_temporary: Path) -> None:
+    """The frozen program starts an agent of its own, is its proxy, and delegates to it."""
+    order = {
+        "command": [str(frozen), "proxy", "--start", "--idle-exit", "1", "--data", str(tmp_path / "data")],
+        "key": "1",
+        "results": str(tmp_path / "results"),
+        "work_dir": str(tmp_path / "w"),
+        "steps": steps_text({"name": "x", "script": "echo there; exit 3"}),
+    }
+    (tmp_path / "order").write_text(json.dumps(order))
+    process = await asyncio.create_subprocess_exec(str(frozen), "delegate", str(tmp_path / "order"), stdout=-1)
+    out, _ = await process.communicate()
+    assert process.returncode == 3
+    assert b"there\n" in out
+    await until(lambda: not list(own_temporary.iterdir()))

@@ -1,0 +1,93 @@
+"""As many jobs at once as a large manager has, all of one agent and over one connection."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, Seen, steps_text, until
+from remuda.wire.agent_client import JobEnded, JobStart, LogChunk, StepResultEvent, Watch
+
+JOBS = 5000
+AT_A_TIME = 50
+"""Calls under way; a connection opens 100 streams at most."""
+LARGEST_BYTES_PER_JOB = 64 * 1024
+"""Of the agent's own memory."""
+
+
+@pytest.mark.timeout(600)
+async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # Each waits at the gate until somebody opens it for writing.
+    script = f'echo job "$NUMBER"; echo >>{tmp_path}/started; exec cat {gate}'
+    ids = [f"job-{number}" for number in range(JOBS)]
+    seen = {job_id: Seen() for job_id in ids}
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        async with agent.client() as client, client.watch() as watch:
+            before = await client.usage()
+            calls = asyncio.Semaphore(AT_A_TIME)
+
+            async def start(job_id: str) -> None:
+                steps = steps_text({"name": "wait", "script": script})
+                job = JobStart(id=job_id, work_dir=str(tmp_path / "work"), steps=steps, env={"NUMBER": job_id})
+                async with calls:
+                    await client.start(job)
+                await watch.subscribe(job_id)
+
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(read(watch, seen), name="reader")
+                async with asyncio.TaskGroup() as starts:
+                    for job_id in ids:
+                        starts.create_task(start(job_id), name=f"start {job_id}")
+                await until(lambda: size_of(tmp_path / "started") == JOBS, seconds=300)
+                held = await client.usage()
+                assert len(held.jobs) == JOBS
+                assert held.open_files < held.open_files_limit
+                open_gate(gate)
+                await reader
+            after = await client.usage()
+            per_job = (held.memory_bytes - before.memory_bytes) // JOBS
+            with capsys.disabled():
+                print(
+                    f"\n{JOBS} jobs held by one agent: {per_job / 1024:.1f} KiB of its memory each, "
+                    f"{(held.open_files - before.open_files) / JOBS:.2f} descriptors each, "
+                    f"{sum(job.processes for job in held.jobs.values())} processes"
+                )
+            assert per_job < LARGEST_BYTES_PER_JOB
+            assert after.open_files < before.open_files + 100
+            for job_id in ids:
+                end = seen[job_id].check()
+                assert end.status == "success"
+                assert seen[job_id].lines == [f"job {job_id}".encode()]
+            for job_id in ids:
+                await client.close_job(job_id)
+        assert not list((agent.data / "jobs").iterdir())
+    assert size_of(tmp_path / "started") == JOBS
+
+
+async def read(watch: Watch, seen: dict[str, Seen]) -> None:
+    """Everything that comes of all jobs, to the end of the last."""
+    left = set(seen)
+    async for event in watch:
+        match event:
+            case LogChunk():
+                assert event.offset == len(seen[event.job_id].log)
+                seen[event.job_id].log += event.data
+            case StepResultEvent():
+                seen[event.job_id].results.append({"seq": event.seq})
+            case JobEnded():
+                seen[event.job_id].end = event
+                left.remove(event.job_id)
+                if not left:
+                    return
+
+
+def open_gate(gate: Path) -> None:
+    os.close(os.open(gate, os.O_WRONLY))
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
