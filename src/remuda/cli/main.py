@@ -76,7 +76,9 @@ COMMANDS = (
     Command("job payload", "remuda.cli.job:payload", "Print what a runner gets with a job, without secrets."),
     Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
     Command("events", "remuda.cli.events:events", "Print what changes in a cell, as it changes."),
-    Command("agent serve", "remuda.cli.agent:serve", "Serve jobs on a unix socket."),
+    Command("agent serve", "remuda.cli.agent:serve", "Serve jobs until told to stop."),
+    Command("agent proxy", "remuda.cli.agent:proxy", "Connect stdin and stdout to the agent of this machine."),
+    Command("agent bootstrap", "remuda.cli.agent:bootstrap", "Put the agent on a machine."),
     Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
     Command("version", "remuda.cli.version:version", "Print the version."),
 )
