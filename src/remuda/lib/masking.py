@@ -53,8 +53,22 @@ class Secrets:
         self.texts = tuple(sorted(lines, key=lambda text: (-len(text), text)))
         self.prefixes = tuple(sorted({prefix.encode() for prefix in prefixes if prefix and "\n" not in prefix}))
 
+    def and_also(self, values: Iterable[str]) -> "Secrets":
+        """These and more."""
+        more = Secrets(values)
+        both = Secrets()
+        both.texts = tuple(sorted({*self.texts, *more.texts}, key=lambda text: (-len(text), text)))
+        both.prefixes = self.prefixes
+        return both
+
+    def are_in(self, data: bytes) -> bool:
+        """Whether masking could change anything; cheaper than to try."""
+        return any(text in data for text in self.texts) or any(prefix in data for prefix in self.prefixes)
+
     def mask_bytes(self, data: bytes) -> bytes:
         """A whole text at once."""
+        if not self.are_in(data):
+            return data
         masker = Masker(self)
         return masker.feed(data) + masker.finish()
 
@@ -73,6 +87,10 @@ class Masker:
         self._tail = b""
         self.covered = covered
         self.in_token = in_token
+
+    def use(self, secrets: Secrets) -> None:
+        """Mask by these from now on, what is held back included."""
+        self._secrets = secrets
 
     @property
     def held(self) -> int:

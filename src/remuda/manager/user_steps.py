@@ -1,20 +1,19 @@
 """The job's own work: its scripts, or the steps of its `run`, and its after_script.
 
-Pure. Steps of a `run` are held against what the agent can do before anything starts: what it cannot do fails the job
-with its reason, and is never left out. The runner's build scripts stand in the shell of every script; around a `run`,
-which has no such shell, they are steps of their own.
+Pure. Steps of a `run` are read as the agent will read them before anything starts: a mistake in them fails the job with
+its reason, and so does a key that only Remuda knows, because the list is GitLab's. The runner's build scripts stand in
+the shell of every script; around a `run`, which has no such shell, they are steps of their own.
 """
 
 import json
 import re
 from collections.abc import Collection
-from typing import Any
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CONDITIONS, CompileError, Entry, entry, lines
 from remuda.manager.variables import Variables
-from remuda.steps.definition import parse_definition
 from remuda.steps.errors import DefinitionError
+from remuda.steps.language.reading import read_step
 from remuda.wire.runner_api import JobPayload
 
 AFTER_SCRIPT_SECONDS = 300
@@ -59,27 +58,16 @@ def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[
         listed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CompileError(f"run: the server sent no JSON list of steps: {error}") from None
-    found = [_renamed(step) for step in listed] if isinstance(listed, list) else listed
     try:
-        names = [step.name for step in parse_definition(f"{{}}\n---\n{json.dumps({'run': found})}").steps]
+        calls = read_step(f"{{}}\n---\n{json.dumps({'run': listed})}", file="run").definition.run
     except DefinitionError as error:
         raise CompileError(str(error)) from None
-    for name, step in zip(names, found, strict=True):
-        if name in taken:
-            raise CompileError(f'run: "{name}" is the name of a step of the runner; give yours another')
-        if "${{" in json.dumps(step):
-            # To the agent a script is text; its author means an expression.
-            raise CompileError(f"run ({name}): expressions are not supported yet; use variables")
+    for call in calls:
+        if call.name in taken:
+            raise CompileError(f'run: "{call.name}" is the name of a step of the runner; give yours another')
     before, after = lines(runner.pre_build_script), lines(runner.post_build_script)
     return [
         *([entry("pre_build_script", "script", {"script": before})] if before else ()),
-        *(step | {"origin": "user"} for step in found),
+        *(step | {"origin": "user"} for step in listed),
         *([entry("post_build_script", "script", {"script": after})] if after else ()),
     ]
-
-
-def _renamed(step: Any) -> Any:
-    """`func` is the newer word for `step`."""
-    if isinstance(step, dict) and "func" in step and "step" not in step:
-        return {"step" if key == "func" else key: value for key, value in step.items()}
-    return step

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.lib.files import write_whole
-from remuda.steps.definition import NAME
 from remuda.steps.errors import BadRequestError
+from remuda.steps.language.values import NAME
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})

@@ -15,13 +15,13 @@ from pathlib import Path
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.steps import plan, script, shim
-from remuda.steps.definition import Step
-from remuda.steps.environment import Environment
+from remuda.steps import leftovers, plan, shim
 from remuda.steps.files import StepFiles
-from remuda.steps.journal import Journal
 from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
-from remuda.steps.logfile import READ_BYTES, LogFile
+from remuda.steps.launching import Launch
+from remuda.steps.loading import Resolver
+from remuda.steps.logfile import READ_BYTES, Output
+from remuda.steps.outputs import read_masks
 from remuda.steps.process import StepProcess, Usage
 from remuda.steps.standby import Standby
 
@@ -43,37 +43,47 @@ class Surroundings:
     """The limit of open files that steps get."""
     standby: Standby | None = None
     """Starts standard steps faster than a new Python does."""
+    resolver: Resolver | None = None
+    """Finds packages; None: one of its own for the data folder."""
+
+
+class Watched:
+    """What the execution of a step needs of the job around it."""
+
+    def __init__(
+        self,
+        *,
+        has_cause: Callable[[], bool],
+        is_stopped: Callable[[], bool],
+        next_deadline: Callable[[], float | None],
+        mask: Callable[[list[str]], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self.has_cause = has_cause
+        """Whether there is a reason to end the step; the first is written down before anything follows from it."""
+        self.is_stopped = is_stopped
+        """Whether such a reason is written down."""
+        self.next_deadline = next_deadline
+        self.mask = mask
+        self.tell = tell
 
 
 class Execution:
     """A step that runs."""
 
-    def __init__(
-        self,
-        *,
-        step: Step,
-        index: int,
-        started_at: float,
-        job_deadline: float | None,
-        journal: Journal,
-        log: LogFile,
-        around: Surroundings,
-        tell: Callable[[], None],
-    ) -> None:
-        self._step = step
-        self._index = index
-        self._started_at = started_at
-        self._job_deadline = job_deadline
-        self._journal = journal
-        self._log = log
+    def __init__(self, files: StepFiles, output: Output, job: Watched, around: Surroundings) -> None:
+        self._files = files
+        self._output = output
+        self._job = job
         self._around = around
-        self._tell = tell
-        self._files = journal.step_files(index)
         self._wake = asyncio.Event()
         self._process: StepProcess | None = None
+        self._masks_read = 0
         self._terminated_at: float | None = None
         self._killed = False
         self._abandoned = False
+        self.masks: list[str] = []
+        """What the step asked to be masked."""
 
     @property
     def usage(self) -> Usage | None:
@@ -89,14 +99,15 @@ class Execution:
         """End everything the step started, and make sure that it cannot start any more."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
+            leftovers.reap_soon([-self._process.pid])
         kill_unattended(self._files, self._around)
 
-    async def run(self, work_dir: Path, env: Environment) -> None:
+    async def run(self, prepare: Callable[[], Launch]) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
         claim = shim.claimed(self._files)
-        if claim is None and self._has_cause() and shim.forbid(self._files):
+        if claim is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
-        process = self._adopt(claim) if claim else self._spawn(work_dir, env)
+        process = self._adopt(claim) if claim else self._spawn(prepare)
         watch = self._around.changes.watch(self._files.raw, self._wake.set)
         try:
             while True:
@@ -110,30 +121,29 @@ class Execution:
                 size = self._take_output()
                 over = self._end_if_due(process)
                 if ended and over and not size:
-                    reach("agent.step_exited")
-                    return
+                    break
                 await self._pause(process, size)
         finally:
             watch.close()
+        self._look_for_masks(rest=True)
+        self._output.finish()
+        reach("agent.step_exited")
 
-    def _spawn(self, work_dir: Path, env: Environment) -> StepProcess:
-        work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
+        launch = prepare()
+        work_dir = Path(launch.work_dir)
         os.close(os.open(self._files.raw, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        exported = dict(env.exported)
-        if self._step.builtin != "script":
-            exported |= {"REMUDA_INPUTS": str(self._files.inputs), "REMUDA_OUTPUTS": str(self._files.outputs)}
-        command = script.prepare(self._files, self._step, path=exported.get("PATH", ""), shell_variables=env.too_large)
         reach("agent.step_prepared")
         limits = self._around.open_files
         started = None
-        if self._step.builtin != "script" and self._around.standby is not None:
+        if launch.program and self._around.standby is not None:
             started = self._around.standby.spawn(
-                self._files, self._step.builtin, work_dir=work_dir, env=exported, open_files=limits
+                self._files, launch.program, work_dir=work_dir, env=launch.env, open_files=limits
             )
         if started is not None:
             reach("agent.step_spawned")
             return self._adopt(started)
-        pid = shim.spawn(self._files, command, work_dir=work_dir, env=exported, open_files=limits)
+        pid = shim.spawn(self._files, launch.argv, work_dir=work_dir, env=launch.env, open_files=limits)
         reach("agent.step_spawned")
         self._process = self._watched(pid, start=None)
         return self._process
@@ -160,34 +170,29 @@ class Execution:
         return self._adopt(claim) if claim[0] != process.pid else None
 
     def _take_output(self) -> int:
-        shown = self._log.mark.length
-        size = self._log.consume(self._files.raw)
-        due = self._log.partial_due_at
+        data = self._output.read()
+        if data:
+            # Whatever the step asked to be masked before it printed this is known by now.
+            self._look_for_masks()
+            self._output.take(data)
+        due = self._output.partial_due_at
         if due is not None and self._around.clock.now() >= due:
-            self._log.show_partial()
-        if self._log.mark.length > shown:
-            self._tell()
-        return size
+            self._output.show_partial()
+        if data or due is not None:
+            self._job.tell()
+        return len(data)
 
-    def _has_cause(self) -> bool:
-        """Whether there is a reason to end the step; the first one is written down before anything follows from it."""
-        if self._index not in self._journal.causes:
-            cause = plan.reason_to_end(
-                self._step,
-                now=self._around.clock.now(),
-                started_at=self._started_at,
-                job_deadline=self._job_deadline,
-                cancelled=self._journal.cancelled,
-            )
-            if cause is not None:
-                self._journal.record_cause(self._index, cause)
-        return self._index in self._journal.causes
+    def _look_for_masks(self, *, rest: bool = False) -> None:
+        found, self._masks_read = read_masks(self._files.masks, self._masks_read, rest=rest)
+        if found:
+            self.masks += found
+            self._job.mask(found)
 
     def _end_if_due(self, process: StepProcess) -> bool:
         """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
-        if process.exited.is_set() and self._index not in self._journal.causes:
+        if process.exited.is_set() and not self._job.is_stopped():
             return True
-        if not self._has_cause():
+        if not self._job.has_cause():
             return True
         now = self._around.clock.monotonic()
         if self._terminated_at is None:
@@ -195,28 +200,28 @@ class Execution:
             process.signal_group(signal.SIGTERM)
         if not self._killed and now >= self._terminated_at + plan.GRACE_SECONDS:
             process.signal_group(signal.SIGKILL)
+            leftovers.reap_soon([-process.pid])
             self._killed = True
         return self._killed or not process.group_lives()
 
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""
-        await asyncio.sleep(0)
         if size == READ_BYTES:
+            await asyncio.sleep(0)
             return
         if size:
             await happens(process.exited, within_seconds=BATCH_SECONDS)
             return
         now = self._around.clock.now()
-        if self._terminated_at is not None:
-            # What the shim left behind in its group ends without telling anybody.
-            moments = [now + POLL_SECONDS]
+        # What the shim left behind in its group ends without telling anybody.
+        until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
+        partial = self._output.partial_due_at
+        if partial is not None and (until is None or partial < until):
+            until = partial
+        if until is None:
+            await self._wake.wait()
         else:
-            moments = list(
-                plan.deadlines(self._step, started_at=self._started_at, job_deadline=self._job_deadline).values()
-            )
-        if self._log.partial_due_at is not None:
-            moments.append(self._log.partial_due_at)
-        await happens(self._wake, within_seconds=min(moments) - now if moments else None)
+            await happens(self._wake, within_seconds=until - now)
 
 
 def kill_unattended(files: StepFiles, around: Surroundings) -> None:
@@ -224,3 +229,4 @@ def kill_unattended(files: StepFiles, around: Surroundings) -> None:
     if not shim.forbid(files) and (claim := shim.claimed(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)
+        leftovers.reap_soon([-claim[0]])

@@ -1,29 +1,80 @@
 """The files of a running step: which there are, and where.
 
-A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk.
+A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk. Those
+that the step itself reads and writes lie in the job's *exchange folder*, which every environment of the job has at the
+same path; nothing that belongs to the agent does.
 """
 
+import os
+from contextlib import suppress
 from pathlib import Path
+
+EXCHANGE = "exchange"
+_OWN = (".raw", ".exit", ".pid")
+_SHARED = (".script", ".command", ".inputs", ".outputs", ".exports", ".masks")
 
 
 class StepFiles:
-    """Paths of one step. The shim gets `base` and knows the suffixes too."""
+    """Paths of one attempt at a step. The shim gets `base` and knows the suffixes too."""
 
-    __slots__ = ("base", "exit", "inputs", "outputs", "pid", "raw", "script")
+    __slots__ = ("_own", "_shared")
 
-    def __init__(self, job: Path, index: int) -> None:
-        self.base = job / f"step-{index}"
-        self.pid = job / f"step-{index}.pid"
+    def __init__(self, job: Path, serial: int) -> None:
+        name = f"step-{serial}" if serial >= 0 else "job"
+        self._own = f"{job}/{name}"
+        self._shared = f"{job}/{EXCHANGE}/{name}"
+
+    @property
+    def base(self) -> Path:
+        return Path(self._own)
+
+    @property
+    def pid(self) -> Path:
         """Made exclusively by the shim that runs the step: process number and start time."""
-        self.raw = job / f"step-{index}.raw"
+        return Path(f"{self._own}.pid")
+
+    @property
+    def raw(self) -> Path:
         """What the step prints."""
-        self.exit = job / f"step-{index}.exit"
+        return Path(f"{self._own}.raw")
+
+    @property
+    def exit(self) -> Path:
         """The exit code; complete when it ends in a line feed."""
-        self.script = job / f"step-{index}.script"
-        self.inputs = job / f"step-{index}.inputs"
-        self.outputs = job / f"step-{index}.outputs"
-        """What a standard step tells of its work; see `outputs`."""
+        return Path(f"{self._own}.exit")
+
+    @property
+    def script(self) -> Path:
+        return Path(f"{self._shared}.script")
+
+    @property
+    def command(self) -> Path:
+        """What is to run in an environment, for the program that runs it there."""
+        return Path(f"{self._shared}.command")
+
+    @property
+    def inputs(self) -> Path:
+        return Path(f"{self._shared}.inputs")
+
+    @property
+    def outputs(self) -> Path:
+        return Path(f"{self._shared}.outputs")
+
+    @property
+    def exports(self) -> Path:
+        return Path(f"{self._shared}.exports")
+
+    @property
+    def masks(self) -> Path:
+        """Texts that the step wants masked, one a line."""
+        return Path(f"{self._shared}.masks")
+
+    def named(self) -> tuple[str, str, str]:
+        """Those that expressions know: for outputs, exports and inputs."""
+        return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def remove(self) -> None:
-        for path in (self.pid, self.raw, self.exit, self.script, self.inputs, self.outputs):
-            path.unlink(missing_ok=True)
+        for base, suffixes in ((self._own, _OWN), (self._shared, _SHARED)):
+            for suffix in suffixes:
+                with suppress(FileNotFoundError):
+                    os.unlink(base + suffix)

@@ -7,15 +7,22 @@ do not await anything between looking and acting, so two calls for one id cannot
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.steps.definition import parse_definition
 from remuda.steps.environment import check_variables
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.execution import Surroundings
 from remuda.steps.journal import Journal, stored_jobs
+from remuda.steps.kernel import become_subreaper
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import Reference
+from remuda.steps.leftovers import Reaper
+from remuda.steps.loading import Resolver
+from remuda.steps.resolving.values import Resolved
 from remuda.steps.runner import Job, secrets_of
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -32,12 +39,16 @@ class Jobs:
     def __init__(self, folder: Path, around: Surroundings, tasks: asyncio.TaskGroup) -> None:
         self._folder = folder
         self._around = around
+        if around.resolver is None:
+            self._around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
+        self._reaper = Reaper(around.clock)
         self._group = tasks
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def adopt(self) -> None:
         """Find the jobs of an earlier agent again and go on with them."""
+        become_subreaper()
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for folder in stored_jobs(self._folder):
             try:
@@ -57,7 +68,7 @@ class Jobs:
             raise BadRequestError("timeout_seconds and log_limit_bytes: 0 (no limit) or more is needed")
         try:
             check_variables(request)
-            parse_definition(request.steps)
+            read_step(request.steps, file="steps", job=True)
         except BadRequestError as error:
             raise type(error)(secrets_of(request).mask(str(error))) from None
         # Another agent that adopts the job may run in another directory.
@@ -110,3 +121,28 @@ class Jobs:
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(job_id) is task:
             del self._tasks[job_id]
+        self._reaper.look()
+
+
+class _Packages:
+    """Finds packages. What that needs is imported when the first is looked for: many an agent never does."""
+
+    def __init__(self, cache: Path, clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._resolver: Resolver | None = None
+
+    async def resolve(
+        self,
+        reference: Reference,
+        *,
+        base: Path,
+        root: Path | None,
+        env: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> Resolved:
+        if self._resolver is None:
+            from remuda.steps.resolving.resolver import Resolver as RealResolver
+
+            self._resolver = RealResolver(self._cache, clock=self._clock)
+        return await self._resolver.resolve(reference, base=base, root=root, env=env, substitutes=substitutes)

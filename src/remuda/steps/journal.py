@@ -1,15 +1,14 @@
 """The files of one job, apart from its log: what was asked, what happened so far, how it ended.
 
-    request    the StartRequest, written once
-    control    JSON lines: accepted, cancel, why the agent ended a step's processes, what a step left running
-    results    JSON lines, the events a client sees, numbered from 1
-    end        the job's end
-    step-N.*   what the running step needs (see `StepFiles`); removed when its result is stored
-    files/     values of file variables
+    request     the StartRequest, written once
+    events      JSON lines, one for everything that happened, private: outputs and exports are as they were written.
+                `public` in a line is the event a client sees; those are numbered from 1
+    step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
+    exchange/   what steps read and write: scripts, inputs, outputs, exports, values of file variables
 
 A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
 was cut by a crash is dropped when the folder is read: nobody was told about it. What the entries mean is decided
-in `plan`; when they are written, in `runner`.
+in `replay` and `plan`; when they are written, in `runner`.
 """
 
 import errno
@@ -17,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,12 +24,14 @@ from typing import Any
 
 from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
-from remuda.steps.files import StepFiles
+from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
-from remuda.steps.plan import Cause, Fault, Finished, Outcome, Status
+from remuda.steps.outcome import Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
-_VERSION = 1
+VERSION = 2
+"""Of the private lines."""
+_PUBLIC_VERSION = 1
 _NEW, _GONE = ".new-", ".gone-"
 
 
@@ -50,25 +51,22 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.exchange = folder / EXCHANGE
         self.accepted_at = 0.0
         self.cancelled = False
-        self.causes: dict[int, Cause] = {}
-        """Why the agent ended a step, by the step's place in the list."""
         self.leftovers: list[Leftover] = []
         self.results: list[bytes] = []
-        self.finished: list[Finished] = []
-        self.started: dict[str, Any] | None = None
-        """The event of the step that runs now."""
+        """What clients see."""
+        self.past: list[dict[str, Any]] = []
+        """What happened to steps before this agent had the job."""
         self.end: JobEnd | None = None
-        self._step_files: tuple[int, StepFiles] | None = None
-        for entry in _read_lines(folder / "control"):
-            self._learn_control(json.loads(entry))
-        for line in _read_lines(folder / "results"):
-            self._learn_result(line, json.loads(line))
-        if (folder / "end").exists():
-            self.end = _read_end((folder / "end").read_bytes())
-        for index in range(len(self.finished)):
-            self.forget_step(index)
+        self.is_foreign = False
+        """Another version of the agent wrote it: nothing in it can be gone on with."""
+        self._path = folder / "events"
+        if not self._path.exists():
+            self._read_former()
+        for line in _read_lines(self._path):
+            self._learn(json.loads(line))
 
     @classmethod
     def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
@@ -77,46 +75,42 @@ class Journal:
         aside = folder.with_name(_NEW + folder.name)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
+        (aside / EXCHANGE).mkdir(mode=0o700)
         write_whole(aside / "request", request.SerializeToString())
-        _append(aside / "control", {"version": _VERSION, "event": "accepted", "time": now})
+        _append(aside / "events", _line({"event": "accepted", "version": VERSION, "time": now}))
         aside.rename(folder)
         return cls(folder)
 
     def read_request(self) -> StartRequest:
         return StartRequest.FromString((self.folder / "request").read_bytes())
 
-    @property
-    def timed_out(self) -> bool:
-        return Cause.JOB_TIMEOUT in self.causes.values()
-
     def record_cancel(self) -> None:
-        self._control(event="cancel")
-
-    def record_cause(self, index: int, cause: Cause) -> None:
-        self._control(event="ended_by_agent", step=index, cause=str(cause))
+        self._add({"event": "cancel"})
+        self.cancelled = True
 
     def record_leftover(self, leftover: Leftover) -> None:
-        self._control(event="left_running", **asdict(leftover))
+        self._add({"event": "left_running"} | asdict(leftover))
+        self.leftovers.append(leftover)
 
-    def add_result(self, event: dict[str, Any]) -> None:
-        """Number an event and store it."""
-        event = {"version": _VERSION, "seq": len(self.results) + 1} | event
-        self._learn_result(_append(self.folder / "results", event), event)
-        reach("agent.result_stored")
+    def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
+        """Store what happened to a step, with what clients are told about it, which is numbered here."""
+        line = _line(event)
+        told = b""
+        if public is not None:
+            told = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
+            line = b'%s,"public":%s}' % (line[:-1], told)
+        _append(self._path, line)
+        if public is not None:
+            self.results.append(told)
+            reach("agent.result_stored")
 
     def record_end(self, end: JobEnd) -> None:
-        value = {"version": _VERSION} | asdict(end)
-        write_whole(self.folder / "end", json.dumps(value).encode())
+        self._add({"event": "end"} | asdict(end))
         self.end = end
         reach("agent.job_ended")
 
-    def step_files(self, index: int) -> StepFiles:
-        if self._step_files is None or self._step_files[0] != index:
-            self._step_files = (index, StepFiles(self.folder, index))
-        return self._step_files[1]
-
-    def forget_step(self, index: int) -> None:
-        self.step_files(index).remove()
+    def step_files(self, serial: int) -> StepFiles:
+        return StepFiles(self.folder, serial)
 
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that."""
@@ -126,36 +120,35 @@ class Journal:
             self.folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def _control(self, **entry: Any) -> None:
-        _append(self.folder / "control", entry)
-        self._learn_control(entry)
+    def _add(self, event: dict[str, Any]) -> None:
+        _append(self._path, _line(event))
 
-    def _learn_control(self, entry: dict[str, Any]) -> None:
-        match entry["event"]:
+    def _learn(self, event: dict[str, Any]) -> None:
+        public = event.pop("public", None)
+        if public is not None:
+            self.results.append(_line(public))
+        match event["event"]:
             case "accepted":
-                self.accepted_at = entry["time"]
+                self.accepted_at = event["time"]
+                self.is_foreign = event["version"] != VERSION
             case "cancel":
                 self.cancelled = True
-            case "ended_by_agent":
-                self.causes[entry["step"]] = Cause(entry["cause"])
+                self.past.append(event)
             case "left_running":
-                processes = tuple((pid, start) for pid, start in entry["processes"])
-                self.leftovers.append(Leftover(session=entry["session"], processes=processes))
+                processes = tuple((pid, start) for pid, start in event["processes"])
+                self.leftovers.append(Leftover(session=event["session"], processes=processes))
+            case "end":
+                self.end = _end_of(event)
+                self.past.clear()
+            case _:
+                self.past.append(event)
 
-    def _learn_result(self, line: bytes, event: dict[str, Any]) -> None:
-        self.results.append(line)
-        if event["event"] == "started":
-            self.started = event
-            return
-        self.started = None
-        self.finished.append(
-            Finished(
-                status=Status(event["status"]),
-                exit_code=event["exit_code"],
-                error=event["error"],
-                fault=Fault(event["fault"]) if event["fault"] else None,
-            )
-        )
+    def _read_former(self) -> None:
+        """A folder of the first form: its results and its end can still be told."""
+        self.is_foreign = True
+        self.results = _read_lines(self.folder / "results")
+        if (self.folder / "end").exists():
+            self.end = _end_of(json.loads((self.folder / "end").read_bytes()))
 
 
 def folder_name(job_id: str) -> str:
@@ -172,8 +165,11 @@ def stored_jobs(jobs: Path) -> Iterator[Path]:
             yield folder
 
 
-def _append(path: Path, entry: dict[str, Any]) -> bytes:
-    line = json.dumps(entry, ensure_ascii=True, separators=(",", ":")).encode()
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _append(path: Path, line: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         written = os.write(fd, line + b"\n")
@@ -182,7 +178,6 @@ def _append(path: Path, entry: dict[str, Any]) -> bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(fd)
-    return line
 
 
 def _read_lines(path: Path) -> list[bytes]:
@@ -195,8 +190,7 @@ def _read_lines(path: Path) -> list[bytes]:
     return data[:whole].splitlines()
 
 
-def _read_end(data: bytes) -> JobEnd:
-    value = json.loads(data)
+def _end_of(value: dict[str, Any]) -> JobEnd:
     outcome = value["outcome"]
     return JobEnd(
         outcome=Outcome(**(outcome | {"status": Status(outcome["status"])})),

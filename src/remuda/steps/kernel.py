@@ -1,4 +1,4 @@
-"""Calls of the Linux kernel that the standard library lacks: inotify and giving back parts of a file.
+"""Calls of the Linux kernel that the standard library lacks: inotify, being a subreaper, giving back parts of a file.
 
 `Changes` tells when a file has grown, with one descriptor for all files and without a thread. A watch fires once and
 is armed again by whoever read the file, so that a chatty writer costs a bounded number of wake-ups. Where inotify is
@@ -18,6 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _EVENT = struct.Struct("iIII")
 _IN_MODIFY, _IN_ONESHOT, _IN_Q_OVERFLOW = 0x2, 0x80000000, 0x4000
 _FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x1 | 0x2
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pulse:
@@ -111,6 +112,12 @@ class Watch:
 
     def close(self) -> None:
         self._changes.remove(self._number, self._callback)
+
+
+def become_subreaper() -> None:
+    """Be the parent of whatever this process has started, however indirectly, once its own parent is gone."""
+    if hasattr(_libc, "prctl"):
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def punch_hole(fd: int, offset: int, size: int) -> None:

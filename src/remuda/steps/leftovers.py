@@ -5,8 +5,10 @@ stays: `runner` has them end before it stores the job's end, and a new agent fin
 
 A session number belongs to nobody else while one of its processes lives, but is given away again after that. So the
 processes that were seen are remembered with their start times, and a session is touched only while one of them lives.
-Out of reach are a program that starts a session of its own (setsid, most daemons), and one in a process group of its
-own (`set -m`) where it is all that the step left.
+A program that starts a session of its own (setsid, most daemons) is found by the mark that every process of a job has
+in its environment. The agent is the *subreaper* of what it started, so that whoever has lost its parent is its child:
+few processes to look at. For a job that an earlier agent began, all processes of the machine are. Out of reach is only
+what has both left its session and cleared its environment. What ended as the agent's child is waited for here, too.
 """
 
 import asyncio
@@ -21,6 +23,11 @@ from remuda.lib.clock import Clock
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
 from remuda.steps.kernel import POLL_SECONDS
+
+MARK = "REMUDA_JOB_KEY"
+"""The variable that every process of a job has."""
+
+REAP_SECONDS = 10.0
 
 GRACE_SECONDS = 2.0
 """How long they may take to end by themselves."""
@@ -37,6 +44,8 @@ class Leftover:
 def find(files: StepFiles) -> Leftover | None:
     """What lives of a step whose shim has ended."""
     claim = shim.claimed(files)
+    if claim is not None:
+        reaped(-claim[0])
     if claim is None or not _group_exists(claim[0]) or shim.start_time(claim[0]) not in (None, claim[1]):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
@@ -51,11 +60,113 @@ async def end(leftovers: Sequence[Leftover], clock: Clock) -> None:
         await asyncio.sleep(POLL_SECONDS)
         remaining = [leftover for leftover in remaining if _living(leftover)]
     _signal(remaining, signal.SIGKILL)
+    reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
     """The same at once."""
     _signal(leftovers, signal.SIGKILL)
+    reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
+
+
+async def end_marked(key: str, clock: Clock, *, everywhere: bool) -> None:
+    """The same for what has left its session; `everywhere`: also what is not the agent's child."""
+    deadline = clock.monotonic() + GRACE_SECONDS
+    found = remaining = _marked(key, None if everywhere else children())
+    _signal_each(remaining, signal.SIGTERM)
+    while remaining and clock.monotonic() < deadline:
+        await asyncio.sleep(POLL_SECONDS)
+        remaining = _marked(key, remaining)
+    _signal_each(remaining, signal.SIGKILL)
+    reap_soon(found)
+
+
+def kill_marked(key: str) -> None:
+    """All of it at once."""
+    found = _marked(key, None)
+    _signal_each(found, signal.SIGKILL)
+    reap_soon(found)
+
+
+def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
+    """Wait for children that were told to end: processes, or whole groups as negative numbers."""
+    if targets and tries:
+        asyncio.get_running_loop().call_later(POLL_SECONDS, _reap, targets, tries)
+
+
+def _reap(targets: Sequence[int], tries: int) -> None:
+    reap_soon([target for target in targets if not reaped(target)], tries - 1)
+
+
+def reaped(target: int) -> bool:
+    """Collect what has ended; whether nothing is left to wait for."""
+    while True:
+        try:
+            pid, _ = os.waitpid(target, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            return False
+
+
+def children() -> list[int]:
+    """Of this process."""
+    try:
+        found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    except OSError:
+        return _all_processes()
+    return [int(pid) for pid in found]
+
+
+class Reaper:
+    """Clears away children that have ended and that nobody waits for: those that lost their parents to a step's end.
+
+    Whoever waits for a child does so at once, so one that is still there after a while is nobody's.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Called now and then."""
+        now = self._clock.monotonic()
+        self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
+        for pid, since in self._seen.items():
+            if now - since >= REAP_SECONDS:
+                reaped(pid)
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat[stat.rindex(b")") + 2 :][:1] == b"Z"
+
+
+def _marked(key: str, among: Sequence[int] | None) -> list[int]:
+    """Processes with the mark of a job that live."""
+    mark = f"{MARK}={key}".encode()
+    found = []
+    for pid in _all_processes() if among is None else among:
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if mark in environ.split(b"\0") and pid != os.getpid():
+            found.append(pid)
+    return found
+
+
+def _all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _signal_each(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _signal(leftovers: Sequence[Leftover], number: int) -> list[Leftover]:

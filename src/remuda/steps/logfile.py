@@ -1,11 +1,13 @@
 """The job's log: masked, time-stamped lines in one file. Its bytes and offsets are the same for agent, manager, cell.
 
-Raw output of the running step goes in, whole physical lines come out:
+Raw output of running steps goes in, whole physical lines come out:
     2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
+Steps that run at the same time have different numbers there, so that each line can be told from the others'.
 
-Log bytes are written first, then the *mark*, in one write: how long the log is, how far the raw file is consumed,
-the masker's state, which of the agent's own lines stand in it. Only bytes before the mark are ever shown, and a new
-agent cuts the file there and reads the raw file from the recorded offset. So bytes that were shown never change.
+Log bytes are written first, then the *mark*, in one write: how long the log is and, for every step that is open, how
+far its raw file is consumed, the masker's state, whether its first and last lines stand in the log. Only bytes before
+the mark are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So
+bytes that were shown never change, and the agent's own lines are written once.
 
 An unfinished line is kept back for a moment; that needs no state of its own, because the recorded offset then
 still points to the begin of that line. Which lines the agent adds is decided in `runner`.
@@ -13,9 +15,9 @@ still points to the begin of that line. Which lines the agent adds is decided in
 
 import os
 import struct
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 from remuda.lib.clock import Clock, stamp
@@ -30,65 +32,88 @@ PARTIAL_SECONDS = 0.5
 READ_BYTES = 64 * 1024
 HOLE_BYTES = 16 * 1024 * 1024
 """Space of consumed raw output is given back in pieces of this size."""
+JOB = 2**32 - 1
+"""Stands for the job itself where the others are steps: its first and its last lines."""
 
-AGENT, STEP = b"00O", b"01O"
-_CONTINUED, _IN_TOKEN, _FULL = 1, 2, 4
-_LAYOUT = struct.Struct("<BBIQQQI")
-_VERSION = 1
+_CONTINUED, _IN_TOKEN, _CLOSED = 1, 2, 4
+_FULL = 1
+_HEAD = struct.Struct("<BBQI")
+_PART = struct.Struct("<IBBQI")
+_FORMER = struct.Struct("<BBIQQQI")
+_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """What the log holds for certain."""
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """What the log holds for certain of one step."""
 
-    stage: int = 0
-    """Counts the agent's own lines, so that a new agent does not write them twice."""
+    serial: int
+    stream: int
     raw_offset: int = 0
-    length: int = 0
-    checksum: int = 0
     covered: int = 0
     continued: bool = False
     in_token: bool = False
+    closed: bool = False
+    """Its last lines are written."""
+
+    def pack(self) -> bytes:
+        flags = self.continued * _CONTINUED | self.in_token * _IN_TOKEN | self.closed * _CLOSED
+        return _PART.pack(self.serial, self.stream, flags, self.raw_offset, self.covered)
+
+
+@dataclass(slots=True, kw_only=True)
+class Mark:
+    """What the log holds for certain."""
+
+    length: int = 0
+    checksum: int = 0
     full: bool = False
     """The limit is reached: further output of steps is dropped."""
 
-    def pack(self) -> bytes:
-        flags = self.continued * _CONTINUED | self.in_token * _IN_TOKEN | self.full * _FULL
-        return _LAYOUT.pack(_VERSION, flags, self.stage, self.raw_offset, self.length, self.covered, self.checksum)
+    def pack(self, parts: Iterable[Part]) -> bytes:
+        head = _HEAD.pack(_VERSION, self.full * _FULL, self.length, self.checksum)
+        return head + b"".join([part.pack() for part in parts]) + b"\0" * _PART.size
 
     @classmethod
-    def unpack(cls, data: bytes) -> "Mark":
-        _, flags, stage, raw_offset, length, covered, checksum = _LAYOUT.unpack(data)
-        return cls(
-            stage=stage,
-            raw_offset=raw_offset,
-            length=length,
-            checksum=checksum,
-            covered=covered,
-            continued=bool(flags & _CONTINUED),
-            in_token=bool(flags & _IN_TOKEN),
-            full=bool(flags & _FULL),
-        )
+    def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
+        """A mark may be followed by the rest of a longer one: a step's number 0 in stream 0 ends it."""
+        if data[0] != _VERSION:
+            _, _, _, _, length, _, checksum = _FORMER.unpack(data)
+            return cls(length=length, checksum=checksum), {}
+        _, full, length, checksum = _HEAD.unpack_from(data)
+        parts: dict[int, Part] = {}
+        for at in range(_HEAD.size, len(data) - _PART.size + 1, _PART.size):
+            serial, stream, flags, raw_offset, covered = _PART.unpack_from(data, at)
+            if stream == 0:
+                break
+            parts[serial] = Part(
+                serial=serial,
+                stream=stream,
+                raw_offset=raw_offset,
+                covered=covered,
+                continued=bool(flags & _CONTINUED),
+                in_token=bool(flags & _IN_TOKEN),
+                closed=bool(flags & _CLOSED),
+            )
+        return cls(length=length, checksum=checksum, full=bool(full)), parts
 
 
 class LogFile:
-    """The log of one job and the raw output that is on its way into it."""
+    """The log of one job."""
 
     def __init__(self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock) -> None:
-        self._log = folder / "log"
-        self._mark_file = folder / "mark"
-        self._secrets = secrets
+        self.secrets = secrets
+        """What is masked from now on; may be replaced by more."""
+        self.clock = clock
+        self._log = str(folder / "log")
+        self._mark_file = str(folder / "mark")
         self._limit_bytes = limit_bytes
-        self._clock = clock
-        self._pending = b""
-        self._pending_since = 0.0
         self.mark = Mark()
-        if self._mark_file.exists() and len(data := self._mark_file.read_bytes()) == _LAYOUT.size:
-            self.mark = Mark.unpack(data)
-        if self._log.exists():
+        self._parts: dict[int, Part] = {}
+        if os.path.exists(self._mark_file) and len(data := Path(self._mark_file).read_bytes()) >= _HEAD.size:
+            self.mark, self._parts = Mark.unpack(data)
+        if os.path.exists(self._log):
             os.truncate(self._log, self.mark.length)
-        self._consumed = self._freed = self.mark.raw_offset
-        self._masker = Masker(secrets, covered=self.mark.covered, in_token=self.mark.in_token)
 
     def read(self, offset: int, limit: int) -> bytes:
         """Bytes that may be shown."""
@@ -101,29 +126,115 @@ class LogFile:
         finally:
             os.close(fd)
 
-    def say(self, stage: int, *lines: str) -> None:
-        """Lines of the agent itself, once: a stage that is already written is left alone."""
-        if self.mark.stage < stage:
-            self._write(self._agent_lines(lines), stage=stage)
+    def open(self, serial: int, *lines: str, stream: int = 1) -> None:
+        """The first lines of a step, once."""
+        if serial not in self._parts:
+            self._parts[serial] = Part(serial=serial, stream=stream)
+            if lines:
+                self._write(self._agent_lines(lines))
 
-    def consume(self, raw: Path) -> int:
-        """Take over what the step has written since the last time, at most one piece. Returns its size."""
-        fd = os.open(raw, os.O_RDWR)
+    def say(self, *lines: str) -> None:
+        """Lines of the agent itself that may stand there twice if it dies just then."""
+        self._write(self._agent_lines(lines))
+
+    def part(self, serial: int) -> Part:
+        """Of a step that is open."""
+        return self._parts[serial]
+
+    def is_closed(self, serial: int) -> bool:
+        return serial in self._parts and self._parts[serial].closed
+
+    def close(self, serial: int, *lines: str) -> None:
+        """The last lines of a step, once. Its output is complete (`Output.finish`)."""
+        part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
+        if not part.closed:
+            part.closed = True
+            self._write(self._agent_lines(lines))
+
+    def forget(self, serial: int) -> None:
+        """A step whose end is stored elsewhere."""
+        self._parts.pop(serial, None)
+
+    def keep(self, serials: Collection[int]) -> None:
+        """The steps that are open, and no other."""
+        self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
+
+    def write_output(self, part: Part, data: bytes, after: Part) -> None:
+        """Lines of a step's output, up to the limit; what is recorded of the step becomes `after`."""
+        if self.mark.full:
+            return
+        room = self._limit_bytes - self.mark.length
+        if self._limit_bytes and len(data) > room:
+            notice = (
+                f"The log has reached its limit of {self._limit_bytes} bytes: the job goes on, its output is dropped"
+            )
+            data = data[: data.rfind(b"\n", 0, max(room, 0)) + 1] + self._agent_lines((notice,))
+            self.mark.full = True
+        self._parts[part.serial] = after
+        self._write(data)
+
+    def _agent_lines(self, lines: Iterable[str]) -> bytes:
+        head = stamp(self.clock.now()).encode() + b" 00O "
+        texts = (self.secrets.mask(line).encode("utf-8", "surrogateescape") for line in lines)
+        return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
+
+    def _write(self, data: bytes) -> None:
+        # What is recorded is only read again by a new process, so that it may be changed before it is written.
+        mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
+        if data:
+            _write_at(self._log, data, self.mark.length)
+        reach("agent.log_appended")
+        _write_at(self._mark_file, mark.pack(self._parts.values()), 0)
+        reach("agent.log_recorded")
+        self.mark = mark
+
+
+class Output:
+    """The raw output of one running step on its way into the log."""
+
+    def __init__(self, log: LogFile, serial: int, raw: Path) -> None:
+        self._log = log
+        self._serial = serial
+        self._raw = str(raw)
+        part = log.part(serial)
+        self._pending = b""
+        self._pending_since = 0.0
+        self._consumed = self._freed = part.raw_offset
+        self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
+
+    def read(self) -> bytes:
+        """What the step has written since the last time, at most one piece; `take` it."""
+        fd = os.open(self._raw, os.O_RDWR)
         try:
-            if self.mark.full:
+            if self._log.mark.full:
                 size = os.fstat(fd).st_size - self._consumed
+                self._free(fd, self._consumed)
+                # It is dropped without being read.
                 self._consumed += size
-            else:
-                data = os.pread(fd, READ_BYTES, self._consumed)
-                size = len(data)
-                self._take(data)
-            safe = self._consumed if self.mark.full else self.mark.raw_offset
-            if safe - self._freed >= HOLE_BYTES:
-                punch_hole(fd, self._freed, safe - self._freed)
-                self._freed = safe
-            return size
+                return b""
+            self._free(fd, self._log.part(self._serial).raw_offset)
+            return os.pread(fd, READ_BYTES, self._consumed)
         finally:
             os.close(fd)
+
+    def take(self, data: bytes) -> None:
+        """Mask it and write its whole lines."""
+        self._masker.use(self._log.secrets)
+        masked = self._masker.feed(data)
+        self._consumed += len(data)
+        end = masked.rfind(b"\n") + 1
+        if end:
+            # No mask spans a line feed, so the last one written is the last one read, with a fresh masker behind it.
+            behind = len(data) - (data.rfind(b"\n") + 1)
+            whole, self._pending = self._pending + masked[:end], b""
+            self._write(whole, raw_offset=self._consumed - behind, covered=0, in_token=False, continued=False)
+            masked = masked[end:]
+        if masked:
+            if not self._pending:
+                self._pending_since = self._log.clock.now()
+            self._pending += masked
+        if len(self._pending) > LONGEST_LINE:
+            self.show_partial()
 
     @property
     def partial_due_at(self) -> float | None:
@@ -133,8 +244,8 @@ class LogFile:
     def show_partial(self) -> None:
         """Write the unfinished line with an artificial end; what follows continues it."""
         if self._pending:
-            data, self._pending = self._step_lines(self._pending + b"\n"), b""
-            self._write_output(
+            data, self._pending = self._pending + b"\n", b""
+            self._write(
                 data,
                 raw_offset=self._consumed - self._masker.held,
                 covered=self._masker.covered,
@@ -142,78 +253,32 @@ class LogFile:
                 continued=True,
             )
 
-    def finish_step(self, stage: int, *lines: str) -> None:
-        """The step's output is complete: write the rest of it and the agent's lines behind it."""
-        if self.mark.stage >= stage:
-            return
+    def finish(self) -> None:
+        """The step writes no more."""
         self._pending += self._masker.finish()
         self.show_partial()
-        self._write(self._agent_lines(lines), stage=stage, raw_offset=0, covered=0, in_token=False, continued=False)
-        self._masker = Masker(self._secrets)
-        self._consumed = self._freed = 0
 
-    def _take(self, data: bytes) -> None:
-        masked = self._masker.feed(data)
-        self._consumed += len(data)
-        end = masked.rfind(b"\n") + 1
-        if end:
-            # No mask spans a line feed, so the last one written is the last one read, with a fresh masker behind it.
-            behind = len(data) - (data.rfind(b"\n") + 1)
-            whole, self._pending = self._pending + masked[:end], b""
-            self._write_output(
-                self._step_lines(whole),
-                raw_offset=self._consumed - behind,
-                covered=0,
-                in_token=False,
-                continued=False,
-            )
-            masked = masked[end:]
-        if masked:
-            if not self._pending:
-                self._pending_since = self._clock.now()
-            self._pending += masked
-        if len(self._pending) > LONGEST_LINE:
-            self.show_partial()
+    def _free(self, fd: int, safe: int) -> None:
+        if safe - self._freed >= HOLE_BYTES:
+            punch_hole(fd, self._freed, safe - self._freed)
+            self._freed = safe
 
-    def _step_lines(self, text: bytes) -> bytes:
-        head = stamp(self._clock.now()).encode() + b" " + STEP
+    def _write(self, text: bytes, *, raw_offset: int, covered: int, in_token: bool, continued: bool) -> None:
+        part = self._log.part(self._serial)
+        head = b"%s %02xO" % (stamp(self._log.clock.now()).encode(), part.stream)
         body = text[:-1].replace(b"\n", b"\n" + head + b" ")
-        return head + (b"+" if self.mark.continued else b" ") + body + b"\n"
-
-    def _agent_lines(self, lines: tuple[str, ...]) -> bytes:
-        head = stamp(self._clock.now()).encode() + b" " + AGENT + b" "
-        texts = (self._secrets.mask(line).encode("utf-8", "surrogateescape") for line in lines)
-        return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
-
-    def _write_output(self, data: bytes, **changes: Any) -> None:
-        """Output of a step, up to the limit."""
-        if self.mark.full:
-            return
-        room = self._limit_bytes - self.mark.length
-        if self._limit_bytes and len(data) > room:
-            notice = (
-                f"The log has reached its limit of {self._limit_bytes} bytes: the job goes on, its output is dropped"
-            )
-            data = data[: data.rfind(b"\n", 0, max(room, 0)) + 1] + self._agent_lines((notice,))
-            changes["full"] = True
-            self._pending = b""
-        self._write(data, **changes)
-
-    def _write(self, data: bytes, **changes: Any) -> None:
-        mark = replace(
-            self.mark,
-            length=self.mark.length + len(data),
-            checksum=crc32(data, self.mark.checksum),
-            **changes,
+        after = Part(
+            serial=part.serial,
+            stream=part.stream,
+            raw_offset=raw_offset,
+            covered=covered,
+            in_token=in_token,
+            continued=continued,
         )
-        _write_at(self._log, data, self.mark.length)
-        reach("agent.log_appended")
-        _write_at(self._mark_file, mark.pack(), 0)
-        reach("agent.log_recorded")
-        self.mark = mark
+        self._log.write_output(part, head + (b"+" if part.continued else b" ") + body + b"\n", after)
 
 
-def _write_at(path: Path, data: bytes, offset: int) -> None:
+def _write_at(path: str, data: bytes, offset: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         view = memoryview(data)

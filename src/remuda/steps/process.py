@@ -12,7 +12,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remuda.steps import shim
+from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
 
 
@@ -62,6 +62,9 @@ class StepProcess:
         """Whether something of the step still runs, the shim itself aside once it has ended."""
         if not self._seen_alive:
             return False
+        if self.exited.is_set():
+            # Dead members whose parent was the shim are the agent's children now.
+            leftovers.reaped(-self.pid)
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -94,7 +97,11 @@ class StepProcess:
         """Collect a child that has ended; True when there is nothing left to collect."""
         if not self._child:
             return True
-        pid, _, usage = os.wait4(self.pid, os.WNOHANG)
+        try:
+            pid, _, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:  # killed with its whole group, and waited for so
+            self._child = False
+            return True
         if pid == 0:
             return False
         self._child = False

@@ -1,38 +1,35 @@
 """One job from its stored request to its stored end.
 
-The loop is the same for a new job and for one found after a crash: read what the journal says, ask `plan` what
-follows, do it, store it. Everything it does may be done again, so it may die on any line; `journal`, `logfile` and
-`shim` make the repetition harmless. It decides nothing about order, conditions or limits.
+The loop is the same for a new job and for one found after a crash: the journal's events make the tree, `plan` says what
+follows, that is done and stored. Everything it does may be done again, so it may die on any line; `journal`, `logfile`
+and `shim` make the repetition harmless. It decides nothing about order, conditions or limits.
 
 Whoever wants to know about progress adds a listener; a call means only "look again".
 """
 
+import asyncio
 import logging
 import shutil
-import signal
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 
-from remuda.lib.clock import stamp
+from remuda.lib.aio import happens
 from remuda.lib.masking import Secrets
-from remuda.steps import leftovers, plan, shim
-from remuda.steps.definition import Condition, Definition, Step, parse_definition
-from remuda.steps.environment import Environment, fit, write_files
+from remuda.steps import leftovers, plan, replay
+from remuda.steps.carrying import Carrier
+from remuda.steps.environment import write_files
 from remuda.steps.errors import DefinitionError
-from remuda.steps.execution import Execution, Surroundings, kill_unattended
+from remuda.steps.evaluation import Facts, condition_holds
+from remuda.steps.execution import Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
-from remuda.steps.logfile import LogFile
-from remuda.steps.outputs import read_outputs
-from remuda.steps.plan import End, Finished, Outcome, SkipStep, StartStep, Status
-from remuda.steps.process import Usage
+from remuda.steps.language.reading import read_step
+from remuda.steps.logfile import JOB, LogFile
+from remuda.steps.outcome import SKIPPED, Cause, Outcome, broken
+from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
+from remuda.steps.tree import Node, Tree
 from remuda.wire.proto.agent_pb2 import StartRequest
-
-_CLEAR = "\r\033[0K"
-_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
-_FIRST_STAGE, _LAST_STAGE = 1, 2**32 - 1
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +44,14 @@ class Job:
         self.confirmed = (0, 0)
         """What a client says is safe elsewhere: log offset, result number. Nothing is removed for it."""
         self._around = around
-        self._execution: Execution | None = None
+        self._was_found = bool(journal.past)
+        self._wake = asyncio.Event()
+        self._carrier: Carrier | None = None
         request = journal.read_request()
         self.id = request.id
         self._request = request if journal.end is None else StartRequest()
-        self._secrets = secrets_of(self._request)
         self.log = LogFile(
-            journal.folder, secrets=self._secrets, limit_bytes=request.log_limit_bytes, clock=around.clock
+            journal.folder, secrets=secrets_of(self._request), limit_bytes=request.log_limit_bytes, clock=around.clock
         )
 
     @property
@@ -61,19 +59,20 @@ class Job:
         return self.journal.end
 
     def cancel(self) -> None:
-        """The running step ends, what always runs still does. Asking again changes nothing."""
+        """The running steps end, what always runs still does. Asking again changes nothing."""
         if self.end is None and not self.journal.cancelled:
             self.journal.record_cancel()
-            if self._execution is not None:
-                self._execution.look_again()
+            if self._carrier is not None:
+                self._carrier.tree.stop(self._carrier.tree.root, Cause.CANCEL)
+                self._carrier.look_again()
+            else:
+                self.journal.past.append({"event": "cancel"})
+            self._wake.set()
 
     def destroy(self) -> None:
         """Kill what runs and remove every trace. Whoever calls this has cancelled the job's task."""
-        if self._execution is not None:
-            self._execution.kill()
-        else:
-            kill_unattended(self.journal.step_files(len(self.journal.finished)), self._around)
-        leftovers.kill(self.journal.leftovers)
+        if self.end is None:
+            self._kill()
         self.journal.remove()
         self.closed = True
         self._tell()
@@ -81,6 +80,9 @@ class Job:
     async def run(self) -> None:
         """Carry the job to its end. Whatever goes wrong here ends the job, never the agent."""
         try:
+            if self.journal.is_foreign:
+                self._break("another version of the agent began this job, and this one cannot go on with it")
+                return
             await self._run()
         except DefinitionError as error:
             self._break(f"this agent cannot read the job's steps: {error}")
@@ -92,142 +94,105 @@ class Job:
             self._break(f"the agent failed: {type(error).__name__}")
 
     async def _run(self) -> None:
-        definition = parse_definition(self._request.steps)
-        if self._request.banner:
-            self.log.say(_FIRST_STAGE, *self._request.banner)
-        while True:
-            self._tell()
-            match plan.next_action(
-                definition,
-                self.journal.finished,
-                is_started=self.journal.started is not None,
-                cancelled=self.journal.cancelled,
-                timed_out=self.journal.timed_out,
-            ):
-                case StartStep(index) if self._is_too_late(definition.steps[index]):
-                    self.journal.record_cause(index, plan.Cause.JOB_TIMEOUT)
-                case StartStep(index):
-                    await self._run_step(definition, index)
-                case SkipStep(index):
-                    self._add_finished(definition.steps[index], Finished(status=Status.SKIPPED))
-                case End(outcome):
-                    await leftovers.end(self.journal.leftovers, self._around.clock)
-                    self._finish(outcome)
-                    return
-
-    async def _run_step(self, definition: Definition, index: int) -> None:
-        step = definition.steps[index]
-        if self.journal.started is None:
-            event = _event(step, "started", self._around.clock.now())
-            self.journal.add_result(event | {"log_start": self.log.mark.length})
-        started_at = self._started_at()
-        env = self._environment(definition, step)
-        self.log.say(_opened(index), *_opening_lines(step, started_at, env))
-        self._tell()
-        result: Finished | None = None
-        usage: Usage | None = None
-        if self.log.mark.stage < _closed(index):
-            self._execution = Execution(
-                step=step,
-                index=index,
-                started_at=started_at,
-                job_deadline=self._deadline,
-                journal=self.journal,
-                log=self.log,
-                around=self._around,
-                tell=self._tell,
-            )
-            try:
-                await self._execution.run(Path(self._request.work_dir), env)
-            except OSError as error:
-                self._execution.kill()
-                result = plan.system_failure(f"the agent cannot run the step: {error.strerror}")
-            usage = self._execution.usage
-            self._execution = None
-        self._close_step(definition, index, result, usage)
-
-    def _close_step(self, definition: Definition, index: int, result: Finished | None, usage: Usage | None) -> None:
-        step, files = definition.steps[index], self.journal.step_files(index)
-        if result is None:
-            result = plan.judge(step, exit_code=shim.exit_code(files), cause=self.journal.causes.get(index))
-        # File times are coarser than the clock, so that a short step could seem to end before it began.
-        ended_at = max(shim.exited_at(files) or self._around.clock.now(), self._started_at())
-        warning = f'WARNING: step "{step.name}" failed: {result.error}'
-        is_tolerated = result.status is Status.FAILURE and step.continue_on_error
-        self.log.finish_step(
-            _closed(index),
-            *([warning] if is_tolerated else []),
-            f"section_end:{int(ended_at)}:{step.name}{_CLEAR}",
+        request, journal = self._request, self.journal
+        variables = write_files(journal.exchange, request.variables)
+        facts = Facts(
+            base_env=self._around.base_env,
+            request_env=dict(request.env) | variables,
+            variables=variables,
+            work_dir=request.work_dir,
+            folder=journal.folder,
         )
-        # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
-        if leftover := leftovers.find(files):
-            self.journal.record_leftover(leftover)
-        more: dict[str, Any] = {"usage": asdict(usage)} if usage else {}
-        if step.builtin != "script" and result.status is Status.SUCCESS:
-            more |= {"outputs": read_outputs(files.outputs, self._secrets.mask)}
-        self._add_finished(step, result, ended_at=ended_at, more=more)
-        self.journal.forget_step(index)
+        tree = Tree(read_step(request.steps, file="steps", job=True), work_dir=request.work_dir)
+        for event in journal.past:
+            replay.apply(tree, facts, event)
+        journal.past.clear()
+        self.log.keep(tree.open)
+        limit = request.timeout_seconds
+        deadline = journal.accepted_at + limit if limit else None
+        carrier = Carrier(tree, facts, journal, self.log, self._around, job_deadline=deadline, tell=self._tell)
+        carrier.mask(replay.secrets_of(tree))
+        self._carrier = carrier
+        self.log.open(JOB, *request.banner)
+        for node in tree.open.values():
+            carrier.show(node)
+        outcome = await self._carry(carrier)
+        self._carrier = None
+        await leftovers.end(journal.leftovers, self._around.clock)
+        await leftovers.end_marked(journal.folder.name, self._around.clock, everywhere=self._was_found)
+        self._finish(outcome)
 
-    def _add_finished(
-        self, step: Step, result: Finished, *, ended_at: float | None = None, more: Mapping[str, Any] | None = None
+    async def _carry(self, carrier: Carrier) -> Outcome:
+        """Do what the plan says until it says that this is the end."""
+        tree, facts = carrier.tree, carrier.facts
+
+        def holds(node: Node, level: plan.Level) -> bool:
+            return condition_holds(tree, facts, node, level)
+
+        working: dict[tuple[int, ...], asyncio.Task[None]] = {}
+        async with _one_error(), asyncio.TaskGroup() as group:
+            while True:
+                self._tell()
+                self._wake.clear()
+                now = self._around.clock.now()
+                until: float | None = None
+                did = False
+                actions = plan.next_actions(tree, holds, now=now, job_deadline=carrier.job_deadline)
+                for action in actions:
+                    match action:
+                        case End(outcome):
+                            return outcome
+                        case Skip(node):
+                            carrier.finish(node, SKIPPED)
+                            did = True
+                        case Settle(node, result):
+                            carrier.settle(node, result)
+                            did = True
+                        case Stop(node, cause):
+                            carrier.stop(node, cause)
+                            did = True
+                        case Wait(moment):
+                            until = moment if until is None else min(until, moment)
+                        case Enter(node) | Run(node):
+                            if len(actions) == 1 and not working:
+                                # The usual case, one step after the other, needs no task.
+                                await carrier.carry(node)
+                                did = True
+                            elif (key := tuple(node.key)) not in working:
+                                work = carrier.carry(node)
+                                task = group.create_task(work, name=f"job {self.id}: {node.path}")
+                                working[key] = task
+                                task.add_done_callback(partial(self._done, working, key))
+                if not did:
+                    await happens(self._wake, within_seconds=None if until is None else until - now)
+
+    def _done(
+        self, working: dict[tuple[int, ...], asyncio.Task[None]], key: tuple[int, ...], _: asyncio.Task[None]
     ) -> None:
-        now = self._around.clock.now()
-        started = self.journal.started
-        event = _event(step, "finished", now) | {
-            "status": str(result.status),
-            "exit_code": result.exit_code,
-            "signal": _signal_in(result.exit_code),
-            "error": None if result.error is None else self._secrets.mask(result.error),
-            "fault": None if result.fault is None else str(result.fault),
-            "started_at": started["time"] if started else None,
-            "finished_at": stamp(ended_at or now),
-            "log_start": started["log_start"] if started else self.log.mark.length,
-            "log_end": self.log.mark.length,
-        }
-        self.journal.add_result(event | dict(more or {}))
+        working.pop(key, None)
+        self._wake.set()
 
-    def _started_at(self) -> float:
-        """When the step that runs now began."""
-        assert self.journal.started is not None
-        return datetime.fromisoformat(self.journal.started["time"]).timestamp()
-
-    def _environment(self, definition: Definition, step: Step) -> Environment:
-        status = plan.job_status(
-            definition, self.journal.finished, cancelled=self.journal.cancelled, timed_out=self.journal.timed_out
-        )
-        return fit(
-            dict(self._around.base_env)
-            | dict(self._request.env)
-            | write_files(self.journal.folder / "files", self._request.variables)
-            | {"CI_JOB_STATUS": status}
-            | dict(step.env)
-        )
-
-    @property
-    def _deadline(self) -> float | None:
-        limit = self._request.timeout_seconds
-        return self.journal.accepted_at + limit if limit else None
-
-    def _is_too_late(self, step: Step) -> bool:
-        """Whether the job's time was used up between two steps."""
-        if self._deadline is None or self.journal.started is not None:
-            return False
-        return step.condition is Condition.SUCCESS and self._around.clock.now() >= self._deadline
+    def _kill(self) -> None:
+        """End everything of the job at once."""
+        if self._carrier is not None:
+            self._carrier.kill()
+        for path in self.journal.folder.glob("step-*.pid"):
+            kill_unattended(self.journal.step_files(int(path.stem.partition("-")[2])), self._around)
+        leftovers.kill(self.journal.leftovers)
+        leftovers.kill_marked(self.journal.folder.name)
 
     def _finish(self, outcome: Outcome) -> None:
-        outcome = replace(outcome, message=self._secrets.mask(outcome.message))
-        self.log.say(_LAST_STAGE, outcome.log_line)
-        shutil.rmtree(self.journal.folder / "files", ignore_errors=True)
+        outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
+        self.log.close(JOB, outcome.log_line)
+        shutil.rmtree(self.journal.exchange, ignore_errors=True)
         self.journal.record_end(self._end_with(outcome))
         self._request = StartRequest()
         self._tell()
 
     def _break(self, error: str) -> None:
         """End the job although its files may not be writable: then the end is at least known while the agent lives."""
-        outcome = plan.broken(self._secrets.mask(error))
-        if self._execution is not None:
-            self._execution.kill()
-        leftovers.kill(self.journal.leftovers)
+        outcome = broken(self.log.secrets.mask(error))
+        self._kill()
         try:
             self._finish(outcome)
         except OSError:
@@ -248,41 +213,16 @@ class Job:
             listener()
 
 
+@asynccontextmanager
+async def _one_error() -> AsyncIterator[None]:
+    """What goes wrong in one of several tasks goes wrong for the job."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
 def secrets_of(request: StartRequest) -> Secrets:
     """Everything of a request that must not be seen."""
     masked = (variable.value for variable in request.variables if variable.masked)
     return Secrets((*request.masks, *masked), request.mask_prefixes)
-
-
-def _opened(index: int) -> int:
-    return _FIRST_STAGE + 1 + 2 * index
-
-
-def _closed(index: int) -> int:
-    return _opened(index) + 1
-
-
-def _opening_lines(step: Step, started_at: float, env: Environment) -> list[str]:
-    lines = [f"section_start:{int(started_at)}:{step.name}{_CLEAR}"]
-    if env.too_large and step.builtin == "script":
-        names = ", ".join(sorted(env.too_large))
-        lines.append(f"WARNING: too large for the environment of programs, known to the script's shell only: {names}")
-    return lines
-
-
-def _event(step: Step, event: str, now: float) -> dict[str, Any]:
-    return {
-        "event": event,
-        "path": f"/{step.name}",
-        "name": step.name,
-        "reference": step.reference,
-        "origin": step.origin,
-        "time": stamp(now),
-    }
-
-
-def _signal_in(exit_code: int | None) -> int | None:
-    """Shells report a death by signal N as 128 + N."""
-    if exit_code is None or exit_code - 128 not in _SIGNALS:
-        return None
-    return exit_code - 128

@@ -1,10 +1,9 @@
-"""What a step's process executes: the text of a script, or one of the standard steps.
+"""The text of a script as its shell gets it, and which shell that is.
 
 A script runs in bash where there is one, else in sh, and stops at the first command that fails. It is a file, so its
-length has no limit and nothing of it stands in an argument list. Pure, but for looking up the shell; `shim` starts it.
+length has no limit and nothing of it stands in an argument list. Pure, but for looking up the shell.
 """
 
-import json
 import shlex
 import shutil
 import sys
@@ -12,40 +11,80 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.files import write_whole
-from remuda.steps.definition import Step
-from remuda.steps.files import StepFiles
+from remuda.steps.errors import DefinitionError
+
+SHELLS = ("auto", "bash", "sh", "pwsh")
 
 # Bash puts the path of a script file before its errors, and the agent's folder means nothing to a reader. Text that is
 # evaluated is called by the name given here instead; lines count the same, and no process is started for it.
 _NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
+_CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$2" script "$1"; else exec sh "$1"; fi'
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
-def prepare(files: StepFiles, step: Step, *, path: str, shell_variables: Mapping[str, str]) -> list[str]:
-    """Write what the step's program reads, and say how to start it."""
-    if step.builtin == "script":
-        shell = shutil.which("bash", path=path) or "/bin/sh"
-        is_bash = shell.endswith("bash")
-        text = script_text(step.inputs["script"], bash=is_bash, variables=shell_variables)
-        write_whole(files.script, text.encode("utf-8", "surrogateescape"))
-        # Reading stops at a NUL, which a script file may hold.
-        named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
-        return [shell, *named, str(files.script)]
-    write_whole(files.inputs, json.dumps(dict[str, Any](step.inputs)).encode())
-    return [sys.executable, "-I", *own_program("step", "remuda.stdsteps"), step.builtin]
+def check_script(inputs: Mapping[str, Any]) -> None:
+    """Refuse what is no script."""
+    for name in inputs:
+        if name not in ("script", "shell"):
+            raise DefinitionError(f'step does not accept input with name "{name}"; a script has "script" and "shell"')
+    text = inputs.get("script")
+    is_list = isinstance(text, list) and all(isinstance(line, str) for line in text)
+    if not text or not (isinstance(text, str) or is_list):
+        raise DefinitionError('input "script": a text or a list of texts is needed, and not an empty one')
+    if inputs.get("shell", "auto") not in SHELLS:
+        raise DefinitionError(f'input "shell": one of {", ".join(SHELLS)} is needed')
 
 
-def script_text(commands: str | Sequence[str], *, bash: bool, variables: Mapping[str, str]) -> str:
-    """The file the shell reads."""
+def script_command(
+    inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
+) -> tuple[list[str], str]:
+    """How to start the shell, and what has to stand in the file. `path`: where to look for the shell; None: it is
+    elsewhere, in an environment, and is looked for there."""
+    commands, wanted = inputs["script"], inputs.get("shell", "auto")
+    if wanted == "pwsh":
+        return ["pwsh", "-NoLogo", "-NoProfile", "-NonInteractive", "-File", str(file)], powershell_text(commands)
+    if path is None:
+        choose = _CHOOSE if wanted == "auto" else f'exec {wanted} "$1"'
+        text = script_text(commands, bash=None, variables=variables)
+        return ["sh", "-c", choose, "script", str(file), *([_NAMED] if wanted == "auto" else [])], text
+    shell = "/bin/sh" if wanted == "sh" else shutil.which("bash", path=path) or "/bin/sh"
+    if wanted == "bash" and not shell.endswith("bash"):
+        raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
+    is_bash = shell.endswith("bash")
+    text = script_text(commands, bash=is_bash, variables=variables)
+    # Reading stops at a NUL, which a script file may hold.
+    named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
+    return [shell, *named, str(file)], text
+
+
+def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
+    """The file the shell reads; `bash` is None where it is not known yet."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
-    lines.append("set -eo pipefail" if bash else "set -e")
+    match bash:
+        case True:
+            lines.append("set -eo pipefail")
+        case False:
+            lines.append("set -e")
+        case None:
+            lines.append('set -e; if [ -n "${BASH_VERSION-}" ]; then set -o pipefail; fi')
     if isinstance(commands, str):
         lines.append(commands)
     else:
         for command in commands:
             lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}", command]
     return "\n".join(lines) + "\n"
+
+
+def powershell_text(commands: str | Sequence[str]) -> str:
+    """The same for PowerShell, which stops at the first error, its own or that of a program."""
+    lines = ["$ErrorActionPreference = 'Stop'", "$PSNativeCommandUseErrorActionPreference = $true"]
+    if isinstance(commands, str):
+        lines.append(commands)
+    else:
+        for command in commands:
+            quoted = echo_of(command).replace("'", "''")
+            lines += [f"Write-Host '{quoted}'", command]
+    return "\n".join([*lines, "if ($LASTEXITCODE) { exit $LASTEXITCODE }"]) + "\n"
 
 
 def echo_of(command: str) -> str:
@@ -58,4 +97,4 @@ def echo_of(command: str) -> str:
 def own_program(command: str, module: str) -> list[str]:
     """What Python runs for a part of ours: it comes out of the same file as the agent where that runs from one."""
     packed = Path(__file__).parents[2]
-    return [str(packed), command] if packed.is_file() else ["-m", module]
+    return [sys.executable, "-I", str(packed), command] if packed.is_file() else [sys.executable, "-I", "-m", module]

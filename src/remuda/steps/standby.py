@@ -25,7 +25,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,14 +54,15 @@ class Standby:
         theirs.close()
 
     def spawn(
-        self, files: StepFiles, name: str, *, work_dir: Path, env: Mapping[str, str], open_files: int
+        self, files: StepFiles, program: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int
     ) -> tuple[int, int] | None:
-        """Start a prepared standard step: process number and start time of its leader. None: use the shim."""
+        """Start a prepared standard step, by name and arguments: process number and start time of its leader. None:
+        use the shim."""
         if self._pid is None:
             return None
         request = {
             "base": str(files.base),
-            "name": name,
+            "program": list(program),
             "work_dir": str(work_dir),
             "env": dict(env),
             "open_files": open_files,
@@ -174,7 +175,7 @@ def _code_of(request: dict[str, Any], program: Any) -> int:
         os.environ.clear()
         os.environ.update(request["env"])
         os.chdir(request["work_dir"])
-        code = program([request["name"]])
+        code = program(request["program"])
     except _EndedError as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001 - whatever it is ends this child, which must not go on as its parent

@@ -60,7 +60,7 @@ async def test_errors_of_the_shell_name_no_folder_of_the_agent(agent: AgentProce
 
 
 async def test_plain_text_stops_too_and_closing_braces_are_text(agent: AgentProcess, a_job: Build) -> None:
-    text = """echo '{"a":{"b":1}} ${{ x }}'\nexit 7\necho no"""
+    text = """echo '{"a":{"b":1}} \\${{ x }}'\nexit 7\necho no"""
     seen = await run_job(agent, a_job(steps=steps_text({"name": "plain", "script": text}, extended=False)))
     assert seen.lines == [b'{"a":{"b":1}} ${{ x }}']
     assert seen.check().exit_code == 7
@@ -172,11 +172,11 @@ async def test_a_step_keeps_the_agents_own_limit_of_open_files(agent: AgentProce
     [
         ({"script": "true", "job_id": "x" * 201}, "id: 1 to 200 characters"),
         ({"script": "true", "job_id": ""}, "id: 1 to 200 characters"),
-        ({"steps": "{}\n---\n{}"}, "run: a list of at least one step"),
-        ({"steps": steps_text({"name": "a", "script": "x", "if": "always()"}, extended=False)}, "needs {"),
+        ({"steps": "{}\n---\n{}"}, 'exactly one of "exec" and "run" is needed'),
+        ({"steps": steps_text({"name": "a", "script": "x", "if": "always()"}, extended=False)}, "is an extension"),
         ({"script": "true", "variables": [JobVariable(key="../x", value="1", file=True)]}, "a name of letters"),
         ({"script": "true", "env": {"A": "a\0b"}}, "NUL byte"),
-        ({"steps": steps_text({"name": "a", "step": "builtin://s3cret"}), "masks": ["s3cret"]}, "builtin.*MASKED"),
+        ({"steps": steps_text({"name": "a", "s3cret": "x"}), "masks": ["s3cret"]}, "unknown key .*MASKED"),
     ],
 )
 async def test_bad_request_is_refused_and_leaves_nothing(

@@ -39,7 +39,7 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
     assert seen.check().status == "success", seen.log
     assert (work / "file").read_text() == "version 0\n"
     assert not (work / "rubbish").exists()
-    assert seen.results[-1]["reference"] == "builtin://checkout@1"
+    assert seen.results[-1]["reference"] == "builtin://checkout@1.0.0"
     assert seen.results[-1]["origin"] == "compiled"
     secrets = (TOKEN.encode(), BASIC.encode())
     assert not any(secret in seen.log for secret in secrets)
@@ -90,7 +90,11 @@ async def test_checkout_strategies(run_step: RunStep, server: StepServer, commit
         ({"sha": "main"}, "script_failure", b"8 or more hex digits"),
         ({"refspecs": ["+refs/heads/gone:refs/remotes/origin/gone"]}, "script_failure", b"the server refused"),
         ({"repo_url": "http://127.0.0.1:1/x.git"}, "runner_system_failure", b"cannot be reached"),
-        ({"strategie": "fetch"}, "script_failure", b"unknown inputs: strategie"),
+        (
+            {"strategie": "fetch"},
+            "script_failure",
+            b'does not accept input with name "strategie"; did you mean "strategy"?',
+        ),
     ],
 )
 async def test_checkout_failures(
@@ -103,7 +107,7 @@ async def test_checkout_failures(
 ) -> None:
     seen = await run_step("checkout", checkout_inputs(server, commits[2]) | change, patience=1)
     assert seen.check().reason == reason
-    assert any(text in line for line in seen.lines), seen.lines
+    assert any(text in line for line in (*seen.lines, *seen.agent_lines)), seen.log
 
 
 async def test_wrong_token_is_not_tried_again(run_step: RunStep, server: StepServer, commits: list[str]) -> None:

@@ -239,7 +239,7 @@ def test_a_job_without_script_still_is_one() -> None:
 
 def test_texts_that_look_like_expressions_stay_script() -> None:
     job = compiled(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
-    assert steps_of(job)[1]["inputs"]["script"] == ["echo '${{ x }}' '}}'", "a\n---\nb"]
+    assert steps_of(job)[1]["inputs"]["script"] == ["echo '\\${{ x }}' '}}'", "a\n---\nb"]
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,19 @@ def test_a_run_takes_the_place_of_scripts() -> None:
     found = run({"name": "one", "script": "make", "env": {"A": "1"}}, {"name": "two", "func": "builtin://checkout"})
     assert found == [
         {"name": "one", "script": "make", "env": {"A": "1"}, "origin": "user"},
-        {"name": "two", "step": "builtin://checkout", "origin": "user"},
+        {"name": "two", "func": "builtin://checkout", "origin": "user"},
     ]
     around = [entry["name"] for entry in run({"name": "one", "script": "make"}, runner=RUNNER)]
     assert around == ["pre_build_script", "one", "post_build_script"]
+
+
+def test_any_reference_and_any_expression_is_left_to_the_agent() -> None:
+    listed = [
+        {"name": "a", "step": "./local", "inputs": {"who": "${{ vars.USER }}"}},
+        {"name": "b", "func": "gitlab.com/steps/echo@v1"},
+        {"name": "c", "script": "echo ${{ steps.a.outputs.text }}"},
+    ]
+    assert run(*listed) == [step | {"origin": "user"} for step in listed]
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -68,13 +77,11 @@ def test_no_run_is_no_run(value: str | None) -> None:
         ("{}", "run: a list of at least one step"),
         ("[]", "run: a list of at least one step"),
         ("[1]", r"run\[0\]: a mapping"),
-        ('[{"name": "a", "step": "./local"}]', r"run\[0\] \(a\).step: only builtin:// steps are supported yet"),
-        ('[{"name": "a", "func": "gitlab.com/steps/echo@v1"}]', "only builtin:// steps are supported yet"),
-        ('[{"name": "a", "step": {"git": {"url": "x"}}}]', "a text like builtin://checkout"),
-        ('[{"name": "a", "script": "echo ${{ job.X }}"}]', "expressions are not supported yet"),
-        ('[{"name": "a", "script": "x", "if": "always()"}]', '"if" needs'),
-        ('[{"name": "a", "action": "x"}]', 'unknown key "action"'),
-        ('[{"name": "a", "step": "builtin://script", "func": "x"}]', 'unknown key "func"'),
+        ('[{"name": "a", "step": {"git": {"url": "x"}}}]', r'run\[0\] \(a\).step: "git" needs "rev"'),
+        ('[{"name": "a", "script": "echo ${{ job. }}"}]', r"run\[0\] \(a\)"),
+        ('[{"name": "a", "script": "x", "if": "always()"}]', '"if" is an extension and needs'),
+        ('[{"name": "a", "action": "x"}]', '"action" was removed'),
+        ('[{"name": "a", "step": "builtin://script", "func": "x"}]', 'exactly one of "step", "func" and "script"'),
         ('[{"name": "get_sources", "script": "x"}]', '"get_sources" is the name of a step of the runner'),
         ('[{"name": "after_script", "script": "x"}]', '"after_script" is the name of a step of the runner'),
         ("[" * 100_000, "run: "),

@@ -45,7 +45,9 @@ def test_nothing_is_left_of_a_session_that_is_gone(tmp_path: Path, process: subp
     assert leftovers.find(StepFiles(tmp_path, 1)) is None
 
 
-def test_a_number_that_was_given_away_again_is_somebody_elses(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+async def test_a_number_that_was_given_away_again_is_somebody_elses(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
     assert leftovers.find(claim(tmp_path, process.pid, started(process) - 1)) is None
     leftovers.kill([leftovers.Leftover(session=process.pid, processes=((process.pid, started(process) - 1),))])
     assert process.poll() is None

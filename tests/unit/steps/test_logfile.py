@@ -1,4 +1,5 @@
 import random
+import struct
 import tempfile
 from pathlib import Path
 from zlib import crc32
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
 from remuda.lib.masking import Secrets
-from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark
+from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark, Output, Part
 from remuda.testing.agent_process import plain_lines
 
 SECRETS = Secrets(["secret"], ["tok-"])
+STEP = 0
 
 
 class Desk:
@@ -23,23 +25,29 @@ class Desk:
         self.clock = VirtualClock()
         self.raw = folder / "raw"
         self.raw.touch()
-        self.log = self.open()
+        self.open()
 
-    def open(self) -> LogFile:
-        return LogFile(self.folder, secrets=SECRETS, limit_bytes=self.limit_bytes, clock=self.clock)
+    def open(self) -> None:
+        self.log = LogFile(self.folder, secrets=SECRETS, limit_bytes=self.limit_bytes, clock=self.clock)
+        self.log.open(STEP)
+        self.output = Output(self.log, STEP, self.raw)
 
     def print(self, data: bytes) -> None:
         with self.raw.open("ab") as file:
             file.write(data)
 
     def consume(self) -> None:
-        while self.log.consume(self.raw):
-            pass
+        while data := self.output.read():
+            self.output.take(data)
+
+    def finish(self) -> None:
+        self.output.finish()
+        self.log.close(STEP, "end")
 
     def crash(self) -> None:
         with (self.folder / "log").open("ab") as file:
             file.write(b"bytes of a write that was never recorded")
-        self.log = self.open()
+        self.open()
 
     def shown(self) -> bytes:
         return self.log.read(0, 10**9)
@@ -51,7 +59,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_lines_have_a_header_of_32_bytes(desk: Desk) -> None:
-    desk.log.say(1, "hello", "two\nlines")
+    desk.log.open(1, "hello", "two\nlines")
     desk.print(b"one\n\ntwo\n")
     desk.consume()
     assert desk.shown() == (
@@ -65,19 +73,58 @@ def test_lines_have_a_header_of_32_bytes(desk: Desk) -> None:
 
 
 def test_the_agents_lines_are_written_once_and_masked(desk: Desk) -> None:
-    desk.log.say(1, "a secret")
-    desk.log.say(1, "again")
+    desk.log.open(1, "a secret")
+    desk.log.open(1, "again")
     desk.crash()
-    desk.log.say(1, "again")
+    desk.log.open(1, "again")
     assert plain_lines(desk.shown(), b"00O") == [b"a [MASKED]"]
+    desk.log.close(1, "bye")
+    desk.log.close(1, "bye")
+    desk.crash()
+    assert desk.log.is_closed(1)
+    desk.log.close(1, "bye")
+    assert plain_lines(desk.shown(), b"00O") == [b"a [MASKED]", b"bye"]
+    desk.log.keep([STEP])
+    assert not desk.log.is_closed(1)
+
+
+def test_lines_of_steps_at_the_same_time_are_whole_and_can_be_told_apart(desk: Desk) -> None:
+    other_raw = desk.folder / "other"
+    other_raw.write_bytes(b"one\ntw")
+    desk.log.open(7, stream=2)
+    other = Output(desk.log, 7, other_raw)
+    desk.print(b"eins\nzw")
+    desk.consume()
+    other.take(other.read())
+    desk.output.show_partial()
+    other.show_partial()
+    desk.crash()
+    other = Output(desk.log, 7, other_raw)
+    with other_raw.open("ab") as file:
+        file.write(b"o\n")
+    desk.print(b"ei\n")
+    other.take(other.read())
+    desk.consume()
+    assert [line[28:] for line in desk.shown().split(b"\n")] == [
+        b"01O eins", b"02O one", b"01O zw", b"02O tw", b"02O+o", b"01O+ei", b""
+    ]  # fmt: skip
+
+
+def test_a_mask_that_is_added_holds_for_what_is_kept_back(desk: Desk) -> None:
+    desk.print(b"a hid")
+    desk.consume()
+    desk.log.secrets = SECRETS.and_also(["hidden", "sec"])
+    desk.print(b"den and hidden and secret\n")
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [b"a hidden and [MASKED] and [MASKED]"]
 
 
 async def test_an_unfinished_line_waits_then_shows_then_continues(desk: Desk) -> None:
     desk.print(b"half")
     desk.consume()
     assert desk.shown() == b""
-    assert desk.log.partial_due_at == desk.clock.now() + PARTIAL_SECONDS
-    desk.log.show_partial()
+    assert desk.output.partial_due_at == desk.clock.now() + PARTIAL_SECONDS
+    desk.output.show_partial()
     desk.print(b" and half\n")
     desk.consume()
     first, second, _ = desk.shown().split(b"\n")
@@ -87,7 +134,7 @@ async def test_an_unfinished_line_waits_then_shows_then_continues(desk: Desk) ->
 def test_what_could_become_a_secret_is_never_shown_early(desk: Desk) -> None:
     desk.print(b"a sec")
     desk.consume()
-    desk.log.show_partial()
+    desk.output.show_partial()
     assert desk.shown().endswith(b"01O a \n")
     desk.crash()
     desk.print(b"ret b\n")
@@ -98,7 +145,7 @@ def test_what_could_become_a_secret_is_never_shown_early(desk: Desk) -> None:
 def test_a_token_goes_on_behind_a_crash(desk: Desk) -> None:
     desk.print(b"tok-abc")
     desk.consume()
-    desk.log.show_partial()
+    desk.output.show_partial()
     desk.crash()
     desk.print(b"def ok\n")
     desk.consume()
@@ -116,11 +163,9 @@ def test_a_long_line_is_written_in_parts(desk: Desk) -> None:
 def test_the_end_of_a_step_ends_its_line_and_resets(desk: Desk) -> None:
     desk.print(b"no newline, sec")
     desk.consume()
-    desk.log.finish_step(3, "end")
-    desk.log.finish_step(3, "end")
-    desk.raw.write_bytes(b"next\n")
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [b"no newline, sec", b"next"]
+    desk.finish()
+    desk.finish()
+    assert plain_lines(desk.shown(), b"01O") == [b"no newline, sec"]
     assert plain_lines(desk.shown(), b"00O") == [b"end"]
     assert b"O+" not in desk.shown()
 
@@ -133,7 +178,7 @@ def test_the_limit_cuts_at_a_line_and_says_so(tmp_path: Path) -> None:
     desk.crash()
     desk.print(b"more\n" * 1000)
     desk.consume()
-    desk.log.finish_step(3, "end")
+    desk.finish()
     lines = plain_lines(desk.shown(), b"01O")
     assert lines == [b"line %d" % number for number in range(len(lines))]
     notice, end = plain_lines(desk.shown(), b"00O")
@@ -150,21 +195,28 @@ def test_space_of_consumed_output_is_given_back(desk: Desk) -> None:
     assert desk.raw.stat().st_blocks * 512 < 10_000_000
 
 
-@given(
-    st.builds(
-        Mark,
-        stage=st.integers(0, 2**32 - 1),
-        raw_offset=st.integers(0, 2**63),
-        length=st.integers(0, 2**63),
-        checksum=st.integers(0, 2**32 - 1),
-        covered=st.integers(0, 2**32),
-        continued=st.booleans(),
-        in_token=st.booleans(),
-        full=st.booleans(),
-    )
+marks = st.builds(Mark, length=st.integers(0, 2**63), checksum=st.integers(0, 2**32 - 1), full=st.booleans())
+parts = st.builds(
+    Part,
+    serial=st.integers(0, 2**32 - 1),
+    stream=st.integers(1, 255),
+    raw_offset=st.integers(0, 2**63),
+    covered=st.integers(0, 2**32 - 1),
+    continued=st.booleans(),
+    in_token=st.booleans(),
+    closed=st.booleans(),
 )
-def test_a_mark_survives_its_bytes(mark: Mark) -> None:
-    assert Mark.unpack(mark.pack()) == mark
+
+
+@given(marks, st.lists(parts, max_size=5, unique_by=lambda part: part.serial), st.binary(max_size=50))
+def test_a_mark_survives_its_bytes(mark: Mark, parts: list[Part], rest_of_a_longer_one: bytes) -> None:
+    found, again = Mark.unpack(mark.pack(parts) + rest_of_a_longer_one)
+    assert (found, list(again.values())) == (mark, parts)
+
+
+def test_the_mark_of_a_former_agent_says_how_long_the_log_is() -> None:
+    former = struct.pack("<BBIQQQI", 1, 0, 5, 10, 1234, 0, 99)
+    assert Mark.unpack(former) == (Mark(length=1234, checksum=99), {})
 
 
 pieces = st.lists(
@@ -181,11 +233,11 @@ def test_whatever_happens_the_lines_are_the_masked_lines(pieces: list[bytes], se
         for piece in pieces:
             desk.print(piece)
             for event in rng.choices(["consume", "show_partial", "crash"], k=rng.randrange(3)):
-                {"consume": desk.consume, "show_partial": desk.log.show_partial, "crash": desk.crash}[event]()
+                {"consume": desk.consume, "show_partial": desk.output.show_partial, "crash": desk.crash}[event]()
             assert desk.shown().startswith(shown)
             shown = desk.shown()
         desk.consume()
-        desk.log.finish_step(3)
+        desk.finish()
         lines = plain_lines(desk.shown(), b"01O")
         assert desk.log.mark.checksum == crc32(desk.shown())
     assert b"\n".join(lines) == SECRETS.mask_bytes(whole).removesuffix(b"\n")

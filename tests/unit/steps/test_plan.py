@@ -1,208 +1,417 @@
+"""What follows on what, as playbooks: a tree, how its commands end, and what the plan makes of that."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.steps import plan
-from remuda.steps.definition import Condition, Definition, Step
-from remuda.steps.plan import (
-    AFTER_SECONDS,
-    Cause,
-    End,
-    Fault,
-    Finished,
-    Outcome,
-    SkipStep,
-    StartStep,
-    Status,
-    deadlines,
-    job_status,
-    judge,
-    next_action,
-    reason_to_end,
-)
+from remuda.steps.language.evaluate import Context, holds
+from remuda.steps.language.values import Call, Definition, Exec, Place, Reference, ReferenceKind, Retry, Spec, Step
+from remuda.steps.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
+from remuda.steps.plan import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
+from remuda.steps.tree import Entered, Loaded, Node, State, Tree
+
+PLACE = Place(file="test", line=1)
+COMMAND = Step(spec=Spec(), definition=Definition(exec=Exec(command=("true",))))
 
 
-def a_step(
-    name: str = "a",
+def a_call(
+    name: str,
     *,
-    builtin: str = "script",
-    condition: Condition = Condition.SUCCESS,
+    condition: str | None = None,
     timeout: float | None = None,
     tolerated: bool = False,
-) -> Step:
-    return Step(
+    retry: Retry | None = None,
+    parallel: tuple[Call, ...] = (),
+) -> Call:
+    return Call(
         name=name,
-        builtin=builtin,
-        inputs={},
-        env={},
+        place=PLACE,
+        reference=None if parallel else Reference(kind=ReferenceKind.LOCAL, text=f"./{name}"),
         condition=condition,
         timeout_seconds=timeout,
         continue_on_error=tolerated,
+        retry=retry,
+        parallel=parallel,
     )
 
 
-GOOD = Finished(status=Status.SUCCESS, exit_code=0)
-BAD = judge(a_step(), exit_code=3, cause=None)
-ALWAYS, FAILURE = a_step("always", condition=Condition.ALWAYS), a_step("failure", condition=Condition.FAILURE)
+def a_list(*calls: Call) -> Step:
+    return Step(spec=Spec(), definition=Definition(run=calls))
 
 
-def walk(
-    steps: list[Step], results: list[Finished], *, cancelled: bool = False, timed_out: bool = False
-) -> tuple[list[str], Outcome]:
-    """Which steps run when each gives the next of the results, and the outcome."""
-    definition = Definition(steps=tuple(steps))
-    finished: list[Finished] = []
-    ran: list[str] = []
-    left = iter(results)
-    while True:
-        match next_action(definition, finished, is_started=False, cancelled=cancelled, timed_out=timed_out):
-            case StartStep(index):
-                ran.append(steps[index].name)
-                finished.append(next(left, GOOD))
-            case SkipStep():
-                finished.append(Finished(status=Status.SKIPPED))
-            case End(outcome):
-                return ran, outcome
+ALWAYS, FAILURE = a_call("always", condition="always()"), a_call("failure", condition="failure()")
+CANCELLED = a_call("cancelled", condition="cancelled()")
+
+
+def by_status(node: Node, level: Level) -> bool:
+    context = Context(failed=level.failed or level.stopped is not None, cancelled=level.stopped is Cause.CANCEL)
+    return holds(node.call.condition, context)
+
+
+class Play:
+    """A job whose commands end as `ends` says by their paths: an exit code, or a list of them for its attempts. What a
+    path in `steps` stands for is a list of steps; every other is a command. Time passes only by `takes`."""
+
+    def __init__(
+        self,
+        *calls: Call,
+        steps: Mapping[str, Step] | None = None,
+        ends: Mapping[str, int | list[int]] | None = None,
+        takes: Mapping[str, float] | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.tree = Tree(a_list(*calls), work_dir="/work")
+        self.steps, self.takes, self.deadline = steps or {}, takes or {}, deadline
+        self.ends: dict[str, Iterator[int]] = {
+            path: iter(codes if isinstance(codes, list) else [codes]) for path, codes in (ends or {}).items()
+        }
+        self.now = 0.0
+        self.ran: list[str] = []
+        self.results: dict[str, Finished] = {}
+
+    def finish(self, node: Node, result: Finished) -> None:
+        again_at = plan.retry_at(node, result, now=self.now)
+        self.results[node.path] = result
+        if again_at is not None:
+            self.tree.delay(node, result, [], until=again_at)
+        else:
+            self.tree.finish(node, result, {}, {}, [])
+
+    def enter(self, node: Node) -> None:
+        if node.state is State.DELAYED:
+            node.again()
+        step = self.steps.get(node.path, Step(spec=Spec(), definition=Definition()) if node.is_group else COMMAND)
+        loaded = Loaded(step=step, reference=node.path)
+        self.tree.enter(node, loaded, Entered(), serial=self.tree.serials, stream=1, at=self.now)
+        if node.has_command:
+            self.ran.append(node.path)
+
+    def run(self, node: Node) -> None:
+        """The command takes its time, or ends when there is a reason to."""
+        until = self.now + self.takes.get(node.path, 0.0)
+        limits = [limit for limit, _, _ in plan.deadlines(node, job_deadline=self.deadline)]
+        self.now = min([until, *(limit for limit in limits if limit > self.now)])
+        due = plan.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < until else None
+        if due is not None and plan.reaching(node) is None:
+            self.tree.stop(*due)
+        self.finish(node, plan.judge(node, exit_code=next(self.ends.get(node.path, iter([0])), 0)))
+
+    def go(self) -> Outcome:
+        while True:
+            actions = plan.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
+            assert actions == plan.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
+            action = actions[0]
+            match action:
+                case End(outcome):
+                    return outcome
+                case Enter(node):
+                    self.enter(node)
+                case Run(node):
+                    self.run(node)
+                case Skip(node):
+                    self.finish(node, SKIPPED)
+                case Settle(node, result):
+                    self.finish(node, result)
+                case Stop(node, cause):
+                    self.tree.stop(node, cause)
+                case Wait(until):
+                    self.now = until
 
 
 def test_all_good() -> None:
-    ran, outcome = walk([a_step("a"), a_step("b"), FAILURE, ALWAYS], [])
-    assert ran == ["a", "b", "always"]
-    assert outcome == Outcome(status=Status.SUCCESS)
+    play = Play(a_call("a"), a_call("b"), FAILURE, CANCELLED, ALWAYS)
+    assert play.go() == Outcome(status=Status.SUCCESS)
+    assert play.ran == ["/a", "/b", "/always"]
 
 
 def test_first_failure_ends_the_ordinary_steps_and_decides() -> None:
-    ran, outcome = walk([a_step("a"), a_step("b"), FAILURE, ALWAYS], [BAD, judge(ALWAYS, exit_code=9, cause=None)])
-    assert ran == ["a", "failure", "always"]
+    play = Play(a_call("a"), a_call("b"), FAILURE, CANCELLED, ALWAYS, ends={"/a": 3, "/always": 9})
+    outcome = play.go()
+    assert play.ran == ["/a", "/failure", "/always"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.FAILURE, "script_failure", 3)
     assert outcome.message == 'step "a": exit status 3'
     assert outcome.log_line == "ERROR: Job failed: exit status 3"
 
 
+def test_a_failure_ends_every_list_around_it() -> None:
+    inner = a_list(a_call("x"), a_call("y"), ALWAYS)
+    play = Play(
+        a_call("outer"),
+        a_call("next"),
+        steps={"/outer": a_list(a_call("in")), "/outer/in": inner},
+        ends={"/outer/in/x": 3},
+    )
+    outcome = play.go()
+    assert play.ran == ["/outer/in/x", "/outer/in/always"]
+    assert outcome.message == 'step "outer": step "in": step "x": exit status 3'
+    assert outcome.log_line == 'ERROR: Job failed: step "in": step "x": exit status 3'
+    assert play.results["/outer"].exit_code == 3
+
+
 def test_tolerated_failure_fails_nothing() -> None:
-    ran, outcome = walk([a_step("a", tolerated=True), a_step("b"), FAILURE], [BAD])
-    assert ran == ["a", "b"]
-    assert outcome.status is Status.SUCCESS
+    play = Play(a_call("a", tolerated=True), a_call("b"), FAILURE, ends={"/a": 1})
+    assert play.go().status is Status.SUCCESS
+    assert play.ran == ["/a", "/b"]
+
+
+def test_tolerated_list() -> None:
+    play = Play(
+        a_call("a", tolerated=True), a_call("b"), steps={"/a": a_list(a_call("x"), a_call("y"))}, ends={"/a/x": 1}
+    )
+    assert play.go().status is Status.SUCCESS
+    assert play.ran == ["/a/x", "/b"]
 
 
 def test_cancelled_job_runs_what_follows_a_failure() -> None:
-    ran, outcome = walk([a_step("a"), FAILURE, ALWAYS], [], cancelled=True)
-    assert ran == ["failure", "always"]
+    play = Play(a_call("a"), FAILURE, CANCELLED, ALWAYS, steps={"/always": a_list(a_call("x"), a_call("y"))})
+    play.tree.stop(play.tree.root, Cause.CANCEL)
+    outcome = play.go()
+    assert play.ran == ["/failure", "/cancelled", "/always/x", "/always/y"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.CANCELLED, "job_canceled", -1)
 
 
+def test_a_cancel_in_a_nested_list_skips_the_rest_of_all_of_them() -> None:
+    play = Play(a_call("a"), ALWAYS, steps={"/a": a_list(a_call("x"), a_call("y"), ALWAYS)})
+    for _ in range(2):
+        (action,) = plan.next_actions(play.tree, by_status, now=0)
+        assert isinstance(action, Enter)
+        play.enter(action.node)
+    play.tree.stop(play.tree.root, Cause.CANCEL)
+    play.go()
+    assert play.ran == ["/a/x", "/a/always", "/always"]
+    statuses = {path: str(result.status) for path, result in play.results.items()}
+    assert statuses == {
+        "/a/x": "cancelled", "/a/y": "skipped", "/a/always": "success", "/a": "cancelled", "/always": "success"
+    }  # fmt: skip
+
+
 def test_timed_out_job() -> None:
-    ran, outcome = walk([a_step("a"), ALWAYS], [], timed_out=True)
-    assert ran == ["always"]
+    play = Play(a_call("a"), a_call("b"), ALWAYS, takes={"/a": 50}, deadline=10)
+    outcome = play.go()
+    assert play.ran == ["/a", "/always"]
     assert (outcome.status, outcome.reason) == (Status.FAILURE, "job_execution_timeout")
+    assert play.now == 10
 
 
-def test_a_started_step_is_carried_to_its_end() -> None:
-    definition = Definition(steps=(a_step(),))
-    action = next_action(definition, [], is_started=True, cancelled=True, timed_out=True)
-    assert action == StartStep(0)
+def test_a_job_whose_time_is_used_up_between_two_steps() -> None:
+    play = Play(a_call("a"), a_call("b"), ALWAYS, takes={"/a": 10}, deadline=10)
+    assert play.go().reason == "job_execution_timeout"
+    assert play.ran == ["/a", "/always"]
+
+
+def test_timeout_of_a_list_ends_all_below_and_not_what_follows_its_failure() -> None:
+    play = Play(
+        a_call("slow", timeout=10, tolerated=True),
+        a_call("next"),
+        steps={"/slow": a_list(a_call("x"), a_call("y"), ALWAYS)},
+        takes={"/slow/x": 50, "/slow/always": 20},
+    )
+    assert play.go().status is Status.SUCCESS
+    assert play.ran == ["/slow/x", "/slow/always", "/next"]
+    assert play.results["/slow/x"].error == "the step /slow took longer than its limit of 10 s"
+    assert play.results["/slow"].error == "the step took longer than its limit of 10 s"
+    assert play.results["/slow/always"].status is Status.SUCCESS
+    assert play.now == 30
+
+
+def test_what_follows_a_failure_has_a_limit_too() -> None:
+    play = Play(
+        a_call("slow", timeout=10), steps={"/slow": a_list(a_call("x"), ALWAYS)},
+        takes={"/slow/x": 50, "/slow/always": 1e6},
+    )  # fmt: skip
+    play.go()
+    assert play.now == 10 + AFTER_SECONDS
+    assert play.results["/slow/always"].kind is Kind.TIMEOUT
+
+
+def test_per_step_timeout_and_retry() -> None:
+    play = Play(
+        a_call("a", timeout=5, retry=Retry(times=2, delay_seconds=3)), takes={"/a": 50}, ends={"/a": [143, 143, 143]}
+    )
+    outcome = play.go()
+    assert play.ran == ["/a", "/a", "/a"]
+    assert play.now == 3 * 5 + 2 * 3
+    assert outcome.message == 'step "a": the step took longer than its limit of 5 s'
+
+
+def test_a_list_is_tried_again_from_its_begin() -> None:
+    play = Play(
+        a_call("a", retry=Retry(times=3)),
+        steps={"/a": a_list(a_call("x"), a_call("y"))},
+        ends={"/a/y": [1, 0]},
+    )
+    assert play.go().status is Status.SUCCESS
+    assert play.ran == ["/a/x", "/a/y", "/a/x", "/a/y"]
+
+
+def test_a_cancel_ends_the_wait_for_another_attempt() -> None:
+    play = Play(a_call("a", retry=Retry(times=3, delay_seconds=1000)), ends={"/a": 1})
+    (action,) = plan.next_actions(play.tree, by_status, now=0)
+    assert isinstance(action, Enter)
+    play.enter(action.node)
+    play.run(action.node)
+    assert plan.next_actions(play.tree, by_status, now=1) == [Wait(1000)]
+    play.tree.stop(play.tree.root, Cause.CANCEL)
+    assert play.go().reason == "job_canceled"
+    assert play.results["/a"].status is Status.CANCELLED
+    assert play.now == 0
+
+
+def test_members_of_a_group_run_at_the_same_time() -> None:
+    group = a_call("group", parallel=(a_call("x"), a_call("y"), a_call("z")))
+    play = Play(group, a_call("next"), ends={"/group/y": 4, "/group/z": 5})
+    (action,) = plan.next_actions(play.tree, by_status, now=0)
+    assert isinstance(action, Enter)
+    play.enter(action.node)
+    actions = plan.next_actions(play.tree, by_status, now=0)
+    assert [action.node.path for action in actions if isinstance(action, Enter)] == ["/group/x", "/group/y", "/group/z"]
+    outcome = play.go()
+    assert play.ran == ["/group/x", "/group/y", "/group/z"]
+    assert outcome.message == 'step "group": step "y": exit status 4'
+
+
+def test_of_a_large_group_not_all_begin_at_once() -> None:
+    group = a_call("group", parallel=tuple(a_call(f"m{number}") for number in range(plan.MOST_AT_ONCE + 50)))
+    play = Play(group)
+    for _ in range(2):
+        for action in plan.next_actions(play.tree, by_status, now=0):
+            if isinstance(action, Enter):
+                play.enter(action.node)
+    assert len(play.tree.open) == plan.MOST_AT_ONCE
+    assert not any(isinstance(action, Enter) for action in plan.next_actions(play.tree, by_status, now=0))
+    assert play.go().status is Status.SUCCESS
 
 
 @pytest.mark.parametrize(
-    ("step", "exit_code", "cause", "status", "fault", "error"),
+    ("kind", "reference", "exit_code", "status", "fault", "error"),
     [
-        (a_step(), 0, None, Status.SUCCESS, None, None),
-        (a_step(), 75, None, Status.FAILURE, Fault.USER, "exit status 75"),
-        (a_step(builtin="checkout"), 75, None, Status.FAILURE, Fault.PLATFORM, "exit status 75"),
-        (a_step(builtin="checkout"), 1, None, Status.FAILURE, Fault.USER, "exit status 1"),
-        (a_step(), None, None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
-        (a_step(), 143, Cause.CANCEL, Status.CANCELLED, None, "cancelled"),
-        (a_step(), 0, Cause.JOB_TIMEOUT, Status.FAILURE, Fault.USER, "the job took longer"),
-        (a_step(timeout=1.5), 143, Cause.STEP_TIMEOUT, Status.FAILURE, Fault.USER, "its limit of 1.5 s"),
+        (None, "", 0, Status.SUCCESS, None, None),
+        (ReferenceKind.LOCAL, "/x", 75, Status.FAILURE, Fault.USER, "exit status 75"),
+        (ReferenceKind.BUILTIN, "builtin://script@1.0.0", 75, Status.FAILURE, Fault.USER, "exit status 75"),
+        (ReferenceKind.BUILTIN, "builtin://checkout@1.0.0", 75, Status.FAILURE, Fault.PLATFORM, "exit status 75"),
+        (ReferenceKind.BUILTIN, "builtin://checkout@1.0.0", 1, Status.FAILURE, Fault.USER, "exit status 1"),
+        (ReferenceKind.LOCAL, "/x", None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
     ],
 )
 def test_what_an_end_means(
-    step: Step, exit_code: int | None, cause: Cause | None, status: Status, fault: Fault | None, error: str | None
+    kind: ReferenceKind | None,
+    reference: str,
+    exit_code: int | None,
+    status: Status,
+    fault: Fault | None,
+    error: str | None,
 ) -> None:
-    result = judge(step, exit_code=exit_code, cause=cause)
+    node = Tree(a_list(a_call("a")), work_dir="/").root.children[0]
+    node.loaded = Loaded(step=COMMAND, reference=reference, kind=kind)
+    result = plan.judge(node, exit_code=exit_code)
     assert (result.status, result.exit_code, result.fault) == (status, exit_code, fault)
     assert (error or "") in (result.error or "")
 
 
 @pytest.mark.parametrize("fault", [Fault.RUNNER, Fault.PLATFORM])
 def test_faults_that_are_not_the_users_are_system_failures(fault: Fault) -> None:
-    _, outcome = walk(
-        [a_step("a")], [Finished(status=Status.FAILURE, exit_code=75, error="exit status 75", fault=fault)]
-    )
+    play = Play(a_call("a"))
+    node = play.tree.root.children[0]
+    play.finish(node, failure("exit status 75", Kind.EXIT, fault=fault, exit_code=75))
+    outcome = play.go()
     assert (outcome.reason, outcome.exit_code) == ("runner_system_failure", 75)
     assert outcome.message.endswith("exit status 75")
 
 
 def test_reasons_to_end() -> None:
-    def reason(step: Step, now: float, cancelled: bool = False, job_deadline: float | None = 100) -> Cause | None:
-        return reason_to_end(step, now=now, started_at=50, job_deadline=job_deadline, cancelled=cancelled)
+    def reason(call: Call, now: float, cancelled: bool = False, deadline: float | None = 100) -> Cause | None:
+        tree = Tree(a_list(call), work_dir="/")
+        node = tree.root.children[0]
+        node.started_at = 50
+        if cancelled:
+            tree.stop(tree.root, Cause.CANCEL)
+        found = plan.reason_to_end(node, now=now, job_deadline=deadline)
+        return found[1] if found else None
 
-    assert reason(a_step(), 99.9) is None
-    assert reason(a_step(), 100) is Cause.JOB_TIMEOUT
-    assert reason(a_step(), 1e9, job_deadline=None) is None
-    assert reason(a_step(timeout=10), 60) is Cause.STEP_TIMEOUT
-    assert reason(a_step(), 50, True) is Cause.CANCEL
+    assert reason(a_call("a"), 99.9) is None
+    assert reason(a_call("a"), 100) is Cause.JOB_TIMEOUT
+    assert reason(a_call("a"), 1e9, deadline=None) is None
+    assert reason(a_call("a", timeout=10), 60) is Cause.STEP_TIMEOUT
+    assert reason(a_call("a"), 50, True) is Cause.CANCEL
     assert reason(ALWAYS, 50, True) is None
     assert reason(ALWAYS, 100) is None
     assert reason(ALWAYS, 50 + AFTER_SECONDS) is Cause.JOB_TIMEOUT
-    assert reason(a_step(condition=Condition.ALWAYS, timeout=1000), 1000) is None
-
-
-def test_deadlines_of_a_step_after_a_timeout_are_its_own() -> None:
-    late = a_step(condition=Condition.ALWAYS, timeout=20)
-    assert deadlines(late, started_at=200, job_deadline=100) == {Cause.STEP_TIMEOUT: 220}
+    assert reason(a_call("a", condition="always()", timeout=1000), 1000) is None
 
 
 @pytest.mark.parametrize(
-    ("finished", "cancelled", "timed_out", "status"),
+    ("code", "cancelled", "timed_out", "status"),
     [
-        ([GOOD], False, False, "success"),
-        ([BAD], False, False, "failed"),
-        ([GOOD], False, True, "failed"),
-        ([BAD], True, False, "canceled"),
+        (0, False, False, "success"),
+        (1, False, False, "failed"),
+        (0, False, True, "failed"),
+        (1, True, False, "canceled"),
     ],
 )
-def test_job_status_for_what_follows(finished: list[Finished], cancelled: bool, timed_out: bool, status: str) -> None:
-    definition = Definition(steps=(a_step("a"), ALWAYS))
-    assert job_status(definition, finished, cancelled=cancelled, timed_out=timed_out) == status
-    assert job_status(definition, [], cancelled=cancelled, timed_out=timed_out) == "running"
+def test_job_status_for_what_follows(code: int, cancelled: bool, timed_out: bool, status: str) -> None:
+    play = Play(a_call("a"), ALWAYS, ends={"/a": code}, steps={"/always": a_list(a_call("x"))})
+    first, last = play.tree.root.children
+    assert plan.job_status(play.tree, first) == "running"
+    play.enter(first)
+    play.run(first)
+    play.enter(last)
+    for cause, is_so in ((Cause.CANCEL, cancelled), (Cause.JOB_TIMEOUT, timed_out)):
+        if is_so:
+            play.tree.stop(play.tree.root, cause)
+    assert plan.job_status(play.tree, last) == status
+    assert plan.job_status(play.tree, last.children[0]) == status
 
 
-steps = st.lists(
-    st.builds(a_step, condition=st.sampled_from(Condition), tolerated=st.booleans(), timeout=st.none() | st.just(5.0)),
-    min_size=1,
-    max_size=6,
+conditions = st.sampled_from([None, "success()", "failure()", "always()", "cancelled()"])
+leaves = st.builds(
+    a_call,
+    st.sampled_from("abc"),
+    condition=conditions,
+    timeout=st.none() | st.just(5.0),
+    tolerated=st.booleans(),
+    retry=st.none() | st.builds(Retry, times=st.integers(0, 2), delay_seconds=st.sampled_from([0.0, 2.0])),
 )
-results = st.lists(
-    st.builds(
-        judge,
-        st.just(a_step(timeout=1)),
-        exit_code=st.none() | st.integers(0, 255),
-        cause=st.none() | st.just(Cause.STEP_TIMEOUT),
-    ),
-    min_size=6,
-    max_size=6,
+calls = st.lists(leaves, min_size=1, max_size=4)
+codes = st.sampled_from([0, 0, 0, 1, 75])
+paths = st.sampled_from([f"/{a}" for a in "abc"] + [f"/{a}/{b}" for a in "abc" for b in "abc"])
+
+
+@given(
+    calls,
+    st.dictionaries(paths, calls.map(lambda found: a_list(*found)), max_size=3),
+    st.dictionaries(paths, codes),
+    st.dictionaries(paths, st.sampled_from([0.0, 3.0, 20.0])),
+    st.none() | st.just(15.0),
+    st.booleans(),
+    st.booleans(),
 )
-
-
-@given(steps, results, st.booleans(), st.booleans())
 def test_every_job_ends_with_one_consistent_outcome(
-    steps: list[Step], results: list[Finished], cancelled: bool, timed_out: bool
+    calls: list[Call],
+    steps: dict[str, Step],
+    ends: dict[str, Any],
+    takes: dict[str, float],
+    deadline: float | None,
+    is_cancelled: bool,
+    in_a_group: bool,
 ) -> None:
-    _, outcome = walk(steps, results, cancelled=cancelled, timed_out=timed_out)
+    if in_a_group:
+        calls = [a_call("g", parallel=tuple(replace(call, name=f"{call.name}{n}") for n, call in enumerate(calls)))]
+    play = Play(*calls, steps=steps, ends=ends, takes=takes, deadline=deadline)
+    if is_cancelled:
+        play.tree.stop(play.tree.root, Cause.CANCEL)
+    outcome = play.go()
+    assert not play.tree.open
     assert (outcome.status is Status.SUCCESS) == (outcome.reason == "")
     assert outcome.message.count("exit status") <= 1
     if "exit status" in outcome.message:
         assert outcome.message.endswith(f"exit status {outcome.exit_code}")
-    if cancelled:
+    if is_cancelled:
         assert outcome.status is Status.CANCELLED
-    elif timed_out:
-        assert outcome.reason == "job_execution_timeout"
-
-
-def test_a_broken_agent_is_a_system_failure() -> None:
-    outcome = plan.broken("no space")
-    assert (outcome.reason, outcome.log_line) == (
-        "runner_system_failure",
-        "ERROR: Job failed (system failure): no space",
-    )
+    for path, result in play.results.items():
+        if result.status is Status.FAILURE:
+            assert result.error, path

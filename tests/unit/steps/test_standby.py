@@ -32,11 +32,12 @@ def standby() -> Iterator[Standby]:
 def spawn(standby: Standby, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
     """A checkout that does nothing, or one that finds its inputs wrong."""
     files.raw.touch()
+    files.inputs.parent.mkdir(exist_ok=True)
     files.inputs.write_text(json.dumps(inputs or {"strategy": "none"}))
     work_dir = files.base.parent / "work"
     work_dir.mkdir(exist_ok=True)
     env = ENV | {"REMUDA_INPUTS": str(files.inputs)}
-    return standby.spawn(files, "checkout", work_dir=work_dir, env=env, open_files=512)
+    return standby.spawn(files, ["checkout"], work_dir=work_dir, env=env, open_files=512)
 
 
 def until(condition: Callable[[], object]) -> None:

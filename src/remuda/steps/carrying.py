@@ -1,0 +1,319 @@
+"""One step of a running job: found, begun, run, ended, each stored before it counts.
+
+`runner` says which step's turn it is; whatever is done here may be done again after a crash. What a step's end means
+is decided in `plan`, what it is told as in `reporting`.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from remuda.lib.clock import stamp
+from remuda.steps import leftovers, plan, replay, reporting, shim
+from remuda.steps.errors import AgentError, DefinitionError
+from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in
+from remuda.steps.execution import Execution, Surroundings, Watched
+from remuda.steps.files import StepFiles
+from remuda.steps.journal import Journal
+from remuda.steps.language.checking import check_outputs
+from remuda.steps.language.evaluate import reveal
+from remuda.steps.language.values import NAME, ReferenceKind
+from remuda.steps.launching import Launch, launch
+from remuda.steps.loading import check_room, load, loaded_at_once
+from remuda.steps.logfile import LogFile, Output
+from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
+from remuda.steps.outputs import OutputError, read_exports, read_masks, read_outputs
+from remuda.steps.script import check_script
+from remuda.steps.tree import CLOSE, OPEN, Loaded, Node, State, Tree
+
+_CLEAR = "\r\033[0K"
+_NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
+"""Found without asking anybody."""
+
+
+class Carrier:
+    """Everything a job's steps share while they run."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        facts: Facts,
+        journal: Journal,
+        log: LogFile,
+        around: Surroundings,
+        *,
+        job_deadline: float | None,
+        tell: Callable[[], None],
+    ) -> None:
+        self.tree = tree
+        self.facts = facts
+        self.job_deadline = job_deadline
+        self._journal = journal
+        self._log = log
+        self._around = around
+        self._tell = tell
+        self._executions: dict[int, Execution] = {}
+        self._loading: dict[Node, asyncio.Timeout] = {}
+
+    def look_again(self) -> None:
+        """Something has changed that may be a reason to end."""
+        for execution in self._executions.values():
+            execution.look_again()
+        for node, waiting in self._loading.items():
+            if plan.reaching(node) is not None:
+                waiting.reschedule(asyncio.get_running_loop().time())
+
+    def kill(self) -> None:
+        for execution in self._executions.values():
+            execution.kill()
+
+    def mask(self, texts: Collection[str]) -> None:
+        """From now on these do not show."""
+        if texts:
+            self._log.secrets = self._log.secrets.and_also(texts)
+
+    def stop(self, node: Node, cause: Cause) -> None:
+        """There is a reason to end a step and what is below."""
+        event = replay.stop_event(node, cause)
+        self._journal.record(event)
+        replay.apply(self.tree, self.facts, event)
+        self.look_again()
+
+    async def carry(self, node: Node) -> None:
+        """Begin a step unless it has begun, and carry its command to its end if it has one."""
+        if node.state is not State.ENTERED and not await self._begin(node):
+            return
+        if node.has_command:
+            await self._execute(node)
+        else:
+            self.show(node)
+
+    def show(self, node: Node) -> None:
+        """The first line of a step in the log."""
+        first = f"section_start:{int(node.started_at)}:{_section(node)}{_CLEAR}"
+        self._log.open(node.serial, first, stream=node.stream)
+
+    async def _begin(self, node: Node) -> bool:
+        try:
+            check_room(self.tree, node)
+            loaded = loaded_at_once(node) or await self._load(node)
+            if loaded is None:
+                self.finish(node, plan.judge(node, exit_code=None))
+                return False
+            serial = self.tree.serials
+            entered = evaluate(self.tree, self.facts, node, loaded, serial)
+            if loaded.is_script:
+                check_script(reveal(dict(entered.inputs)))
+        except AgentError as error:
+            self.finish(node, failure(str(error), Kind.LOAD))
+            return False
+        self.mask(secrets_in(entered.inputs, entered.invocation_env, entered.definition_env))
+        now = self._around.clock.now()
+        has_command = bool(entered.command) or loaded.is_script
+        stream = self.tree.free_stream() if has_command else 1
+        event = replay.enter_event(
+            node, loaded, serial=serial, stream=stream, at=now, text=stamp(now), log_start=self._log.mark.length
+        )
+        replay.apply(self.tree, self.facts, event, entering=(loaded, entered))
+        self._journal.record(event, reporting.started(node, self._log.secrets, now=now))
+        return True
+
+    async def _load(self, node: Node) -> Loaded | None:
+        """What the step is; None when it was stopped before that was known."""
+        assert node.call.reference is not None
+        assert self._around.resolver is not None
+        work = load(self.tree, self.facts, node, self._around.resolver, substitutes={})
+        if node.call.reference.kind in _NEAR:
+            return await work
+        limits = plan.deadlines(node, job_deadline=self.job_deadline)
+        soonest = min((limit for limit, _, _ in limits), default=None)
+        seconds = None if soonest is None else soonest - self._around.clock.now()
+        try:
+            async with asyncio.timeout(seconds) as waiting:
+                self._loading[node] = waiting
+                return await work
+        except TimeoutError:
+            if not self._has_cause(node):
+                raise
+            return None
+        finally:
+            del self._loading[node]
+
+    async def _execute(self, node: Node) -> None:
+        files = self._journal.step_files(node.serial)
+        self.show(node)
+        self._tell()
+        result: Finished | None = None
+        more: dict[str, Any] = {}
+        masks: list[str]
+        if self._log.is_closed(node.serial):
+            masks, _ = read_masks(files.masks, 0, rest=True)
+        else:
+            execution = Execution(files, Output(self._log, node.serial, files.raw), self._watched(node), self._around)
+            self._executions[node.serial] = execution
+            try:
+                await execution.run(lambda: self._prepared(node, files))
+            except DefinitionError as error:
+                result = failure(str(error), Kind.LOAD)
+            except OSError as error:
+                execution.kill()
+                result = failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)
+            finally:
+                del self._executions[node.serial]
+            masks = execution.masks
+            if (usage := execution.usage) is not None:
+                more["usage"] = asdict(usage)
+        outputs: Mapping[str, Any] = {}
+        exports: Mapping[str, str] = {}
+        if result is None:
+            result = plan.judge(node, exit_code=shim.exit_code(files))
+        if result.status is Status.SUCCESS:
+            try:
+                outputs, exports = self._written(node, files), read_exports(files.exports)
+            except DefinitionError as error:
+                result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
+        # File times are coarser than the clock, so that a short step could seem to end before it began.
+        ended_at = max(shim.exited_at(files) or self._around.clock.now(), node.started_at)
+        self.finish(node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more)
+
+    def _prepared(self, node: Node, files: StepFiles) -> Launch:
+        prepared = launch(self.tree, self.facts, node, files)
+        if prepared.only_for_shells:
+            names = ", ".join(prepared.only_for_shells)
+            self._log.say(
+                f"WARNING: too large for the environment of programs, known to the script's shell only: {names}"
+            )
+        return prepared
+
+    def _watched(self, node: Node) -> Watched:
+        def next_deadline() -> float | None:
+            limits = plan.deadlines(node, job_deadline=self.job_deadline)
+            return min([limit for limit, _, _ in limits], default=None)
+
+        return Watched(
+            has_cause=lambda: self._has_cause(node),
+            is_stopped=lambda: plan.reaching(node) is not None,
+            next_deadline=next_deadline,
+            mask=self.mask,
+            tell=self._tell,
+        )
+
+    def _has_cause(self, node: Node) -> bool:
+        if plan.reaching(node) is not None:
+            return True
+        found = plan.reason_to_end(node, now=self._around.clock.now(), job_deadline=self.job_deadline)
+        if found is not None:
+            self.stop(*found)
+        return found is not None
+
+    def _written(self, node: Node, files: StepFiles) -> Mapping[str, Any]:
+        """The outputs of a command that ended well. A script declares none, so it may write any."""
+        assert node.loaded is not None
+        spec = node.loaded.step.spec
+        if spec.delegates_outputs:
+            return _delegated(files)
+        written = read_outputs(files.outputs)
+        if node.loaded.is_script:
+            for name in written:
+                if not NAME.fullmatch(name):
+                    raise OutputError(f'output "{name[:100]}": a name of letters, digits and _ is needed')
+            return written
+        if node.phase == CLOSE:
+            return {}
+        if node.phase == OPEN:
+            assert node.parent is not None
+            assert node.parent.loaded is not None
+            environment = written.pop("environment", None)
+            if not isinstance(environment, dict):
+                raise OutputError('output "environment": a struct is needed that says how to run something there')
+            return check_outputs(node.parent.loaded.step.spec, written) | {"environment": environment}
+        return check_outputs(spec, written)
+
+    def settle(self, node: Node, result: Finished) -> None:
+        """Everything below a step has ended."""
+        outputs: Mapping[str, Any] = {}
+        if result.status is Status.SUCCESS and node.state is State.ENTERED:
+            try:
+                outputs = node.outputs if node.makes_environment else run_outputs(self.tree, self.facts, node)
+            except DefinitionError as error:
+                result = failure(str(error), Kind.OUTPUTS)
+        self.finish(node, result, outputs=outputs)
+
+    def finish(
+        self,
+        node: Node,
+        result: Finished,
+        *,
+        ended_at: float | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        exports: Mapping[str, str] | None = None,
+        masks: list[str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store how a step ended, or that it is tried again."""
+        outputs, exports = outputs or {}, exports or {}
+        now = self._around.clock.now()
+        ended_at = ended_at or now
+        again_at = plan.retry_at(node, result, now=now)
+        self.mask(secrets_in(outputs))
+        is_open, serial = node.state is State.ENTERED, node.serial
+        lines = _last_words(node, result, again_at=again_at, now=now)
+        if is_open:
+            self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{_section(node)}{_CLEAR}")
+        elif lines:
+            self._log.say(*lines)
+        files = self._journal.step_files(serial)
+        # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
+        if is_open and node.has_command and (leftover := leftovers.find(files)):
+            self._journal.record_leftover(leftover)
+        public = reporting.finished(
+            node,
+            result,
+            self._log.secrets,
+            now=now,
+            ended_at=ended_at,
+            log=(node.log_start if is_open else self._log.mark.length, self._log.mark.length),
+            retried=again_at is not None,
+            outputs=outputs,
+            exports=exports,
+            more=more or {},
+        )
+        if again_at is None:
+            event = replay.finish_event(node, result, outputs, exports, masks or [])
+        else:
+            event = replay.delay_event(node, result, until=again_at, masks=masks or [])
+        self._journal.record(event, public)
+        replay.apply(self.tree, self.facts, event)
+        if is_open:
+            self._log.forget(serial)
+            files.remove()
+
+
+def _delegated(files: StepFiles) -> Mapping[str, Any]:
+    """The outputs in a step result that another runner wrote."""
+    try:
+        result = json.loads(files.outputs.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        raise OutputError("output file: one step result, a JSON object, is needed") from None
+    outputs = result.get("outputs", {}) if isinstance(result, dict) else None
+    if not isinstance(outputs, dict):
+        raise OutputError('output file: "outputs" of a step result is needed')
+    return outputs
+
+
+def _section(node: Node) -> str:
+    return node.path[1:].replace("/", ".").replace("+", "")
+
+
+def _last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
+    """What the log says about a failure of which the step's own output says nothing."""
+    if result.status is not Status.FAILURE:
+        return []
+    name = node.path[1:]
+    if again_at is not None:
+        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
+    if node.call.continue_on_error:
+        return [f'WARNING: step "{name}" failed: {result.error}']
+    return [f'ERROR: step "{name}": {result.error}'] if result.kind in (Kind.LOAD, Kind.POLICY, Kind.OUTPUTS) else []

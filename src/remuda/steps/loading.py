@@ -1,0 +1,142 @@
+"""What the entry of a step leads to: its package is found, its definition read, and it is checked that it may be there.
+
+Refused are steps that call themselves, trees that are too deep or too large, inner steps for something that makes no
+environment. `resolving` finds packages, `language` reads them; `runner` calls this when a step's turn has come, and
+`stored` makes the same again out of the journal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from remuda.steps.errors import DefinitionError
+from remuda.steps.evaluation import Facts, reference_text
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.syntax import OPENER
+from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
+from remuda.steps.resolving.values import Resolved
+from remuda.steps.tree import LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
+
+SCRIPT_VERSION = "1.0.0"
+_NOTHING = Step(spec=Spec(), definition=Definition())
+_GROUP = Loaded(step=_NOTHING, reference="")
+_SCRIPT = Loaded(
+    step=_NOTHING,
+    reference=f"builtin://script@{SCRIPT_VERSION}",
+    kind=ReferenceKind.BUILTIN,
+    version=SCRIPT_VERSION,
+)
+"""The one step that the agent itself is: a text for a shell."""
+
+
+class Resolver(Protocol):
+    """Finds packages; `remuda.steps.resolving.resolver` has the real one."""
+
+    async def resolve(
+        self,
+        reference: Reference,
+        *,
+        base: Path,
+        root: Path | None,
+        env: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> Resolved: ...
+
+
+def loaded_at_once(node: Node) -> Loaded | None:
+    """What needs no looking up."""
+    if node.phase:
+        assert node.parent is not None
+        assert node.parent.loaded is not None
+        return replace(node.parent.loaded, step=phase_step(node))
+    reference = node.call.reference
+    if reference is None:
+        return node.loaded or _GROUP
+    if reference.kind is ReferenceKind.BUILTIN and reference.path == "script":
+        if not f"{SCRIPT_VERSION}.".startswith(f"{reference.version}." if reference.version else ""):
+            raise DefinitionError(f"{reference.text}: this agent has {_SCRIPT.reference}")
+        return _SCRIPT
+    return None
+
+
+def check_room(tree: Tree, node: Node) -> None:
+    """Refuse a step for which there is no room in the tree."""
+    if len(node.key) > LONGEST_PATH:
+        raise DefinitionError(f"steps call steps more than {LONGEST_PATH} levels deep here")
+    if tree.serials >= MOST_STEPS:
+        raise DefinitionError(f"the job has started {MOST_STEPS} steps, and may not start more")
+
+
+async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
+    """Find and read a step. Raises AgentError: DefinitionError or ResolveError."""
+    reference = node.call.reference
+    assert reference is not None
+    frame = node.frame
+    assert frame.loaded is not None
+    if reference.kind is ReferenceKind.DYNAMIC:
+        reference = parse_reference(reference_text(tree, facts, node, reference.text), node.call.place)
+        if reference.kind is ReferenceKind.DYNAMIC:
+            raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
+    elif OPENER in reference.url:
+        reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
+    resolved = await resolver.resolve(
+        reference,
+        base=Path(frame.loaded.folder),
+        root=Path(frame.loaded.root) if frame.loaded.root is not None else None,
+        env=dict(facts.base_env) | dict(facts.request_env) | tree.exports,
+        substitutes=substitutes,
+    )
+    loaded = Loaded(
+        step=read_step(resolved.text, file=resolved.file),
+        reference=resolved.reference,
+        kind=resolved.kind,
+        folder=str(resolved.folder),
+        root=str(resolved.root) if resolved.root is not None else None,
+        text=resolved.text,
+        digest=resolved.digest,
+        commit=resolved.commit,
+        version=resolved.version,
+    )
+    _check(node, loaded)
+    return loaded
+
+
+def _check(node: Node, loaded: Loaded) -> None:
+    for one in node.up():
+        other = one.loaded if one is not node else None
+        if other is not None and (other.kind, other.reference, other.digest) == _identity(loaded):
+            raise DefinitionError(f"the step calls itself: {one.path} is {loaded.reference} too")
+    if node.call.inner and loaded.step.definition.environment is None:
+        raise DefinitionError(f"{node.call.place}: {loaded.reference} makes no environment, so it takes no inner steps")
+
+
+def _identity(loaded: Loaded) -> tuple[ReferenceKind | None, str, str | None]:
+    return loaded.kind, loaded.reference, loaded.digest
+
+
+def as_stored(loaded: Loaded) -> dict[str, Any]:
+    """What the journal keeps of it."""
+    if loaded.kind is None or loaded.is_script:
+        return {}
+    return {
+        "reference": loaded.reference,
+        "kind": str(loaded.kind),
+        "folder": loaded.folder,
+        "root": loaded.root,
+        "text": loaded.text,
+        "digest": loaded.digest,
+        "commit": loaded.commit,
+        "version": loaded.version,
+    }
+
+
+def stored(node: Node, values: Mapping[str, Any]) -> Loaded:
+    """The same again."""
+    if not values or node.phase:
+        loaded = loaded_at_once(node)
+        assert loaded is not None
+        return loaded
+    kind = ReferenceKind(values["kind"])
+    return Loaded(step=read_step(values["text"]), **(dict(values) | {"kind": kind}))

@@ -1,0 +1,101 @@
+"""The tree of a job as its journal tells it, and the events the journal tells it by. Pure.
+
+Every event is made here as a value, stored by `runner`, and then applied by the same function that applies it when the
+job is found again after a crash.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from remuda.steps.evaluation import Facts, evaluate, secrets_in
+from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
+from remuda.steps.loading import as_stored, stored
+from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status
+from remuda.steps.tree import Entered, Loaded, Node, State, Tree
+
+Event = dict[str, Any]
+
+
+def enter_event(node: Node, loaded: Loaded, *, serial: int, stream: int, at: float, text: str, log_start: int) -> Event:
+    """A step begins."""
+    event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
+    event["log_start"] = log_start
+    if values := as_stored(loaded):
+        event["loaded"] = values
+    return event
+
+
+def finish_event(
+    node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
+) -> Event:
+    """A step has ended for good."""
+    event: Event = {"event": "finish", "node": node.key, "result": _as_stored(result)}
+    if outputs:
+        event["outputs"] = reveal(dict(outputs))
+    if marked := [name for name, value in outputs.items() if is_sensitive(value)]:
+        event["sensitive"] = marked
+    if exports:
+        event["exports"] = dict(exports)
+    if masks:
+        event["masks"] = masks
+    return event
+
+
+def delay_event(node: Node, result: Finished, *, until: float, masks: list[str]) -> Event:
+    """An attempt has failed, and another follows."""
+    return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
+
+
+def stop_event(node: Node, cause: Cause) -> Event:
+    """The agent ends a step."""
+    return {"event": "stop", "node": node.key, "cause": str(cause)}
+
+
+def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
+    """Let an event be true. `entering`: what was worked out already for a step that begins."""
+    match event["event"]:
+        case "cancel":
+            tree.stop(tree.root, Cause.CANCEL)
+        case "enter":
+            node = tree.find(event["node"])
+            if node.state is State.DELAYED:
+                node.again()
+            if entering is None:
+                loaded = stored(node, event.get("loaded", {}))
+                entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
+            tree.enter(node, *entering, serial=event["serial"], stream=event["stream"], at=event["at"])
+            node.started_text, node.log_start = event["text"], event["log_start"]
+        case "finish":
+            outputs = dict(event.get("outputs", {}))
+            for name in event.get("sensitive", ()):
+                outputs[name] = sensitive(outputs[name])
+            result, exports = _from_stored(event["result"]), event.get("exports", {})
+            tree.finish(tree.find(event["node"]), result, outputs, exports, event.get("masks", []))
+        case "delay":
+            tree.delay(tree.find(event["node"]), _from_stored(event["result"]), event["masks"], until=event["until"])
+        case "stop":
+            tree.stop(tree.find(event["node"]), Cause(event["cause"]))
+
+
+def secrets_of(tree: Tree) -> list[str]:
+    """What is to be masked beside what the request says: the values of open steps, and what steps asked for."""
+    found = list(tree.masks)
+    for node in tree.open.values():
+        entered = node.entered
+        found += secrets_in(entered.inputs, entered.invocation_env, entered.definition_env)
+    return found
+
+
+def _as_stored(result: Finished) -> dict[str, Any]:
+    return {name: value for name, value in asdict(result).items() if value is not None}
+
+
+def _from_stored(values: Mapping[str, Any]) -> Finished:
+    return Finished(
+        status=Status(values["status"]),
+        exit_code=values.get("exit_code"),
+        error=values.get("error"),
+        fault=Fault(values["fault"]) if "fault" in values else None,
+        kind=Kind(values["kind"]) if "kind" in values else None,
+    )

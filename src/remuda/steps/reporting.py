@@ -1,0 +1,148 @@
+"""What clients are told about steps: one value for every event (docs/reference/step-results.md). Pure.
+
+Nothing here is secret: sensitive values are replaced, texts are masked like the log, and large values are cut with a
+note, because results are kept and sent whole. What an event says never changes.
+"""
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.lib.clock import stamp
+from remuda.lib.masking import Secrets
+from remuda.steps.language.evaluate import conceal
+from remuda.steps.outcome import Finished
+from remuda.steps.resolving.values import shown as without_credentials
+from remuda.steps.tree import Node
+
+LONGEST_TEXT = 16 * 1024
+"""Of inputs, environment and command."""
+LONGEST_OUTPUT = 512 * 1024
+"""Of outputs and exports."""
+_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
+
+
+def started(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
+    """A step begins."""
+    return _event(node, secrets, "started", now) | {"log_start": node.log_start}
+
+
+def finished(
+    node: Node,
+    result: Finished,
+    secrets: Secrets,
+    *,
+    now: float,
+    ended_at: float,
+    log: tuple[int, int],
+    retried: bool,
+    outputs: Mapping[str, Any],
+    exports: Mapping[str, str],
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A step, or an attempt at it, has ended."""
+    shown = Shown(secrets)
+    event = _event(node, secrets, "finished", now) | {
+        "status": str(result.status),
+        "exit_code": result.exit_code,
+        "signal": _signal_in(result.exit_code),
+        "error": None if result.error is None else secrets.mask(result.error),
+        "error_kind": None if result.kind is None else str(result.kind),
+        "fault": None if result.fault is None else str(result.fault),
+        "started_at": node.started_text or None,
+        "finished_at": stamp(ended_at),
+        "log_start": log[0],
+        "log_end": log[1],
+    }
+    if retried:
+        event["retried"] = True
+    if node.call.reference is not None:
+        event["written"] = secrets.mask(without_credentials(node.call.reference))
+    if node.loaded is None:
+        return event
+    event |= _what_ran(node, shown)
+    if outputs:
+        event["outputs"] = shown.values(outputs, LONGEST_OUTPUT)
+    if exports:
+        event["exports"] = shown.values(exports, LONGEST_OUTPUT)
+    return event | dict(more)
+
+
+def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
+    loaded, entered = node.loaded, node.entered
+    assert loaded is not None
+    told: dict[str, Any] = {}
+    if loaded.kind is not None:
+        told["resolved"] = {
+            "reference": shown.secrets.mask(loaded.reference),
+            "digest": loaded.digest,
+            "commit": loaded.commit,
+            "version": loaded.version,
+        }
+    if entered.inputs:
+        told["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
+    env = dict(entered.invocation_env) | dict(entered.definition_env)
+    if env:
+        told["env"] = shown.values(env, LONGEST_TEXT)
+    if entered.command:
+        told["command"] = shown.value(list(entered.command), LONGEST_TEXT)
+    if node.has_command:
+        told["work_dir"] = shown.value(entered.work_dir, LONGEST_TEXT)
+        told["log_stream"] = f"{node.stream:02x}"
+        host = node.host
+        if host is not None:
+            told["environment"] = host.path
+    return told
+
+
+class Shown:
+    """Values as they may be shown, all together not longer than a limit."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self.secrets = secrets
+        self._room = 0
+
+    def values(self, values: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        shown: dict[str, Any] = self.value(dict(values), limit)
+        return shown
+
+    def value(self, value: Any, limit: int) -> Any:
+        self._room = limit
+        return self._show(conceal(value))
+
+    def _show(self, value: Any) -> Any:
+        if self._room <= 0:
+            return "(left out: the result has no room for it)"
+        self._room -= 8
+        match value:
+            case str():
+                text = self.secrets.mask(value)
+                cut = len(text) - self._room
+                self._room -= len(text)
+                return text if cut <= 0 else f"{text[: len(text) - cut]}… ({cut} characters more)"
+            case list() | tuple():
+                return [self._show(item) for item in value]
+            case dict():
+                return {self.secrets.mask(str(key)): self._show(item) for key, item in value.items()}
+        return value
+
+
+def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, Any]:
+    reference = node.call.reference
+    written = "" if reference is None else without_credentials(reference)
+    return {
+        "event": event,
+        "path": node.path,
+        "name": node.call.name,
+        "reference": secrets.mask(node.loaded.reference if node.loaded is not None else written),
+        "origin": node.call.origin,
+        "attempt": node.attempt,
+        "time": stamp(now),
+    }
+
+
+def _signal_in(exit_code: int | None) -> int | None:
+    """Shells report a death by signal N as 128 + N."""
+    if exit_code is None or exit_code - 128 not in _SIGNALS:
+        return None
+    return exit_code - 128
