@@ -11,7 +11,8 @@ Invariant: a job is handed out again only while it is leased, under a new epoch;
 import contextlib
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,13 +26,13 @@ from remuda.cell.errors import (
     ProjectDeletedError,
     StoreError,
 )
-from remuda.cell.handout import Draft, gather_payload, keep
+from remuda.cell.handout import gather_payload, keep, policy_settings
 from remuda.cell.motion import Motion, has_begun
 from remuda.cell.polls import HangUp
+from remuda.cell.ports import Belongings
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.lib import killpoints
-from remuda.lib.aio import both
-from remuda.model.job import FailureReason, JobId, ProjectId
+from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.runner import Fingerprint, RunnerType
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
 
@@ -64,8 +65,11 @@ class NoJob(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-_Drafted = Draft | Exception | None
-"""A payload that was made with the lease, or why it cannot be made; None when that is still to be done."""
+class _Leased(NamedTuple):
+    """A job that was leased, and what its payload is made of, if that came with the lease."""
+
+    job: Job
+    has: Belongings | None = None
 
 
 class _RunnerChangedError(Exception):
@@ -91,37 +95,34 @@ class Claims(Motion):
         """
         now = self._clock.now()
         job_id = None if self._polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
-        if job_id not in self._newest or job_id is None or await self._deference(runner, job_id) > 0:
+        if job_id is None or await self._deference(runner, job_id) > 0:
             return None
         terms = self._terms(runner, request, request_id, now)
-        job = await self._lease(job_id, terms, now, runner, is_woken=False, closely=False)
-        if job is None:
+        leased = await self._lease(job_id, terms, now, runner, is_woken=False, closely=False)
+        if leased is None:
             return None
-        self._pick_ups.note(runner.fingerprint(), at=now, since=job.pending_at or job.created_at)
-        return await self._deliver(job, runner, _features(request), ip=ip, gone=gone)
+        return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
 
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Handout | NoJob:
         """The job this runner gets, or none; held while there is none if the runner has a cursor."""
-        features = _features(request)
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
-            return await self._deliver(again, runner, features, ip=ip, gone=gone)
+            return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
         ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
         while not (self._polls.stopped or runner.paused or gone.is_set()):
             try:
-                claimed = await self._claim(runner, request, request_id, is_woken=is_woken)
+                leased = await self._claim(runner, request, request_id, is_woken=is_woken)
             except _RunnerChangedError as changed:
                 is_woken = False
                 if changed.now is None or changed.now.token_hash != runner.token_hash:
                     break
                 runner = changed.now
                 continue
-            if claimed is not None:
-                job, draft = claimed
-                return await self._deliver(job, runner, features, draft, ip=ip, gone=gone)
+            if leased is not None:
+                return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
             is_woken = await self._polls.hold(
                 runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
             )
@@ -130,35 +131,21 @@ class Claims(Motion):
         self._polls.wake()
         return NoJob(cursor=self.cursor)
 
-    async def _claim(
-        self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
-    ) -> tuple[Job, _Drafted] | None:
+    async def _claim(self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool) -> "_Leased | None":
         """Lease the first waiting job that fits; a job that was lost to someone else is dropped.
 
         `is_woken`: the runner is known from before it waited; _RunnerChangedError when it is another by now.
         """
-        features = _features(request)
-        fingerprint = runner.fingerprint()
         try:
-            while (job_id := self._choose(fingerprint, self._clock.now())) is not None:
+            while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
                 if (pause := await self._deference(runner, job_id)) > 0:
                     await self._clock.sleep(pause)
                     continue
                 now = self._clock.now()
                 terms = self._terms(runner, request, request_id, now)
-                known = self._newest.get(job_id)
-                hoped = leases.lease(known, terms, now) if known else None
-                leasing = self._lease(job_id, terms, now, runner, is_woken=is_woken)
-                draft: _Drafted = None
-                if hoped is None or not is_woken:
-                    job = await leasing
-                else:
-                    making = self._drafted(hoped, runner, features)
-                    job, draft = await both(leasing, making, name=f"payload of job {job_id}")
-                    draft = draft if job == hoped else None
-                if job is not None:
-                    self._pick_ups.note(fingerprint, at=now, since=job.pending_at or job.created_at)
-                    return job, draft
+                leased = await self._lease(job_id, terms, now, runner, is_woken=is_woken)
+                if leased is not None:
+                    return leased
                 self._parity = random.randrange(2)
             return None
         finally:
@@ -194,54 +181,55 @@ class Claims(Motion):
 
     async def _lease(
         self, job_id: JobId, terms: leases.Lease, now: float, runner: Runner, *, is_woken: bool, closely: bool = True
-    ) -> Job | None:
+    ) -> "_Leased | None":
         """Lease a job that was chosen, None when that is not stored. It is tried with what is known of the job and the
         runner, and then, `closely`, with what they are now: a job that does not wait any more is then dropped."""
+        if job_id not in self._waiting:
+            return None  # somebody else here has taken it since it was chosen
+        ahead = [] if job_id in self._newest else list(self._waiting.alike(job_id, ALIKE))
         waiting, known = self._waiting.take(job_id), self._newest.pop(job_id, None)
-        hoped = leases.lease(known, terms, now) if known else None
-        leased: Job | None = None
+        leased: _Leased | None = None
         may_wait = True
         try:
-            if known and hoped and await self._store.lease_job(known, hoped, runner):
-                leased = hoped
+            known = known or await self._read_ahead(job_id, ahead)
+            hoped = leases.lease(known, terms, now) if known else None
+            if known and hoped and (has := await self._store.lease_job(known, hoped, runner, policy_settings(hoped))):
+                leased = _Leased(hoped, has)
             elif closely:
                 if is_woken and (found := await self._store.runner(runner.id)) != runner:
                     raise _RunnerChangedError(found)
-                leased = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+                row = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+                leased = _Leased(row) if row else None
                 may_wait = False
         finally:
             # After an error nobody knows. If it was stored, the next one to choose it finds out, and the lease ends.
-            if leased is None and may_wait and waiting is not None:
+            if leased is None and may_wait and waiting:
                 self._waiting.put_back(job_id, waiting)
                 self._polls.wake()
         if leased is not None:
-            self._note(leased)
-            self._known.note(leased)
-            self.changed_jobs.note(leased.id)
+            job = leased.job
+            self._note(job)
+            self.changed_jobs.note(job.id)
+            self._pick_ups.note(runner.fingerprint(), at=now, since=job.pending_at or job.created_at)
         return leased
 
-    async def _drafted(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Draft | Exception:
-        """The payload, or what is in its way: that must not stop the lease, because the job ends with it."""
-        try:
-            return await self._draft(job, runner, features)
-        except Exception as error:  # noqa: BLE001 - `_deliver` raises it
-            return error
+    async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
+        """Read a job that many others went before, with those that come next, and note them as if they were new."""
+        jobs = {job.id: job for job in await self._store.some_jobs(ahead)}
+        known = jobs.pop(job_id, None)
+        for job in jobs.values():
+            if job.id in self._waiting and job.state is JobState.PENDING:
+                self._note_newest(job)
+        return known
 
     async def _deliver(
-        self,
-        job: Job,
-        runner: Runner,
-        features: Mapping[str, bool],
-        draft: _Drafted = None,
-        *,
-        ip: str,
-        gone: HangUp,
+        self, leased: "_Leased", runner: Runner, features: Mapping[str, bool], *, ip: str, gone: HangUp
     ) -> Handout | NoJob:
+        job = leased.job
         killpoints.reach("cell.leased")
         try:
-            if isinstance(draft, Exception):
-                raise draft
-            handout = await self._handout(job, runner, draft or await self._draft(job, runner, features))
+            has = leased.has or await self._store.belongings(job, policy_settings(job))
+            handout = await self._handout(job, runner, features, has)
         except ProjectDeletedError as error:
             await self._end_unasked(job, FailureReason.PROJECT_DELETED, str(error))
             return NoJob(cursor=self.cursor)
@@ -269,19 +257,18 @@ class Claims(Motion):
         self._log.debug("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
         return handout
 
-    async def _draft(self, job: Job, runner: Runner, features: Mapping[str, bool]) -> Draft:
-        return await gather_payload(
+    async def _handout(self, job: Job, runner: Runner, features: Mapping[str, bool], has: Belongings) -> Handout:
+        draft = await gather_payload(
             self._store,
             self._keys,
             job,
             runner,
+            has,
             features=features,
             public_url=self._settings.public_url,
             now=self._clock.now(),
         )
-
-    async def _handout(self, job: Job, runner: Runner, draft: Draft) -> Handout:
-        await keep(self._store, draft)
+        job = await keep(self._store, draft)
         self._known.note(job, in_running=has_begun(draft.of.pipeline))
         payload = replace(draft.payload, job_info=self._with_count(draft.payload.job_info, runner))
         return Handout(job=job, runner=runner, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)

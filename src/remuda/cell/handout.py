@@ -11,7 +11,6 @@ import asyncio
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -25,10 +24,9 @@ from remuda.cell.dependencies import find_dependencies
 from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
 from remuda.cell.keyring import KeyRing
 from remuda.cell.people import Level
-from remuda.cell.ports import Store
+from remuda.cell.ports import Belongings, Store
 from remuda.cell.reach import level_of
 from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
-from remuda.lib.aio import both
 from remuda.model.job import FailureReason, JobId
 from remuda.pipeline import ExpansionError
 from remuda.pipeline.expansion import Expansion
@@ -50,13 +48,18 @@ async def variables_of(store: Store, project: Project, environment: str = "") ->
 
 async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
-    spec, pipeline, project, variables = await store.belongings(job)
+    return await _circumstances(store, job, runner, await store.belongings(job), public_url)
+
+
+async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> Circumstances:
+    spec, pipeline, project = has.spec, has.pipeline, has.project
     if project is not None and project.removed_at is not None:
         raise ProjectDeletedError(f"the project of job {job.id} was deleted")
     if spec is None or pipeline is None or project is None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
     if project.group_ids == job.group_ids:
-        variables = applicable(variables, group_ids=project.group_ids, environment=job.environment)
+        kept = has.variables
+        variables = tuple(applicable(kept, group_ids=project.group_ids, environment=job.environment))
     else:
         variables = await variables_of(store, project, job.environment)
     return Circumstances(
@@ -64,7 +67,7 @@ async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: s
         spec=spec,
         pipeline=pipeline,
         project=project,
-        variables=tuple(variables),
+        variables=variables,
         runner=runner,
         public_url=public_url,
     )
@@ -85,19 +88,19 @@ async def gather_payload(
     keys: KeyRing,
     job: Job,
     runner: Runner,
+    has: Belongings,
     *,
     features: Mapping[str, bool],
     public_url: str,
     now: float,
 ) -> Draft:
-    """The payload of a job that is leased, or would be just like that, for a runner with these features.
+    """The payload of a job that is leased, or would be just like that, for a runner with these features, made of what
+    the job has, with the `policy_settings`.
 
     NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
     there that it must have, CannotStartError when something else is in its way.
     """
-    of, policy = await both(
-        circumstances(store, job, runner, public_url=public_url), _policy(store, job), name=f"policies of job {job.id}"
-    )
+    of = await _circumstances(store, job, runner, has, public_url)
     found = await find_dependencies(store, of)
     await _check(store, of, features)
     of = replace(of, inherited=found.variables)
@@ -108,15 +111,20 @@ async def gather_payload(
         token=token,
         id_tokens=await _id_tokens(store, of, now),
     )
-    return Draft(of=of, payload=_with_policy(payload, policy), gets=found.outside, token_hash=keys.kept(job, token))
+    payload = _with_policy(payload, job, has.settings)
+    return Draft(of=of, payload=payload, gets=found.outside, token_hash=keys.kept(job, token))
 
 
-async def keep(store: Store, draft: Draft) -> None:
-    """Store what a payload lets its job do; the job is leased."""
+async def keep(store: Store, draft: Draft) -> Job:
+    """Store what a payload lets its job do; the job, which is leased, with that."""
     job = draft.of.job
-    if (draft.gets, draft.token_hash) != (job.gets, job.token_hash):
-        kept = {"gets": draft.gets, "token_hash": draft.token_hash}
-        await store.change_job(job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None)
+    if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
+        return job
+    kept = {"gets": draft.gets, "token_hash": draft.token_hash}
+    changed = await store.change_job(
+        job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None, known=job
+    )
+    return changed or job
 
 
 async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) -> None:
@@ -129,17 +137,18 @@ async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) 
         raise CannotStartError(f'"{user.username}", who started it, is blocked', FailureReason.USER_BLOCKED)
 
 
+def policy_settings(job: Job) -> list[str]:
+    """The names of the settings where the step policies are kept that hold for a job."""
+    return [setting_name(scope) for scope in scopes_of(job.key())]
+
+
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
     """The payload with the step policies that hold for the job, if there are any."""
-    return _with_policy(payload, await _policy(store, job))
+    return _with_policy(payload, job, await store.settings(policy_settings(job)))
 
 
-async def _policy(store: Store, job: Job) -> dict[str, Any] | None:
-    scopes = scopes_of(job.key())
-    return for_payload(scopes, await store.settings([setting_name(scope) for scope in scopes]))
-
-
-def _with_policy(payload: JobPayload, policy: dict[str, Any] | None) -> JobPayload:
+def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> JobPayload:
+    policy = for_payload(scopes_of(job.key()), settings) if settings else None
     return payload if policy is None else replace(payload, remuda={"step_policy": policy})
 
 

@@ -105,9 +105,7 @@ class Motion:
                 continue
             elif job.id not in self._waiting:
                 self._waiting.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
-                self._newest[job.id] = job
-                if len(self._newest) > _NEWEST:
-                    self._newest.popitem(last=False)
+                self._note_newest(job)
                 arrived += 1
             else:
                 self._waiting.prioritize(job.id, job.priority)
@@ -121,6 +119,11 @@ class Motion:
             # Where none of these fits a held poll, a look at all polls for each of them would only take time.
             if not self._polls.wake():
                 break
+
+    def _note_newest(self, job: Job) -> None:
+        self._newest[job.id] = job
+        if len(self._newest) > _NEWEST:
+            self._newest.popitem(last=False)
 
     def _was_handed_out_since(self, job: Job) -> bool:
         """Whether this process has handed a job out since it was read as pending."""

@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from remuda.cell.ports import Applied, Changes, Leaves, Retry, Store
+from remuda.cell.ports import Applied, Belongings, Changes, Leaves, Retry, Store
 from remuda.cell.sealing import Seals
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
 from remuda.pipeline import Environment, JobSpec, Trigger
@@ -90,6 +90,13 @@ class Secrets:
             Leaves: lambda leaves: replace(leaves, job=one(leaves.job), artifacts=one(leaves.artifacts)),
             Family: lambda family: replace(family, pipeline=one(family.pipeline), jobs=_each(one, family.jobs)),
             Applied: lambda done: replace(done, pipeline=one(done.pipeline), jobs=_each(one, done.jobs)),
+            Belongings: lambda found: replace(
+                found,
+                spec=one(found.spec),
+                pipeline=one(found.pipeline),
+                variables=one(found.variables),
+                settings={name: self._unseal(value, SETTING) for name, value in found.settings.items()},
+            ),
             Changes: lambda changes: replace(
                 changes, pipeline=one(changes.pipeline), jobs=_each(one, changes.jobs), retries=one(changes.retries)
             ),

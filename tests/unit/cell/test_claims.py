@@ -8,6 +8,7 @@ from msgspec import structs
 
 from remuda.cell.claims import ALIKE, Handout, NoJob
 from remuda.cell.errors import StoreError
+from remuda.cell.keyring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Runner
 from remuda.lib.clock import settle
@@ -107,11 +108,11 @@ class TestHandingOut:
     ) -> None:
         await cell.push(a_spec())
 
-        async def fail(*_: object) -> None:
+        async def fail(*_: object, **__: object) -> None:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "job_spec", fail)
+            patch.setattr(KeyRing, "issue", fail)
             with pytest.raises(StoreError):
                 await cell.poll()
         handout = await cell.poll()
@@ -251,11 +252,11 @@ class TestLongPolls:
     async def test_a_job_waits_again_when_the_store_fails_a_held_poll(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def fail(_: object) -> None:
+        async def fail(*_: object, **__: object) -> None:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "job_spec", fail)
+            patch.setattr(KeyRing, "issue", fail)
             held = asyncio.ensure_future(cell.poll(hold=True))
             await settle()
             await cell.push(a_spec())

@@ -15,6 +15,8 @@ _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _REMEMBERED_JOBS = 8192
 """A family is read whole for each change of one job: of a wide pipeline nearly all are as they were the last time."""
 
+_REMEMBERED = 512
+
 
 def decode(kind: type[T], body: bytes) -> T:
     decoder = _decoders.get(kind)
@@ -22,6 +24,18 @@ def decode(kind: type[T], body: bytes) -> T:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     value: T = decoder.decode(body)
     return value
+
+
+def decode_again(kind: type[T], body: bytes) -> T:
+    """Something that many jobs have in common, and that was most likely read before."""
+    known: Any = kind
+    value: T = _remembered(known, body)
+    return value
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered(kind: Any, body: bytes) -> Any:
+    return decode(kind, body)
 
 
 @lru_cache(maxsize=_REMEMBERED_JOBS)

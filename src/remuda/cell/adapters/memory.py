@@ -16,7 +16,7 @@ from remuda.cell.core import lifecycle
 from remuda.cell.core.results import kept
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Changes, Leaves
+from remuda.cell.ports import Applied, Belongings, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     UNDER_WAY,
@@ -27,8 +27,6 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Release,
     Runner,
     RunnerManager,
@@ -203,12 +201,14 @@ class MemoryStore(MemoryAudit):
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return self._specs.get(job_id)
 
-    async def belongings(
-        self, job: Job
-    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        variables = [*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)]
-        pipeline, project = await self.pipeline(job.pipeline_id), await self.project(job.project_id)
-        return await self.job_spec(job.id), pipeline, project, variables
+    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        return Belongings(
+            spec=await self.job_spec(job.id),
+            pipeline=await self.pipeline(job.pipeline_id),
+            project=await self.project(job.project_id),
+            variables=[*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)],
+            settings=await self.settings(settings),
+        )
 
     async def jobs(
         self,
@@ -255,13 +255,16 @@ class MemoryStore(MemoryAudit):
         self._put_job(ended)
         return True
 
-    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
         if self._jobs.get(known.id) != known or await self.runner(runner.id) != runner:
-            return False
+            return None
         if leased.request_id and await self.leased_by_request(runner.id, leased.request_id):
-            return False
+            return None
+        found = await self.belongings(leased, settings)
         self._put_job(leased)
-        return True
+        return found
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         pipeline = self._pipelines.get(pipeline_id)

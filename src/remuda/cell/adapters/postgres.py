@@ -10,7 +10,6 @@ A decision about a family may have seen another job of it a moment before that o
 the runner had come a moment later.
 """
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from remuda.cell.adapters.sqlite_rows import IS_OPEN, order
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import NotFoundError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.ports import Applied, Belongings, Changes
 from remuda.cell.values import (
     ALL_PIPELINES,
     Family,
@@ -38,8 +37,6 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Runner,
     Schedule,
 )
@@ -60,9 +57,6 @@ _HOPEFUL_TRIES = 3
 _JOB_LANES = 2
 """So many statements that change jobs are on their way at the same time: while one waits for the disk, one works."""
 _FAMILY_LANES = 2
-
-_BelongingsKey = tuple[JobId, PipelineId, ProjectId, tuple[int, ...]]
-"""The job, its pipeline, its project, and the groups whose variables it may get; 0 is the cell."""
 
 
 class PostgresStore(PostgresKeeping):
@@ -196,43 +190,13 @@ class PostgresStore(PostgresKeeping):
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return await self._keyed(JobSpec, _SPECS, job_id)
 
-    async def belongings(
-        self, job: Job
-    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        key = (job.id, job.pipeline_id, job.project_id, (0, *job.group_ids))
-        spec, pipeline, project, variables = await self._asked_with_others("belongings", self._read_belongings, key)
-        return (
-            decode(JobSpec, spec) if spec else None,
-            decode(Pipeline, pipeline) if pipeline else None,
-            decode(Project, project) if project else None,
-            [decode(ProjectVariable, body) for body in variables],
-        )
+    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        wish = rows.Wish.of(job, settings)
+        found: Belongings = await self._asked_with_others("belongings", self._read_belongings, wish)
+        return found
 
-    async def _read_belongings(self, keys: Sequence[_BelongingsKey]) -> Mapping[_BelongingsKey, tuple[Any, ...]]:
-        jobs, pipelines, projects, groups = map(set, zip(*keys, strict=True))
-        of_groups = {group for some in groups for group in some}
-        found = await self._rows(
-            rows.BELONGINGS, list(jobs), list(pipelines), list(projects), list(of_groups), keyed=True
-        )
-        bodies: defaultdict[tuple[str, int, int], list[bytes]] = defaultdict(list)
-        for kind, id_, group, body in found:
-            bodies[kind, id_, group].append(body)
-
-        def one(kind: str, id_: int) -> bytes | None:
-            return next(iter(bodies.get((kind, id_, 0), ())), None)
-
-        return {
-            key: (
-                one("spec", key[0]),
-                one("pipeline", key[1]),
-                one("project", key[2]),
-                [
-                    *(body for group in sorted(set(key[3])) for body in bodies.get(("variable", 0, group), ())),
-                    *bodies.get(("variable", key[2], 0), ()),
-                ],
-            )
-            for key in keys
-        }
+    async def _read_belongings(self, wishes: Sequence[rows.Wish]) -> Mapping[rows.Wish, Belongings]:
+        return rows.fulfilled(wishes, await self._rows(rows.BELONGINGS, *rows.wish_values(wishes), keyed=True))
 
     async def jobs(
         self,
@@ -295,28 +259,41 @@ class PostgresStore(PostgresKeeping):
         is_stored = await self._job_lane.make(rows.Write(encode(known), ended, is_beside=True))
         return self._told(known, ended if is_stored else None) is not None
 
-    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
-        is_stored = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner)))
-        return self._told(known, leased if is_stored else None) is not None
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
+        wish = rows.Wish.of(leased, settings)
+        made = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner), wish))
+        self._told(known, leased if made else None)
+        return made if isinstance(made, Belongings) else None
 
-    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[bool | None]:
-        """Store jobs: whether each is. One that somebody else is changing is not."""
+    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[Belongings | bool | None]:
+        """Store jobs: whether each is; of one that is leased its belongings. What somebody else is changing is not."""
         chosen, claimed = [], set[object]()
         for write in writes:
             # Of two changes of a job, or two hand-outs for the same call, neither has seen the other.
             if claimed.isdisjoint(write.claims()):
                 claimed.update(write.claims())
                 chosen.append(write)
-        columns = zip(*(write.values() for write in chosen), strict=True)
+        columns = map(list, zip(*(write.values() for write in chosen), strict=True))
+        wishes = [write.wish for write in chosen if write.wish]
         try:
             async with self._connection(keyed=True) as db:
-                stored = {row[0] for row in await db.fetch(rows.STORE_JOBS, *map(list, columns))}
+                if wishes:
+                    found = await db.fetch(rows.LEASE_JOBS, *columns, *rows.wish_values(wishes))
+                else:
+                    found = await db.fetch(rows.STORE_JOBS, *columns)
         except FAILURES as error:
             if isinstance(error, AWAY):
                 raise store_error(error) from error
             return [None] * len(writes)
-        is_stored = {id(write): write.job.id in stored for write in chosen}
-        return [is_stored.get(id(write), False) for write in writes]
+        stored = {row[1] for row in found if row[0] == "stored"}
+        belongings = rows.fulfilled(wishes, found) if wishes else {}
+        made: dict[int, Belongings | bool] = {}
+        for write in chosen:
+            if write.job.id in stored:
+                made[id(write)] = belongings[write.wish] if write.wish else True
+        return [made.get(id(write), False) for write in writes]
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):

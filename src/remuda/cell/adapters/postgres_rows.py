@@ -1,15 +1,30 @@
 """How values become rows of the PostgreSQL store and rows become values again. Called inside a transaction."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from remuda.cell.adapters.bodies import decode, decode_job, encode
+from remuda.cell.adapters.bodies import decode, decode_again, decode_job, encode
 from remuda.cell.adapters.postgres_access import LostRaceError, changed, plain
 from remuda.cell.adapters.postgres_pool import Connection
 from remuda.cell.adapters.sqlite_rows import in_words
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.cell.ports import Belongings
+from remuda.cell.values import (
+    UNDER_WAY,
+    Artifact,
+    Family,
+    Job,
+    Pipeline,
+    PipelineFilter,
+    Project,
+    ProjectVariable,
+    Schedule,
+)
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+from remuda.pipeline import JobSpec
+
+T = TypeVar("T")
 
 FAMILY = (
     "SELECT body FROM (SELECT 0 AS id, body FROM pipelines WHERE id = $1"
@@ -19,18 +34,6 @@ FAMILY = (
 TAKEN = (
     "SELECT DISTINCT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
     " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
-)
-BELONGINGS = (
-    "SELECT kind, id, group_id, body FROM ("
-    "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS key, '' AS scope, specs.body"
-    " FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
-    " UNION ALL SELECT 'pipeline', id, 0, '', '', body FROM pipelines WHERE id = ANY($2::bigint[])"
-    " UNION ALL SELECT 'project', id, 0, '', '', body FROM projects WHERE id = ANY($3::bigint[])"
-    " UNION ALL SELECT 'variable', project_id, group_id, key, environment_scope, body FROM variables"
-    " WHERE project_id = 0 AND group_id = ANY($4::bigint[])"
-    " UNION ALL SELECT 'variable', project_id, group_id, key, environment_scope, body FROM variables"
-    " WHERE project_id = ANY($3::bigint[]) AND group_id = 0"
-    ") AS found ORDER BY key, scope"
 )
 PUT_SCHEDULE = (
     "INSERT INTO schedules (id, project_id, next_run_at, body) VALUES ($1, $2, $3, $4)"
@@ -148,7 +151,7 @@ STORE_JOBS = (
     " FOR NO KEY UPDATE OF jobs SKIP LOCKED)"
     " UPDATE jobs SET state = old.state, retried = old.retried, runner_id = old.runner_id,"
     " request_id = old.request_id, body = old.body FROM old JOIN free ON free.id = old.id"
-    " WHERE jobs.id = old.id RETURNING jobs.id"
+    " WHERE jobs.id = old.id RETURNING 'stored' AS kind, jobs.id"
 )
 """Changes of single jobs: of those that are still what was read, and that nobody else is changing. Waiting for one row
 while having others is how transactions come to wait for each other.
@@ -160,6 +163,95 @@ least one is a decision about the pipeline, and that one sees all others, becaus
 """
 
 
+def _belongings(first: int) -> str:
+    """What the payloads of jobs are made of. The values are lists: jobs, pipelines, projects, groups, settings."""
+    jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
+    return (
+        "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS name, specs.body"
+        f" FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = {jobs}"
+        f" UNION ALL SELECT 'pipeline', id, 0, '', body FROM pipelines WHERE id = {pipelines}"
+        f" UNION ALL SELECT 'project', id, 0, '', body FROM projects WHERE id = {projects}"
+        " UNION ALL SELECT 'variable', project_id, group_id, '', body FROM variables"
+        f" WHERE project_id = 0 AND group_id = {groups}"
+        " UNION ALL SELECT 'variable', project_id, group_id, '', body FROM variables"
+        f" WHERE project_id = {projects} AND group_id = 0"
+        " UNION ALL SELECT 'setting', 0, 0, name, convert_to(value, 'UTF8') FROM settings"
+        f" WHERE name = ANY(${first + 4}::text[])"
+    )
+
+
+BELONGINGS = _belongings(1)
+LEASE_JOBS = (
+    STORE_JOBS.replace(" UPDATE jobs SET", ", stored AS (UPDATE jobs SET")
+    + f") SELECT 'stored', id, 0, '', NULL FROM stored UNION ALL {_belongings(10)}"
+)
+"""The same with the belongings of those that are leased, which every hand-out needs."""
+
+
+class Wish(NamedTuple):
+    """A job whose belongings are wanted, with the names of settings."""
+
+    job_id: JobId
+    pipeline_id: PipelineId
+    project_id: ProjectId
+    group_ids: tuple[int, ...]
+    settings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: Job, settings: Collection[str]) -> "Wish":
+        # 0 is the cell.
+        return cls(job.id, job.pipeline_id, job.project_id, (0, *job.group_ids), tuple(settings))
+
+
+def wish_values(wishes: Iterable[Wish]) -> tuple[list[Any], ...]:
+    """What `BELONGINGS` is asked with."""
+    wishes = list(wishes)
+    return (
+        list({wish.job_id for wish in wishes}),
+        list({wish.pipeline_id for wish in wishes}),
+        list({wish.project_id for wish in wishes}),
+        list({group for wish in wishes for group in wish.group_ids}),
+        list({name for wish in wishes for name in wish.settings}),
+    )
+
+
+def fulfilled(wishes: Iterable[Wish], found: Iterable[Any]) -> dict[Wish, Belongings]:
+    """What `BELONGINGS` answered."""
+    one: dict[tuple[str, int], Any] = {}
+    variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
+    settings: dict[str, str] = {}
+    for kind, id_, group_id, name, body in found:
+        if kind == "variable":
+            variables[id_, group_id].append(decode_again(ProjectVariable, body))
+        elif kind == "setting":
+            settings[name] = body.decode()
+        elif kind != "stored":
+            one[kind, id_] = body
+    for some in variables.values():
+        some.sort(key=lambda each: (each.key, each.environment_scope))
+
+    def decoded(kind: type[T], name: str, id_: int) -> T | None:
+        body = one.get((name, id_))
+        if body is None:
+            return None
+        # Each spec is one job's.
+        return decode(kind, body) if name == "spec" else decode_again(kind, body)
+
+    return {
+        wish: Belongings(
+            spec=decoded(JobSpec, "spec", wish.job_id),
+            pipeline=decoded(Pipeline, "pipeline", wish.pipeline_id),
+            project=decoded(Project, "project", wish.project_id),
+            variables=[
+                *(each for group in sorted(set(wish.group_ids)) for each in variables.get((0, group), ())),
+                *variables.get((wish.project_id, 0), ()),
+            ],
+            settings={name: settings[name] for name in wish.settings if name in settings},
+        )
+        for wish in wishes
+    }
+
+
 class Write(NamedTuple):
     """A job as it shall be stored, if its row is still `before`."""
 
@@ -167,6 +259,8 @@ class Write(NamedTuple):
     job: Job
     runner: bytes | None = None
     """To whom it is leased."""
+    wish: Wish | None = None
+    """Of a job that is leased."""
     is_beside: bool = False
     """It ends while others of its pipeline are under way."""
 

@@ -24,7 +24,7 @@ from remuda.cell.core import lifecycle
 from remuda.cell.core.results import kept
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Changes, Leaves
+from remuda.cell.ports import Applied, Belongings, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -48,15 +48,16 @@ from remuda.pipeline import JobSpec
 _SPEC = "SELECT {}specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
 _BELONGINGS = " UNION ALL ".join(
     (
-        "SELECT 0, body FROM variables WHERE project_id = ? AND group_id = 0",
-        "SELECT 0, body FROM variables WHERE project_id = 0 AND group_id IN (SELECT value FROM json_each(?))",
-        _SPEC.format("1, "),
-        "SELECT 2, body FROM pipelines WHERE id = ?",
-        "SELECT 3, body FROM projects WHERE id = ?",
+        "SELECT 'variable', '', body FROM variables WHERE project_id = ? AND group_id = 0",
+        "SELECT 'variable', '', body FROM variables"
+        " WHERE project_id = 0 AND group_id IN (SELECT value FROM json_each(?))",
+        _SPEC.format("'spec', '', "),
+        "SELECT 'pipeline', '', body FROM pipelines WHERE id = ?",
+        "SELECT 'project', '', body FROM projects WHERE id = ?",
+        "SELECT 'setting', name, value FROM settings WHERE name IN (SELECT value FROM json_each(?))",
     )
 )
 """All that a payload is made of, read at one go: a statement costs more than the rows do."""
-_KINDS: Mapping[int, type[Any]] = {1: JobSpec, 2: Pipeline, 3: Project}
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 _SORTED = "+id"
 """The few that are found are sorted; otherwise SQLite walks over all of a project because they are in order then."""
@@ -198,20 +199,22 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return self._one(JobSpec, _SPEC.format(""), job_id)
 
-    async def belongings(
-        self, job: Job
-    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        variables: list[ProjectVariable] = []
-        one: dict[int, Any] = {}
-        groups = encode([0, *job.group_ids]).decode()
-        keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id)
-        for number, body in self._rows(_BELONGINGS, *keys):
-            if number == 0:
-                variables.append(decode(ProjectVariable, body))
-            else:
-                one[number] = decode(_KINDS[number], body)
+    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        groups, names = encode([0, *job.group_ids]).decode(), encode(list(settings)).decode()
+        keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
+        found: dict[str, list[Any]] = {}
+        for kind, name, body in self._rows(_BELONGINGS, *keys):
+            found.setdefault(kind, []).append((name, body))
+        variables = [decode(ProjectVariable, body) for _, body in found.get("variable", ())]
         variables.sort(key=lambda each: (each.project_id, each.group_id, each.key, each.environment_scope))
-        return one.get(1), one.get(2), one.get(3), variables
+        spec, pipeline, project = (found.get(kind) for kind in ("spec", "pipeline", "project"))
+        return Belongings(
+            spec=decode(JobSpec, spec[0][1]) if spec else None,
+            pipeline=decode(Pipeline, pipeline[0][1]) if pipeline else None,
+            project=decode(Project, project[0][1]) if project else None,
+            variables=variables,
+            settings=dict(found.get("setting", ())),
+        )
 
     async def jobs(
         self,
@@ -264,8 +267,11 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     async def end_beside(self, known: Job, ended: Job) -> bool:
         return await self._write(lambda db: rows.end_beside(db, known, ended))
 
-    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
-        return await self._write(lambda db: rows.lease_job(db, known, leased, runner))
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
+        found = await self.belongings(leased, settings)
+        return found if await self._write(lambda db: rows.lease_job(db, known, leased, runner)) else None
 
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         return await self._write(lambda db: rows.remove_pipeline(db, pipeline_id))

@@ -6,8 +6,8 @@ effect but its result. That is how a decision and its consequences are stored to
 """
 
 from remuda.cell.ports.blobs import Blobs, StoredBlob
-from remuda.cell.ports.changes import Applied, Changes, Leaves, Retry
+from remuda.cell.ports.changes import Applied, Belongings, Changes, Leaves, Retry
 from remuda.cell.ports.store import Store
 from remuda.cell.ports.traces import Appended, Traces
 
-__all__ = ["Appended", "Applied", "Blobs", "Changes", "Leaves", "Retry", "Store", "StoredBlob", "Traces"]
+__all__ = ["Appended", "Applied", "Belongings", "Blobs", "Changes", "Leaves", "Retry", "Store", "StoredBlob", "Traces"]

@@ -1,9 +1,12 @@
 """What a decision comes to, on its way to the store and back."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
-from remuda.cell.values import Artifact, Job, Pipeline
+from remuda.cell.values import Artifact, Job, Pipeline, Project, ProjectVariable
 from remuda.model.job import JobId
+from remuda.pipeline import JobSpec
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,3 +40,16 @@ class Leaves(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     artifacts: tuple[Artifact, ...]
     """All that it still has, whole."""
+
+
+class Belongings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the payload of a job is made of; None is what is not there."""
+
+    spec: JobSpec | None
+    pipeline: Pipeline | None
+    project: Project | None
+    variables: Sequence[ProjectVariable]
+    """Of the cell, of the groups that the job names, and of the project, in the order of `shared_variables` and
+    `variables`."""
+    settings: Mapping[str, str]
+    """Those of the ones that were asked for that there are."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from remuda.cell.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.people import ALL_PROJECTS, ALL_RUNNERS, ProjectFilter, RunnerFilter
-from remuda.cell.ports.changes import Applied, Changes, Leaves
+from remuda.cell.ports.changes import Applied, Belongings, Changes, Leaves
 from remuda.cell.ports.people import PeopleStore
 from remuda.cell.ports.starts import StartsStore
 from remuda.cell.values import (
@@ -144,11 +144,8 @@ class Store(PeopleStore, StartsStore, Protocol):
         ...
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None: ...
-    async def belongings(
-        self, job: Job
-    ) -> tuple[JobSpec | None, Pipeline | None, Project | None, Sequence[ProjectVariable]]:
-        """What a payload is made of, at one go: the job's spec, pipeline and project, and the variables of the cell, of
-        the groups that the job names, and of the project, in the order of `shared_variables` and `variables`."""
+    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        """What a payload is made of, with these settings, at one go."""
         ...
 
     async def jobs(
@@ -185,8 +182,10 @@ class Store(PeopleStore, StartsStore, Protocol):
         """
         ...
 
-    async def lease_job(self, known: Job, leased: Job, runner: Runner) -> bool:
-        """Store a hand-out: whether it is.
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
+        """Store a hand-out: the belongings of the job, None when it is not stored.
 
         It is not when the job or the runner is not as it is known here any more, or when the very call that it is for
         has another job (`leased_by_request`).
