@@ -16,6 +16,8 @@ NAMES = (
     "cache_save",
     "artifacts_download",
     "artifacts_upload",
+    "sign",
+    "verify",
     "container_open",
     "container_close",
     "service",

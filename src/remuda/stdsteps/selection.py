@@ -7,7 +7,9 @@ not followed, when everything below a folder is looked through: package managers
 
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.speech import say
 
 MOST_ALTERNATIVES = 1000
+PLACE = "/tmp"
+"""Where git's own files lie for a moment; no variable of the job says where."""
 _MAGIC = re.compile(r"[*?\[]")
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -146,14 +150,31 @@ def _joined(folder: str, name: str) -> str:
 
 
 def _untracked(root: Path) -> Iterator[str]:
-    done = subprocess.run(
-        ["git", "ls-files", "-o", "-z"], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    """What git does not know. It reads the working directory's index, but none of the settings that the job may have
+    left with it: some of those make git start programs."""
+    with tempfile.TemporaryDirectory(prefix="remuda-git-", dir=PLACE) as private:
+        for name in ("objects", "refs"):
+            Path(private, name).mkdir()
+        Path(private, "HEAD").write_text("ref: refs/heads/none\n")
+        Path(private, "config").write_text("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = false\n")
+        index = root / ".git/index"
+        if index.is_file() and not index.is_symlink():
+            shutil.copyfile(index, Path(private, "index"), follow_symlinks=False)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        own = {"GIT_DIR": private, "GIT_WORK_TREE": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
+        done = subprocess.run(
+            ["git", "ls-files", "-o", "-z"],
+            cwd=root,
+            env=kept | own | {"GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
     if done.returncode:
         raise StepError(f"git cannot list untracked files: {done.stderr.decode(errors='replace').strip()}")
-    for name in done.stdout.split(b"\0"):
-        if name:
-            yield os.fsdecode(name)
+    for found in done.stdout.split(b"\0"):
+        if found:
+            yield os.fsdecode(found)
 
 
 def _is_text(name: str) -> bool:

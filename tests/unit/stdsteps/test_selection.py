@@ -42,6 +42,17 @@ def test_untracked_files(root: Path) -> None:
     assert select(root, [], [], untracked=True) == {".hidden"}
 
 
+def test_untracked_files_are_found_without_the_settings_of_a_repository(root: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "a.txt"], cwd=root, check=True)
+    ran = tmp_path / "ran"
+    with (root / ".git/config").open("a") as file:
+        file.write(f'[core]\n\tfsmonitor = "touch {ran}; false"\n\tworktree = {tmp_path}\n')
+    assert "a.txt" not in select(root, [], [], untracked=True)
+    assert ".hidden" in select(root, [], [], untracked=True)
+    assert not ran.exists()
+
+
 @pytest.mark.parametrize(
     ("pattern", "name", "matches"),
     [

@@ -1,0 +1,27 @@
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.stdsteps.inputs import Inputs
+
+
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run a step in `work`, in this process; its outputs."""
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    monkeypatch.chdir(work)
+
+    def run(step: str, **inputs: Any) -> dict[str, Any]:
+        file = tmp_path / "outputs"
+        file.unlink(missing_ok=True)
+        monkeypatch.setenv("REMUDA_OUTPUTS", str(file))
+        import_module(f"remuda.stdsteps.{step}").run(Inputs(inputs))
+        lines = file.read_text().splitlines() if file.exists() else []
+        return {entry["name"]: entry["value"] for entry in map(json.loads, lines)}
+
+    return run
