@@ -1,0 +1,68 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.datafolder import default_data, endpoint_in, socket_in
+from remuda.steps.errors import AgentError
+from remuda.steps.transport import listening
+
+
+def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:
+    with listening(tmp_path, at=None, socket=None) as transport:
+        assert transport.kind == "unix"
+        assert not transport.token
+        transport.announce(tmp_path)
+        assert socket_in(tmp_path) == Path(transport.address) == tmp_path / "agent.sock"
+        assert stat.S_IMODE((tmp_path / "agent.sock").stat().st_mode) == 0o600
+    assert not list(tmp_path.iterdir())
+
+
+def test_tcp_with_a_token_of_its_own_every_time(tmp_path: Path) -> None:
+    tokens = set()
+    for _ in range(2):
+        with listening(tmp_path, at="tcp", socket=None) as transport:
+            transport.announce(tmp_path)
+            endpoint = endpoint_in(tmp_path)
+            assert endpoint is not None
+            assert transport.address == f"tcp:{endpoint['host']}:{endpoint['port']}"
+            assert stat.S_IMODE((tmp_path / "endpoint").stat().st_mode) == 0o600
+            tokens.add(endpoint["token"])
+        assert endpoint_in(tmp_path) is None
+    assert len(tokens) == 2
+
+
+@pytest.mark.parametrize(
+    "place", ["tcp:0.0.0.0:1", "tcp:10.0.0.1:1", "tcp:host:1", "tcp:127.0.0.1:x", "pipe", "unix:x"]
+)
+def test_other_places_are_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(AgentError, match="--listen"), listening(tmp_path, at=place, socket=None):
+        pass
+
+
+def test_a_socket_path_belongs_to_unix(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="--socket only with unix"):
+        listening(tmp_path, at="tcp", socket=tmp_path / "s").__enter__()
+
+
+def test_what_a_killed_agent_left_is_replaced_and_what_is_not_its_is_kept(tmp_path: Path) -> None:
+    context = listening(tmp_path, at=None, socket=None)
+    context.__enter__().listener.close()
+    with listening(tmp_path, at=None, socket=None):
+        pass
+    (tmp_path / "thesis").write_text("text")
+    with pytest.raises(AgentError, match="something else than a socket"):
+        listening(tmp_path, at=None, socket=tmp_path / "thesis").__enter__()
+    assert (tmp_path / "thesis").read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"XDG_STATE_HOME": "/state", "HOME": "/home/x"}, "/state/remuda-agent"),
+        ({"HOME": "/home/x"}, "/home/x/.local/state/remuda-agent"),
+    ],
+)
+def test_where_the_data_is_by_default(environ: dict[str, str], expected: str) -> None:
+    assert default_data(environ) == Path(expected)
+    assert default_data({}).name.startswith("remuda-agent-")
