@@ -1,9 +1,9 @@
 """From a server's payload to what the agent runs: a visible tree of steps, the variables, what to mask, the banner.
 
-Pure. Getting sources (`sources`), caches and artifacts (`stored_files`), the job's own work (`user_steps`) become
-entries of one list in the order in which they run; the agent decides at run time which of them do. What the payload
-asks for and this version does not do is said in the banner, so that the user reads it in the job's own log. `jobs.py`
-calls this once per job.
+Pure. Getting sources (`sources`), caches and artifacts (`stored_files`), the job's own work (`user_steps`), which goes
+into a container where the runner has them (`containers`), become entries of one list in the order in which they run;
+the agent decides at run time which of them do. What the payload asks for and this version does not do is said in the
+banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
 """
 
 import json
@@ -14,6 +14,16 @@ from dataclasses import dataclass
 
 from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
+from remuda.manager.containers import (
+    Containers,
+    around,
+    container_remarks,
+    harmless,
+    has_containers,
+    hooks_in_container,
+    left_out,
+    written_image,
+)
 from remuda.manager.entries import CompileError, Entry, Setting
 from remuda.manager.sources import get_sources, source_remarks
 from remuda.manager.step_policy import policy_text
@@ -56,12 +66,12 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
         raise CompileError(f"secrets: this runner cannot fetch secrets yet; the job would run without {names}")
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     variables = Variables(_all_variables(payload, setting, timeout))
-    entries = _entries(payload, setting, variables)
+    entries = _entries(payload, setting, variables, timeout)
     expanded = variables.expanded()
     sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
     return CompiledJob(
         steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
-        variables=tuple(sendable),
+        variables=tuple(harmless(sendable) if has_containers(setting.runner) else sendable),
         masks=_masks(payload, expanded),
         mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
@@ -75,10 +85,15 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     )
 
 
-def _entries(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
+def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
     """All steps, in order."""
+    runner = setting.runner
+    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout)
+    sources = get_sources(payload, runner, variables)
+    if has_containers(runner):
+        sources = hooks_in_container(sources, job)
     before = [
-        *get_sources(payload, setting.runner, variables),
+        *sources,
         *restore_caches(payload, setting, variables),
         *download_artifacts(payload, setting.runner),
     ]
@@ -87,7 +102,9 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables) -> lis
         *upload_artifacts(payload, setting, variables),
     ]
     taken = {step["name"] for step in (*before, *after)}
-    return [*before, *user_steps(payload, setting.runner, variables, taken), *after]
+    work = user_steps(payload, runner, variables, taken)
+    work, last = around(work, job) if has_containers(runner) else (work, [])
+    return [*before, *work, *after, *last]
 
 
 def _all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
@@ -101,15 +118,23 @@ def _all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[
         "CI_SERVER": "yes",
         "CI_JOB_TIMEOUT": str(timeout),
         "CI_RUNNER_SHORT_TOKEN": setting.runner.short_token,
-        "CI_SHARED_ENVIRONMENT": "true",
         "RUNNER_TEMP_PROJECT_DIR": f"{setting.work_dir}.tmp",
     }
+    if has_containers(setting.runner):
+        defaults |= {"CI_DISPOSABLE_ENVIRONMENT": "true"}
+    else:
+        defaults |= {"CI_SHARED_ENVIRONMENT": "true"}
     tail = {
         "CI_RUNNER_VERSION": __version__,
         "CI_RUNNER_REVISION": __version__,
         "CI_RUNNER_EXECUTABLE_ARCH": f"{platform.system().lower()}/{platform.machine()}",
     }
-    return [*environment, *variable_list(defaults), *payload.variables, *variable_list(tail)]
+    image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
+    return [*environment, *variable_list(defaults), *payload.variables, *image, *variable_list(tail)]
+
+
+def _image(payload: JobPayload, setting: Setting) -> str:
+    return written_image(payload, setting.runner) if has_containers(setting.runner) else ""
 
 
 def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
@@ -132,10 +157,9 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
     """What the job asks for and does not get."""
-    if payload.image and payload.image.get("name"):
-        yield "image: is ignored; this runner runs jobs on its own machine"
-    if payload.services:
-        yield "services: is ignored; this runner runs jobs on its own machine"
+    yield from container_remarks(payload, setting.runner)
+    if has_containers(setting.runner) and (names := left_out(variables.expanded())):
+        yield f"file variables that could change what the runner's own steps do are left out: {', '.join(names)}"
     yield from cache_remarks(payload, setting.runner, variables)
     yield from source_remarks(variables)
     if dropped:

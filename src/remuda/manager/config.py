@@ -26,6 +26,10 @@ from remuda.manager.config_keys import (
     REFUSED_GLOBAL,
 )
 from remuda.manager.config_lines import with_line
+from remuda.manager.docker_config import KEYS as DOCKER_KEYS
+from remuda.manager.docker_config import DockerConfig
+from remuda.manager.docker_config import check as check_docker
+from remuda.manager.docker_config import remarks as docker_remarks
 from remuda.manager.errors import ConfigError
 from remuda.steps.errors import PolicyError
 
@@ -87,6 +91,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     pre_build_script: str = ""
     post_build_script: str = ""
     labels: dict[str, str] = {}
+    docker: DockerConfig = DockerConfig()
     remuda: RemudaConfig = RemudaConfig()
     tls_ca_file: str = msgspec.field(default="", name="tls-ca-file")
     tls_cert_file: str = msgspec.field(default="", name="tls-cert-file")
@@ -170,7 +175,7 @@ def parse(text: str, *, file: str, environment: Mapping[str, str]) -> Loaded:
 def _checked(document: Mapping[str, Any], file: str, environment: Mapping[str, str]) -> Loaded:
     warnings = _review(document, file)
     try:
-        config = msgspec.convert(document, ManagerConfig)
+        config = msgspec.convert(_what_counts(document), ManagerConfig)
     except msgspec.ValidationError as error:
         match = _MSGSPEC_PATH.match(str(error))
         assert match is not None
@@ -232,7 +237,34 @@ def _review(document: Mapping[str, Any], file: str) -> list[str]:
             # Ignoring a misspelt one could run jobs with more rights than they were to have.
             if key not in _REMUDA_KEYS:
                 raise ConfigError(f"{file}: runners[{index}].remuda.{key}: unknown{_nearest(key, _REMUDA_KEYS)}")
+        for key, effect in docker_remarks(_docker_section(runner)):
+            what = (
+                f"is not supported: {effect}" if effect else f"is unknown and ignored{_nearest(key, set(DOCKER_KEYS))}"
+            )
+            warnings.append(f"{file}: runners[{index}].docker.{key} {what}")
     return warnings
+
+
+def _docker_section(runner: Any) -> Mapping[str, Any]:
+    """`[runners.docker]` where it counts: gitlab-runner does not look at the section of another executor."""
+    if not isinstance(runner, dict) or runner.get("executor") != "docker":
+        return {}
+    section = runner.get("docker", {})
+    return section if isinstance(section, dict) else {}
+
+
+def _what_counts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without sections that nobody looks at."""
+    runners = document.get("runners")
+    if not isinstance(runners, list):
+        return dict(document)
+    counting = [
+        {key: value for key, value in runner.items() if key != "docker" or runner.get("executor") == "docker"}
+        if isinstance(runner, dict)
+        else runner
+        for runner in runners
+    ]
+    return {**document, "runners": counting}
 
 
 def _nearest(key: str, known: set[str]) -> str:
@@ -261,10 +293,17 @@ def _check_runner(runner: RunnerConfig, where: str) -> None:
     if not runner.token:
         raise ConfigError(f"{where}.token: is missing; create a runner on the server and put its glrt- token here")
     if runner.executor in EXECUTORS:
-        raise ConfigError(f"{where}.executor: {runner.executor!r} is not supported yet; only shell is")
-    if runner.executor != "shell":
+        raise ConfigError(f"{where}.executor: {runner.executor!r} is not supported yet; only shell and docker are")
+    if runner.executor not in ("shell", "docker"):
         given = repr(runner.executor) if runner.executor else "is missing"
-        raise ConfigError(f'{where}.executor: {given}; write executor = "shell"')
+        raise ConfigError(f'{where}.executor: {given}; write executor = "shell" or executor = "docker"')
+    if runner.executor == "docker":
+        check_docker(runner.docker, f"{where}.docker")
+        if runner.remuda.run_as or runner.remuda.first_uid:
+            raise ConfigError(
+                f'{where}.remuda: run_as and first_uid do not go together with executor = "docker": who may use the '
+                "engine is as good as root; whom jobs run as is said by docker.user"
+            )
     if runner.shell not in ("", "bash"):
         raise ConfigError(f"{where}.shell: {runner.shell!r} is not supported yet; only bash is")
     for key, least in (("limit", 0), ("request_concurrency", 0), ("output_limit", 0)):

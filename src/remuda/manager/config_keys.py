@@ -34,7 +34,7 @@ IGNORED_RUNNER: Mapping[str, str] = {
 ACCEPTED_RUNNER = frozenset({"token_obtained_at", "token_expires_at", "debug_trace_disabled"})
 """Nothing follows from these: the first two are for people, and there is no debug trace that could be disabled."""
 
-OTHER_EXECUTORS = frozenset({"docker", "ssh", "machine", "autoscaler", "custom", "instance", "kubernetes", "parallels"})
+OTHER_EXECUTORS = frozenset({"ssh", "machine", "autoscaler", "custom", "instance", "kubernetes", "parallels"})
 """Sections of executors; gitlab-runner ignores those of another executor too, so nothing is said about them."""
 
 REFUSED_GLOBAL: Mapping[str, str] = {
@@ -43,7 +43,6 @@ REFUSED_GLOBAL: Mapping[str, str] = {
 
 EXECUTORS = frozenset(
     {
-        "docker",
         "docker-windows",
         "docker+machine",
         "docker-autoscaler",
@@ -55,4 +54,4 @@ EXECUTORS = frozenset(
         "virtualbox",
     }
 )
-"""Executors of gitlab-runner other than `shell`."""
+"""Executors of gitlab-runner other than `shell` and `docker`."""

@@ -34,6 +34,18 @@ IMPLEMENTED = frozenset(
     }
 )
 
+OF_CONTAINERS = frozenset(
+    {
+        "image",
+        "services",
+        "service_variables",
+        "service_multiple_aliases",
+        "image_executor_opts",
+        "service_executor_opts",
+    }
+)
+"""What only a runner that runs jobs in containers does."""
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
@@ -48,7 +60,10 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
         architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
         executor=executor,
         shell="bash",
-        features={feature: feature in IMPLEMENTED for feature in FEATURES},
+        features={
+            feature: feature in IMPLEMENTED or (executor == "docker" and feature in OF_CONTAINERS)
+            for feature in FEATURES
+        },
         config=None if capacity is None else {"capacity": capacity},
         labels=dict(labels) if labels else None,
     )

@@ -55,7 +55,7 @@ def test_url_and_token_come_from_the_environment() -> None:
         (RUNNER.replace('url = "https://gitlab.example.com/"', ""), ["runners[0].url", "missing"]),
         (RUNNER.replace('token = "glrt-abc"', ""), ["runners[0].token", "missing"]),
         (RUNNER.replace("glrt-abc", "$NOT_SET"), ["runners[0].token", "NOT_SET", "not set"]),
-        (RUNNER.replace("shell", "docker"), ["runners[0].executor", "not supported yet"]),
+        (RUNNER.replace("shell", "kubernetes"), ["runners[0].executor", "not supported yet"]),
         (RUNNER.replace("shell", "shel"), ["runners[0].executor", "shel"]),
         (RUNNER.replace('executor = "shell"', ""), ["runners[0].executor", "missing"]),
         (RUNNER + 'shell = "pwsh"\n', ["runners[0].shell", "pwsh"]),
@@ -88,7 +88,7 @@ def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) ->
         ),
         (RUNNER + "# limit = 1\nlimit = 'x'\n", "config.toml:7: runners[0].limit: expected int"),
         ('# four\nconcurrent = "four"\n' + RUNNER, "config.toml:2: concurrent: expected int"),
-        ("concurrent = 1\n" + RUNNER.replace("shell", "docker"), "config.toml:6: runners[0].executor: 'docker'"),
+        ("concurrent = 1\n" + RUNNER.replace("shell", "ssh"), "config.toml:6: runners[0].executor: 'ssh'"),
         (RUNNER + "[runners.labels]\nlimit = 1\n", "config.toml:6: runners[0].labels"),
         (RUNNER + RUNNER, "config.toml: the same url"),
         ("runners = [{token = 'x'}]\n", "config.toml: runners[0].url: is missing"),
@@ -162,3 +162,56 @@ def test_the_short_token_never_holds_the_prefix(token: str, short: str) -> None:
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert listen_address(text) == address
+
+
+DOCKER = RUNNER.replace("shell", "docker")
+
+
+def test_a_section_for_containers() -> None:
+    loaded = read(
+        DOCKER + '[runners.docker]\nimage = "alpine:3"\npull_policy = "if-not-present"\nmemory = "512m"\ncpus = "1.5"\n'
+        'volumes = ["/cache", "/srv:/srv:ro"]\nservice_memory = "64m"\nwait_for_services_timeout = -1\n'
+        '[[runners.docker.services]]\nname = "redis:7"\n'
+    )
+    assert loaded.warnings == ()
+    docker = loaded.config.runners[0].docker
+    assert (docker.image, docker.policies, docker.wait_seconds) == ("alpine:3", ("if-not-present",), 0)
+    assert docker.job_options() == {"memory": "512m", "cpus": "1.5"}
+    assert docker.service_options() == {"memory": "64m"}
+    assert docker.services[0].name == "redis:7"
+
+
+def test_a_section_of_another_executor_is_not_looked_at() -> None:
+    loaded = read(RUNNER + '[runners.docker]\nimage = 5\nnonsense = true\ntls_verify = true\n')
+    assert (loaded.warnings, loaded.config.runners[0].docker.image) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('pull_policy = "sometimes"', ["runners[0].docker.pull_policy", "none of always"]),
+        ('allowed_pull_policies = ["no"]', ["pull_policy", "'no'"]),
+        ("tls_verify = true", ["runners[0].docker.tls_verify", "not supported"]),
+        ('host = "ssh://x"', ["runners[0].docker", "no address of a container engine"]),
+        ('memory = "much"', ["runners[0].docker", "memory", "no size"]),
+        ('cpus = "two"', ["cpus", "no number of processors"]),
+        ('min_free_disk = "?"', ["min_free_disk", "no size"]),
+        ('volumes = ["x"]', ["volumes", "'x'"]),
+        ("image = 5", ["runners[0].docker.image", "expected str"]),
+    ],
+)
+def test_mistakes_in_the_section(line: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(f"{DOCKER}[runners.docker]\n{line}\n")
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_keys_of_the_section_without_effect_are_named() -> None:
+    [one, other] = read(f'{DOCKER}[runners.docker]\nhelper_image = "x"\nimgae = "y"\n').warnings
+    assert "runners[0].docker.helper_image is not supported: there is no helper container" in one
+    assert "runners[0].docker.imgae is unknown and ignored; did you mean image?" in other
+
+
+def test_containers_and_other_users_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match="do not go together"):
+        read(f"{DOCKER}[runners.remuda]\nfirst_uid = 5000\n")

@@ -1,0 +1,280 @@
+"""`image` and `services` of a job: the container that its own steps run in, and the services beside it.
+
+Pure. Decides what of a job's wishes the runner's configuration allows: images, services, users, pull policies. A wish
+that is refused fails the job with its reason. The services come in front, the job's own steps go into the container,
+and at the end the services are stopped whatever happened. Everything else of a job (sources, caches, artifacts) is done
+on the runner's machine, so nothing that the job sets may bend what happens there: variables that could are given to the
+job's own steps only, and hooks around the checkout run in a container, too.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.docker_config import DEFAULT_HOST, DockerConfig, ServiceConfig
+from remuda.manager.entries import CompileError, Entry, entry, literal
+from remuda.manager.variables import Variables
+from remuda.steps.policy.rules import clean_env
+from remuda.wire.runner_api import JobPayload, Variable
+
+EXECUTOR = "docker"
+LEASE_MARGIN_SECONDS = 3600
+STOP = "stop_services"
+_HARMLESS = re.compile(r"DOCKER_AUTH_CONFIG|REMUDA_PATIENCE_SECONDS|(https?|all|no|ftp)_proxy", re.IGNORECASE)
+_DOCKER_KEYS = ("platform", "user")
+_HOOKS = ("pre_get_sources_script", "post_get_sources_script")
+
+
+def has_containers(runner: RunnerConfig) -> bool:
+    """Whether jobs of this runner run in containers."""
+    return runner.executor == EXECUTOR
+
+
+def written_image(payload: JobPayload, runner: RunnerConfig) -> str:
+    """The image of a job: its own, or the runner's; variables in it are not expanded yet."""
+    return str((payload.image or {}).get("name") or "") or runner.docker.image
+
+
+class Containers(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as far as its containers are concerned."""
+
+    payload: JobPayload
+    runner: RunnerConfig
+    variables: Variables
+    timeout: int
+    """Seconds after which the job is over in any case."""
+
+    @property
+    def docker(self) -> DockerConfig:
+        return self.runner.docker
+
+    @property
+    def engine(self) -> str:
+        """Always named: a job's own DOCKER_HOST leads to an engine of the job, not to the runner's."""
+        return self.docker.host or DEFAULT_HOST
+
+    @property
+    def key(self) -> str:
+        """Tells the containers of this run of the job from all others."""
+        return f"{self.payload.id}-{hashlib.sha256(self.payload.token.encode()).hexdigest()[:16]}"
+
+
+def around(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
+    """The job's services and its own steps in their container; and what is left to do when everything else is done."""
+    services = _services(job)
+    bending = _bending(job.variables)
+    bent = [one | {"env": bending | one.get("env", {})} for one in inner] if bending else inner
+    work = [*services, _container("container", job, joins=bool(services)) | {"run": bent}]
+    stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})
+    return work, [stop | {"if": "always()", "continue_on_error": True}] if services else []
+
+
+def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
+    """Getting sources: scripts around it run in a container of their own; the checkout itself never does."""
+    if not any(one["name"] in _HOOKS for one in entries):
+        return entries
+    return [_container("sources", job, joins=False) | {"run": entries}]
+
+
+def harmless(variables: Iterable[Variable]) -> list[Variable]:
+    """Those that may be in the environment of the runner's own steps."""
+    return [variable for variable in variables if not _bends(variable.key)]
+
+
+def left_out(variables: Iterable[Variable]) -> list[str]:
+    """Names of file variables that nobody gets: their names could bend the runner's own steps."""
+    return [variable.key for variable in variables if variable.file and _bends(variable.key)]
+
+
+def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
+    """What a job asks of its containers and does not get."""
+    if not has_containers(runner):
+        if payload.image and payload.image.get("name"):
+            yield "image: is ignored; this runner runs jobs on its own machine"
+        if payload.services:
+            yield "services: is ignored; this runner runs jobs on its own machine"
+    elif runner.docker.disable_entrypoint_overwrite and any(
+        one.get("entrypoint") for one in (payload.image or {}, *(payload.services or ()))
+    ):
+        yield "entrypoint: is ignored; this runner keeps the entrypoints of images (disable_entrypoint_overwrite)"
+
+
+def _container(name: str, job: Containers, *, joins: bool) -> Entry:
+    docker, variables = job.docker, job.variables
+    image = variables.expand(written_image(job.payload, job.runner))
+    if not image:
+        raise CompileError("image: the job names none, and the runner has none for such jobs ([runners.docker] image)")
+    is_own = image == variables.expand(docker.image)
+    if docker.allowed_images and not is_own and not _fits_any(image, docker.allowed_images, variables):
+        raise CompileError(_refusal("image", image, docker.allowed_images))
+    privileged = docker.privileged and _may_be_privileged(image, docker.allowed_privileged_images, variables)
+    return _entry(
+        name,
+        "container",
+        _common(image, job.payload.image or {}, job)
+        | {
+            "variables": _public(variables),
+            "network": docker.network_mode or ("job" if joins else ""),
+            "hostname": docker.hostname,
+            "labels": {key: variables.expand(value) for key, value in docker.container_labels.items()},
+            "options": docker.job_options() | ({"privileged": True} if privileged else {}),
+        },
+    )
+
+
+def _services(job: Containers) -> list[Entry]:
+    docker, variables = job.docker, job.variables
+    given = [_configured(one) for one in docker.services]
+    wanted = [*given, *(job.payload.services or ())]
+    if 0 <= docker.services_limit < len(wanted):
+        raise CompileError(f"services: the job has {len(wanted)}, this runner allows {docker.services_limit}")
+    entries: list[Entry] = []
+    for number, service in enumerate(wanted):
+        image = variables.expand(str(service.get("name") or ""))
+        if not image:
+            raise CompileError(f"services[{number}]: has no name of an image")
+        is_own = number < len(given)
+        if docker.allowed_services and not is_own and not _fits_any(image, docker.allowed_services, variables):
+            raise CompileError(_refusal("services", image, docker.allowed_services))
+        entries.append(_service(image, service, job, {one["name"] for one in entries}))
+    return entries
+
+
+def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set[str]) -> Entry:
+    docker, variables = job.docker, job.variables
+    alias = variables.expand(str(service.get("alias") or ""))
+    own = {
+        str(one["key"]): str(one["value"]) if one.get("raw") else variables.expand(str(one["value"]))
+        for one in service.get("variables") or ()
+    }
+    wants = docker.privileged if docker.services_privileged is None else docker.services_privileged
+    privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, variables)
+    return _entry(
+        _step_name(alias or image, taken),
+        "service",
+        _common(image, service, job)
+        | {
+            "alias": [alias] if alias else [],
+            "command": _texts(service.get("command"), "services:command"),
+            "variables": _public(variables) | own,
+            "network": docker.network_mode,
+            "options": docker.service_options() | ({"privileged": True} if privileged else {}),
+            "wait_seconds": docker.wait_seconds,
+        },
+    )
+
+
+def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
+    """With those inputs that say something."""
+    return entry(name, step, {key: value for key, value in inputs.items() if value not in ("", [], {})})
+
+
+def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, Any]:
+    """What jobs and services ask for in the same words."""
+    docker, variables = job.docker, job.variables
+    options = wish.get("executor_opts") or {}
+    own = (options.get("docker") if isinstance(options, Mapping) else None) or {}
+    unknown = [key for key in own if key not in _DOCKER_KEYS]
+    if unknown:
+        raise CompileError(f"docker: {', '.join(unknown)}: this runner knows {' and '.join(_DOCKER_KEYS)} only")
+    user = docker.user or variables.expand(str(own.get("user") or ""))
+    if docker.allowed_users and user and not docker.user and user not in docker.allowed_users:
+        raise CompileError(_refusal("docker:user", user, docker.allowed_users))
+    return {
+        "image": image,
+        "engine": job.engine,
+        "job": job.key,
+        "entrypoint": [] if docker.disable_entrypoint_overwrite else _texts(wish.get("entrypoint"), "entrypoint"),
+        "user": user,
+        "platform": variables.expand(str(own.get("platform") or "")),
+        "pull_policy": _policies(wish, docker, variables),
+        "credentials": [one for one in job.payload.credentials or () if one.get("type") == "registry"],
+        "volumes": [variables.expand(one) for one in docker.volumes],
+        "min_free_disk": docker.min_free_disk,
+        "lease_seconds": job.timeout + LEASE_MARGIN_SECONDS,
+    }
+
+
+def _policies(wish: Mapping[str, Any], docker: DockerConfig, variables: Variables) -> list[str]:
+    given = wish.get("pull_policy") or ()
+    asked = [variables.expand(one) for one in ([given] if isinstance(given, str) else given)]
+    allowed = docker.allowed_pull_policies or docker.policies
+    for policy in asked:
+        if policy not in allowed:
+            raise CompileError(_refusal("pull_policy", policy, allowed))
+    return asked or list(docker.policies)
+
+
+def _configured(service: ServiceConfig) -> dict[str, Any]:
+    """A service of the configuration, as a job would ask for it."""
+    pairs = [text.partition("=") for text in service.environment]
+    return {
+        "name": service.name,
+        "alias": service.alias,
+        "entrypoint": list(service.entrypoint),
+        "command": list(service.command),
+        "variables": [{"key": key, "value": value} for key, _, value in pairs],
+    }
+
+
+def _public(variables: Variables) -> dict[str, str]:
+    """What containers themselves are given: nothing secret, since whoever can ask the engine reads it there."""
+    return {
+        variable.key: variable.value
+        for variable in variables.expanded()
+        if variable.public and not variable.file and not variable.masked
+    }
+
+
+def _bending(variables: Variables) -> dict[str, str]:
+    return {
+        variable.key: literal(variable.value)
+        for variable in variables.expanded()
+        if _bends(variable.key) and not variable.file
+    }
+
+
+def _bends(name: str) -> bool:
+    """Whether a variable of this name could change what programs of the runner do."""
+    return not clean_env({name: ""}) and not _HARMLESS.fullmatch(name)
+
+
+def _may_be_privileged(name: str, allowed: Sequence[str], variables: Variables) -> bool:
+    return not allowed or _fits_any(name, allowed, variables)
+
+
+def _fits_any(name: str, patterns: Sequence[str], variables: Variables) -> bool:
+    return any(_pattern(variables.expand(pattern)).fullmatch(name) for pattern in patterns)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """A glob: `*` and `?` stay inside a part of the name, `**` does not."""
+    words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(words.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*|\?)", text)))
+
+
+def _refusal(key: str, value: str, allowed: Sequence[str]) -> str:
+    return f"{key}: {value} is not allowed on this runner; allowed are {', '.join(allowed)}"
+
+
+def _texts(value: Any, key: str) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise CompileError(f"{key}: a list of texts is needed")
+    return value
+
+
+def _step_name(text: str, taken: set[str]) -> str:
+    """`service_postgres` for registry.example.com/group/postgres:16."""
+    last = re.split(r"[\s,]+", text.strip())[0].rpartition("/")[2]
+    base = "service_" + re.sub(r"[^A-Za-z0-9_]", "_", re.split(r"[:@]", last)[0])
+    number, name = 1, base
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name

@@ -1,0 +1,228 @@
+"""`image` and `services`: what a job gets of what it asks for."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.compile import CompiledJob, compile_job
+from remuda.manager.config import RunnerConfig
+from remuda.manager.docker_config import DockerConfig, ServiceConfig
+from remuda.manager.entries import CompileError, Setting
+from remuda.steps.language.reading import read_step
+from remuda.wire.runner_api import JobPayload
+
+SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
+ENGINE = "unix:///var/run/docker.sock"
+
+
+def compiled(
+    docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any
+) -> CompiledJob:
+    values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "docker"}
+    setting = Setting(
+        runner=RunnerConfig(**values | (runner or {}), docker=docker or DockerConfig()),
+        system_id="s_0123456789ab",
+        slot=2,
+        work_dir="/b/p",
+        builds_dir="/b",
+        cache_dir="/c",
+    )
+    payload: dict[str, Any] = {
+        "id": 5,
+        "token": "glcbt-job-token",
+        "git_info": {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main"},
+        "image": {"name": "alpine:3"},
+        "steps": [{"name": "script", "script": ["make"]}, {"name": "after_script", "script": ["bye"]}],
+        "runner_info": {"timeout": 600},
+    }
+    return compile_job(msgspec.convert(payload | changes, JobPayload), setting)
+
+
+def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+    read_step(job.steps, job=True)  # the agent can read it
+    found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
+    return found
+
+
+def step(job: CompiledJob, name: str) -> dict[str, Any]:
+    [found] = [one for one in steps_of(job) if one["name"] == name]
+    return found
+
+
+def variable(key: str, value: str, **more: Any) -> dict[str, Any]:
+    return {"key": key, "value": value, "public": True} | more
+
+
+def test_the_jobs_own_steps_go_into_the_container() -> None:
+    checkout, container = steps_of(compiled())
+    assert checkout["name"] == "get_sources"
+    assert container["step"] == "builtin://container"
+    assert [(one["name"], one["origin"]) for one in container["run"]] == [
+        ("step_script", "user"),
+        ("after_script", "user"),
+    ]
+    assert container["run"][1]["if"] == "always()"
+    inputs = container["inputs"]
+    assert (inputs["image"], inputs["engine"], inputs["pull_policy"]) == ("alpine:3", ENGINE, ["always"])
+    assert inputs["lease_seconds"] == 600 + 3600
+    assert inputs["job"].startswith("5-")
+    assert "network" not in inputs
+
+
+def test_services_stand_around_and_share_the_jobs_network() -> None:
+    services = [
+        {"name": "registry.example.com/group/postgres:16", "alias": "db", "command": ["-c", "x"], "entrypoint": ["e"]},
+        {"name": "redis:7", "variables": [{"key": "MODE", "value": "$KIND-1"}]},
+        {"name": "redis:6"},
+    ]
+    artifacts = [{"paths": ["out"]}]
+    job = compiled(services=services, artifacts=artifacts, variables=[variable("KIND", "fast")])
+    assert [one["name"] for one in steps_of(job)] == [
+        "get_sources",
+        "service_db",
+        "service_redis",
+        "service_redis_2",
+        "container",
+        "upload_artifacts",
+        "stop_services",
+    ]
+    first, second = step(job, "service_db")["inputs"], step(job, "service_redis")["inputs"]
+    assert (first["alias"], first["command"], first["entrypoint"]) == (["db"], ["-c", "x"], ["e"])
+    assert second["variables"] == {"KIND": "fast", "MODE": "fast-1"}
+    assert first["wait_seconds"] == 30
+    assert step(job, "container")["inputs"]["network"] == "job"
+    stop = step(job, "stop_services")
+    assert (stop["if"], stop["continue_on_error"]) == ("always()", True)
+    assert stop["inputs"]["job"] == first["job"] == step(job, "container")["inputs"]["job"]
+
+
+def test_the_runners_image_is_for_jobs_without_one_and_variables_are_expanded() -> None:
+    docker = DockerConfig(image="debian:$VERSION")
+    job = compiled(docker, image=None, variables=[variable("VERSION", "12")])
+    assert step(job, "container")["inputs"]["image"] == "debian:12"
+    assert {one.key: one.value for one in job.variables}["CI_JOB_IMAGE"] == "debian:12"
+    with pytest.raises(CompileError, match="the job names none"):
+        compiled(image=None)
+
+
+def test_wishes_for_the_container() -> None:
+    image = {"name": "a", "entrypoint": [""], "executor_opts": {"docker": {"platform": "linux/arm64", "user": "app"}}}
+    inputs = step(compiled(image=image), "container")["inputs"]
+    assert (inputs["entrypoint"], inputs["platform"], inputs["user"]) == ([""], "linux/arm64", "app")
+    with pytest.raises(CompileError, match="docker: volumes: this runner knows platform and user only"):
+        compiled(image={"name": "a", "executor_opts": {"docker": {"volumes": ["/:/x"]}}})
+    kept = compiled(DockerConfig(disable_entrypoint_overwrite=True), image=image)
+    assert "entrypoint" not in step(kept, "container")["inputs"]
+    assert any("entrypoint: is ignored" in line for line in kept.banner)
+    assert step(compiled(DockerConfig(user="1000"), image=image), "container")["inputs"]["user"] == "1000"
+
+
+@pytest.mark.parametrize(
+    ("docker", "changes", "words"),
+    [
+        (
+            {"allowed_images": ("ruby:*", "my.example:5000/*/*")},
+            {"image": {"name": "my.example:5000/a/b/c"}},
+            "image: my",
+        ),
+        ({"allowed_images": ("ruby:*",)}, {"image": {"name": "x/ruby:3"}}, "x/ruby:3 is not allowed"),
+        ({"allowed_services": ("redis:*",)}, {"services": [{"name": "mysql"}]}, "services: mysql is not allowed"),
+        ({"allowed_users": ("app",)}, {"image": {"name": "a", "executor_opts": {"docker": {"user": "root"}}}}, "root"),
+        ({}, {"image": {"name": "a", "pull_policy": ["never"]}}, "pull_policy: never is not allowed"),
+        ({"services_limit": 1}, {"services": [{"name": "a"}, {"name": "b"}]}, "has 2, this runner allows 1"),
+        ({}, {"services": [{"alias": "x"}]}, "has no name"),
+    ],
+)
+def test_what_a_runner_does_not_allow_fails_the_job(
+    docker: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CompileError, match=words):
+        compiled(DockerConfig(**docker), **changes)
+
+
+def test_what_a_runner_allows() -> None:
+    docker = DockerConfig(
+        image="own:1",
+        allowed_images=("my.example/**", "ruby:*"),
+        allowed_pull_policies=("never", "always"),
+        services=(ServiceConfig(name="cache:1", environment=("A=1",)),),
+        allowed_services=("none",),
+        privileged=True,
+        allowed_privileged_images=("my.example/dind",),
+        memory="1g",
+        service_memory="64m",
+        volumes=("/cache",),
+        network_mode="host",
+        hostname="builder",
+    )
+    for name in ("my.example/a/b/c:1", "ruby:3", "own:1"):
+        compiled(docker, image={"name": name})
+    job = compiled(docker, image={"name": "my.example/dind", "pull_policy": ["never", "always"]})
+    inputs = step(job, "container")["inputs"]
+    assert inputs["pull_policy"] == ["never", "always"]
+    assert inputs["options"] == {"memory": "1g", "privileged": True}
+    assert (inputs["network"], inputs["hostname"], inputs["volumes"]) == ("host", "builder", ["/cache"])
+    service = step(job, "service_cache")["inputs"]
+    assert service["options"] == {"memory": "64m", "privileged": True}
+    assert service["variables"] == {"A": "1"}
+    assert "privileged" not in step(compiled(docker, image={"name": "ruby:3"}), "container")["inputs"]["options"]
+
+
+def test_containers_are_given_nothing_secret() -> None:
+    variables = [
+        variable("OPEN", "1"),
+        variable("SECRET", "s3cret", public=False),
+        variable("MASKED", "m4sked", masked=True),
+        variable("FILE", "content", file=True),
+    ]
+    credentials = [
+        {"type": "registry", "url": "r.example", "username": "u", "password": "p4ss"},
+        {"type": "other", "url": "x"},
+    ]
+    job = compiled(variables=variables, services=[{"name": "a"}], credentials=credentials)
+    for name in ("container", "service_a"):
+        assert step(job, name)["inputs"]["variables"] == {"OPEN": "1"}
+        assert step(job, name)["inputs"]["credentials"] == credentials[:1]
+    assert "p4ss" in job.masks
+
+
+def test_variables_that_bend_programs_reach_the_jobs_own_steps_only() -> None:
+    variables = [
+        variable("LD_PRELOAD", "/b/p/evil.so"),
+        variable("PATH", "/b/p:$PATH"),
+        variable("DOCKER_HOST", "tcp://docker:2375"),
+        variable("GIT_SSH_COMMAND", "${{ x }}"),
+        variable("DOCKER_AUTH_CONFIG", "{}"),
+        variable("NAME", "fine"),
+        variable("BASH_ENV", "content", file=True),
+    ]
+    job = compiled(variables=variables)
+    sent = {one.key for one in job.variables}
+    assert sent & {"LD_PRELOAD", "PATH", "DOCKER_HOST", "GIT_SSH_COMMAND", "BASH_ENV"} == set()
+    assert {"NAME", "DOCKER_AUTH_CONFIG"} <= sent
+    script, after = step(job, "container")["run"]
+    for one in (script, after):
+        assert one["env"]["LD_PRELOAD"] == "/b/p/evil.so"
+        assert one["env"]["DOCKER_HOST"] == "tcp://docker:2375"
+        assert one["env"]["GIT_SSH_COMMAND"] == "\\${{ x }}"
+    assert any("left out: BASH_ENV" in line for line in job.banner)
+    assert step(job, "container")["inputs"]["engine"] == ENGINE
+
+
+def test_hooks_of_the_job_run_in_a_container_and_the_checkout_does_not() -> None:
+    hooks = [{"name": "pre_get_sources_script", "script": ["id"]}]
+    sources, container = steps_of(compiled(hooks=hooks))
+    assert (sources["name"], sources["step"]) == ("sources", "builtin://container")
+    assert [one["name"] for one in sources["run"]] == ["pre_get_sources_script", "get_sources"]
+    assert container["name"] == "container"
+
+
+def test_on_the_runners_own_machine_image_and_services_are_ignored_and_named() -> None:
+    job = compiled(runner={"executor": "shell"}, services=[{"name": "redis"}])
+    assert [one["name"] for one in steps_of(job)] == ["get_sources", "step_script", "after_script"]
+    assert [line for line in job.banner if "is ignored" in line] == [
+        "WARNING: image: is ignored; this runner runs jobs on its own machine",
+        "WARNING: services: is ignored; this runner runs jobs on its own machine",
+    ]
