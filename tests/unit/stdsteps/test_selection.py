@@ -43,6 +43,7 @@ def test_untracked_files(root: Path) -> None:
 
 
 def test_untracked_files_are_found_without_the_settings_of_a_repository(root: Path, tmp_path: Path) -> None:
+    (root / ".git/config").unlink()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     subprocess.run(["git", "add", "a.txt"], cwd=root, check=True)
     ran = tmp_path / "ran"
