@@ -8,7 +8,9 @@ FETCH_HEAD, the same cut through the history. What this does not know is left to
 """
 
 import os
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen
 from urllib.parse import unquote, urlsplit
@@ -16,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from remuda.lib.lending import LENDS
 from remuda.stdsteps.git import Git
 
-_LIST = "--format=%(refname) %(objectname) %(*objectname)"
+_REF = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n")
 _TAGS = "refs/tags/"
 _ALL_TAGS = {"+refs/tags/*:refs/tags/*"}
 
@@ -27,23 +29,25 @@ def borrow(git: Git, inside: Path, url: str, refspecs: list[str], depth: int) ->
     source = Path(unquote(place.path))
     if place.scheme != "file" or not (source / LENDS).exists() or (source / "shallow").exists():
         return False
-    told = git.read("--git-dir", str(source), "for-each-ref", _LIST)
-    listed = [line.split(" ") for line in os.fsdecode(told).split("\n")[:-1]]
-    refs = {name: own for name, own, _ in listed}
+    refs = _refs(source)
     fetched = _fetched(refs, refspecs)
     # Git brings the tags of what it fetches, wanted or not; without a limit that is not known here.
     if fetched is None or (not depth and not _ALL_TAGS.issubset(refspecs)):
         return False
     kept = {name: refs[origin] for origin, name in fetched}
+    others = {name: own for name, own in refs.items() if name.startswith(_TAGS) and name not in kept}
     tags: dict[str, str] = {}
     ends: set[str] = set()
     if depth:
-        reached = _history(git, source, set(kept.values()), depth)
-        if reached is None:
-            return False
-        commits, ends = reached
-        near = {name: own for name, own, inner in listed if name.startswith(_TAGS) and (inner or own) in commits}
-        tags = {name: own for name, own in near.items() if name not in kept}
+        with git.conversation("--git-dir", str(source), "cat-file", "--batch") as reader:
+            reached = _history(reader, set(kept.values()), depth)
+            if reached is None:
+                return False
+            commits, ends = reached
+            for name, own in others.items():
+                found = _commit(reader, f"{own}^{{commit}}")
+                if found is not None and found[0] in commits:
+                    tags[name] = own
     _lay_out(inside, source)
     if ends:
         _write(inside / "shallow", sorted(ends))
@@ -59,6 +63,27 @@ def borrow(git: Git, inside: Path, url: str, refspecs: list[str], depth: int) ->
 
 def _write(path: Path, lines: list[str]) -> None:
     path.write_bytes(os.fsencode("".join(f"{line}\n" for line in lines)))
+
+
+def _refs(source: Path) -> dict[str, str]:
+    """What the refs lead to, as far as the files of the repository tell that; another process would cost more."""
+    found: dict[bytes, bytes] = {}
+    root = os.fsencode(source)
+    for folder, _, names in os.walk(os.path.join(root, b"refs")):
+        for name in names:
+            path = os.path.join(folder, name)
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                match = _REF.fullmatch(file.read(66))
+                if match and not name.endswith(b".lock"):
+                    found[os.path.relpath(path, root)] = match[1]
+    # Read afterwards: a ref that git packs meanwhile is in one of the two.
+    with suppress(FileNotFoundError):
+        for line in (source / "packed-refs").read_bytes().splitlines():
+            sha, _, name = line.partition(b" ")
+            # The others are a remark, and what a tag leads to.
+            if not line.startswith((b"#", b"^")):
+                found.setdefault(name, sha)
+    return {os.fsdecode(name): found[name].decode() for name in sorted(found)}
 
 
 def _fetched(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str, str]] | None:
@@ -87,25 +112,24 @@ def _lay_out(inside: Path, source: Path) -> None:
     (inside / "objects/info/alternates").write_bytes(os.fsencode(source.resolve() / "objects") + b"\n")
 
 
-def _history(git: Git, source: Path, tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:
+def _history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:
     """The commits that are less than `depth` steps away from the tips, and the last of them; None: not all are."""
     seen: set[str] = set()
     ends: set[str] = set()
     layer = {f"{tip}^{{commit}}" for tip in tips}
-    with git.conversation("--git-dir", str(source), "cat-file", "--batch") as reader:
-        for steps in range(depth):
-            parents: set[str] = set()
-            for name in layer:
-                found = _commit(reader, name)
-                if found is None:
-                    return None
-                commit, its_parents = found
-                if commit not in seen:
-                    seen.add(commit)
-                    parents.update(its_parents)
-                    if steps == depth - 1:
-                        ends.add(commit)
-            layer = parents - seen
+    for steps in range(depth):
+        parents: set[str] = set()
+        for name in layer:
+            found = _commit(reader, name)
+            if found is None:
+                return None
+            commit, its_parents = found
+            if commit not in seen:
+                seen.add(commit)
+                parents.update(its_parents)
+                if steps == depth - 1:
+                    ends.add(commit)
+        layer = parents - seen
     return seen, ends
 
 

@@ -106,6 +106,15 @@ def test_without_a_limit_everything_is_there(tmp_path: Path, monkeypatch: pytest
     compare(tmp_path, source, sha, monkeypatch, depth=0, refspecs=ALL)
 
 
+def test_refs_are_found_wherever_git_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, sha = history(tmp_path / "sources/a.git", [[], [0], [1]], [0, 1])
+    git(source, "pack-refs", "--all")
+    git(source, "tag", "-a", "-m", "of another", "v8", "v1")
+    git(source, "update-ref", "refs/heads/main", f"{sha}~1")
+    (source / "refs/heads/main.lock").write_text(f"{sha}\n")
+    compare(tmp_path, source, sha, monkeypatch, refspecs=ALL)
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -147,10 +147,11 @@ async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineReques
         return found
     if candidates(asked.ref) != (asked.ref,):
         raise InvalidError(f"ref {asked.ref!r}: beside a sha it is a whole name, such as refs/heads/main")
-    sha = await repos.resolve(project.repo_path, asked.sha)
-    if sha != asked.sha:
+    # What is asked for next is all about this commit, and remembered.
+    commit = await repos.commit(project.repo_path, asked.sha)
+    if commit is None or commit.sha != asked.sha:
         raise InvalidError(f"there is no commit {asked.sha!r}; push it first, and give its whole name")
-    return asked.ref, sha
+    return asked.ref, asked.sha
 
 
 def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
