@@ -18,6 +18,7 @@ from remuda.cli.parameter import Parameter
 from remuda.cli.snapshot import PIPELINE_FILE
 
 if TYPE_CHECKING:
+    from remuda.cli.repository import Repository
     from remuda.cli.sources import WorkTreeSources
     from remuda.pipeline import Facts, Pipeline
 
@@ -75,6 +76,8 @@ class Ready:
     text: str
     facts: "Facts"
     sources: "WorkTreeSources"
+    # The folder's, with what was asked about it already.
+    repository: "Repository | None"
     # As given: NAME=VALUE.
     given_inputs: tuple[str, ...] = ()
     # Other projects' folders by path, and the beginnings of addresses that files may be included from.
@@ -131,6 +134,7 @@ class Ready:
 def prepare(path: Path, options: PipelineOptions) -> Ready:
     """Read what the options name. Bad input raises `BadInputError`, which says what to do."""
     from remuda.cli.remote import read_allowed
+    from remuda.cli.repository import Repository
     from remuda.cli.sources import WorkTreeSources
     from remuda.cli.variables import read_given
     from remuda.cli.worktree import facts_of
@@ -140,8 +144,10 @@ def prepare(path: Path, options: PipelineOptions) -> Ready:
     projects = _projects(options.project)
     allowed = read_allowed(options.allow_remote)
     text = _text(source)
+    repository = Repository.at(folder)
     facts = facts_of(
         folder,
+        repository=repository,
         event=options.event,
         ref=options.ref,
         tag=options.tag,
@@ -153,6 +159,7 @@ def prepare(path: Path, options: PipelineOptions) -> Ready:
         file=str(source),
         text=text,
         facts=facts,
+        repository=repository,
         sources=WorkTreeSources(folder, facts, projects=projects, allowed=allowed),
         given_inputs=options.inputs,
         projects=projects,

@@ -54,7 +54,7 @@ def pack(ready: "Ready", compared: frozenset[str], folder: Path) -> tuple[Packag
     """The folder's own package, and those of the other projects; new repositories go below `folder`."""
     facts = ready.facts
     place, *other_places = places(ready, folder)
-    snapshot = take(ready.folder, Repository.at(ready.folder), facts, place, compared=sorted(compared))
+    snapshot = take(ready.folder, ready.repository, facts, place, compared=sorted(compared))
     own = Package(path=facts.predefined["CI_PROJECT_PATH"], default_branch=facts.default_branch, snapshot=snapshot)
     others = [
         _other(path, clone.resolve(), other)
@@ -65,7 +65,7 @@ def pack(ready: "Ready", compared: frozenset[str], folder: Path) -> tuple[Packag
 
 def _other(path: str, folder: Path, git_dir: Path) -> Package:
     repository = Repository.at(folder)
-    facts = facts_of(folder)
+    facts = facts_of(folder, repository=repository)
     if repository is None or repository.is_part:
         snapshot = take(folder, repository, facts, git_dir)
         return Package(path=path, default_branch=facts.ref, snapshot=snapshot)

@@ -145,6 +145,15 @@ class Repository:
         """Where the commit's history and that of HEAD part."""
         return self.answer("merge-base", "HEAD", commit) or None
 
+    def status(self) -> bytes | None:
+        """What `git status` says of the folder, untracked files included; None where it cannot. Asked once."""
+        return self._status
+
+    @cached_property
+    def _status(self) -> bytes | None:
+        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all", _NO_SUBMODULES)
+        return self.ask("status", *options, "--", ".")
+
     def differing(self, commit: str) -> frozenset[str]:
         """The files of the work tree that differ from a commit, untracked ones included."""
         changed = self.names(

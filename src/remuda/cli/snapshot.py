@@ -301,8 +301,7 @@ class _Own:
     def changed_tree(self, source: _Source) -> str | None:
         """The tree of the work tree; None where it is that of HEAD."""
         repository, prefix = source.repository, os.fsencode(source.prefix)
-        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
-        told = repository.ask("status", *options, "--", ".")
+        told = repository.status()
         if told is None:
             raise CommandError(f"cannot take a snapshot of {repository.folder}: git cannot say what is changed there")
         changed = [entry[3:] for entry in told.split(b"\0") if entry and not entry.endswith(b"/")]

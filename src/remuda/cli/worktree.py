@@ -43,13 +43,14 @@ _TARGET = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
 def facts_of(
     folder: Path,
     *,
+    repository: Repository | None = None,
     event: str = "push",
     ref: str | None = None,
     tag: str | None = None,
     variables: Mapping[str, str] | None = None,
     raw: frozenset[str] = frozenset(),
 ) -> Facts:
-    """The facts of a pipeline for this folder as it is now.
+    """The facts of a pipeline for this folder as it is now; `repository` is the folder's, where somebody has it.
 
     `ref` is the branch it is taken to be on, `tag` the tag it is taken to have; by default those that are checked out.
     The files are those of the folder in any case.
@@ -58,7 +59,7 @@ def facts_of(
         raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
     source, variables = EVENTS[event], variables or {}
     folder = folder.resolve()
-    repository = Repository.at(folder)
+    repository = repository or Repository.at(folder)
     branch, tag = _names(repository, event, ref, tag)
     current = repository.answer("symbolic-ref", "--quiet", "--short", "HEAD") if repository else ""
     default_branch = _default_branch(repository)
@@ -220,7 +221,7 @@ def _pushed(repository: Repository, branch: str, current: str, head: str | None)
     tracked = repository.resolved("@{upstream}") if branch == current else None
     there = tracked or repository.resolved(f"refs/remotes/origin/{branch}")
     base = there if there == head else repository.merge_base(there) if there else None
-    if base and base == head and not repository.differing(base):
+    if base and base == head and (repository.status() == b"" or not repository.differing(base)):
         return None
     return there
 
