@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from remuda.steps import powershell
 from remuda.steps.errors import DefinitionError
 
-SHELLS = ("auto", "bash", "sh", "pwsh")
+SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 
 # Bash puts the path of a script file before its errors, and the agent's folder means nothing to a reader. Text that is
 # evaluated is called by the name given here instead; lines count the same, and no process is started for it.
@@ -41,8 +42,9 @@ def script_command(
     """How to start the shell, and what has to stand in the file. `path`: where to look for the shell; None: it is
     elsewhere, in an environment, and is looked for there."""
     commands, wanted = inputs["script"], inputs.get("shell", "auto")
-    if wanted == "pwsh":
-        return ["pwsh", "-NoLogo", "-NoProfile", "-NonInteractive", "-File", str(file)], powershell_text(commands)
+    if wanted in powershell.SHELLS:
+        text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
+        return powershell.powershell_command(wanted, file), text
     if path is None:
         choose = _CHOOSE if wanted == "auto" else f'exec {wanted} "$1"'
         text = script_text(commands, bash=None, variables=variables)
@@ -73,18 +75,6 @@ def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: 
         for command in commands:
             lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}", command]
     return "\n".join(lines) + "\n"
-
-
-def powershell_text(commands: str | Sequence[str]) -> str:
-    """The same for PowerShell, which stops at the first error, its own or that of a program."""
-    lines = ["$ErrorActionPreference = 'Stop'", "$PSNativeCommandUseErrorActionPreference = $true"]
-    if isinstance(commands, str):
-        lines.append(commands)
-    else:
-        for command in commands:
-            quoted = echo_of(command).replace("'", "''")
-            lines += [f"Write-Host '{quoted}'", command]
-    return "\n".join([*lines, "if ($LASTEXITCODE) { exit $LASTEXITCODE }"]) + "\n"
 
 
 def echo_of(command: str) -> str:
