@@ -18,10 +18,8 @@ from remuda.manager.containers import (
     Containers,
     around,
     container_remarks,
-    harmless,
     has_containers,
     hooks_in_container,
-    left_out,
     written_image,
 )
 from remuda.manager.entries import CompileError, Entry, Setting
@@ -71,7 +69,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
     return CompiledJob(
         steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
-        variables=tuple(harmless(sendable) if has_containers(setting.runner) else sendable),
+        variables=tuple(sendable),
         masks=_masks(payload, expanded),
         mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
@@ -158,8 +156,6 @@ def _prefixes(payload: JobPayload) -> list[str]:
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
     """What the job asks for and does not get."""
     yield from container_remarks(payload, setting.runner)
-    if has_containers(setting.runner) and (names := left_out(variables.expanded())):
-        yield f"file variables that could change what the runner's own steps do are left out: {', '.join(names)}"
     yield from cache_remarks(payload, setting.runner, variables)
     yield from source_remarks(variables)
     if dropped:

@@ -3,8 +3,7 @@
 Pure. Decides what of a job's wishes the runner's configuration allows: images, services, users, pull policies. A wish
 that is refused fails the job with its reason. The services come in front, the job's own steps go into the container,
 and at the end the services are stopped whatever happened. Everything else of a job (sources, caches, artifacts) is done
-on the runner's machine, so nothing that the job sets may bend what happens there: variables that could are given to the
-job's own steps only, and hooks around the checkout run in a container, too.
+on the runner's machine, so what a job says must not run there: its hooks around the checkout have a container, too.
 """
 
 import hashlib
@@ -16,15 +15,13 @@ import msgspec
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.docker_config import DEFAULT_HOST, DockerConfig, ServiceConfig
-from remuda.manager.entries import CompileError, Entry, entry, literal
+from remuda.manager.entries import CompileError, Entry, entry
 from remuda.manager.variables import Variables
-from remuda.steps.policy.rules import clean_env
-from remuda.wire.runner_api import JobPayload, Variable
+from remuda.wire.runner_api import JobPayload
 
 EXECUTOR = "docker"
 LEASE_MARGIN_SECONDS = 3600
 STOP = "stop_services"
-_HARMLESS = re.compile(r"DOCKER_AUTH_CONFIG|REMUDA_PATIENCE_SECONDS|(https?|all|no|ftp)_proxy", re.IGNORECASE)
 _DOCKER_KEYS = ("platform", "user")
 _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
@@ -66,9 +63,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 def around(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
     """The job's services and its own steps in their container; and what is left to do when everything else is done."""
     services = _services(job)
-    bending = _bending(job.variables)
-    bent = [one | {"env": bending | one.get("env", {})} for one in inner] if bending else inner
-    work = [*services, _container("container", job, joins=bool(services)) | {"run": bent}]
+    work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})
     return work, [stop | {"if": "always()", "continue_on_error": True}] if services else []
 
@@ -78,16 +73,6 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     if not any(one["name"] in _HOOKS for one in entries):
         return entries
     return [_container("sources", job, joins=False) | {"run": entries}]
-
-
-def harmless(variables: Iterable[Variable]) -> list[Variable]:
-    """Those that may be in the environment of the runner's own steps."""
-    return [variable for variable in variables if not _bends(variable.key)]
-
-
-def left_out(variables: Iterable[Variable]) -> list[str]:
-    """Names of file variables that nobody gets: their names could bend the runner's own steps."""
-    return [variable.key for variable in variables if variable.file and _bends(variable.key)]
 
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
@@ -192,6 +177,7 @@ def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, A
         "user": user,
         "platform": variables.expand(str(own.get("platform") or "")),
         "pull_policy": _policies(wish, docker, variables),
+        "auth_config": variables["DOCKER_AUTH_CONFIG"],
         "credentials": [one for one in job.payload.credentials or () if one.get("type") == "registry"],
         "volumes": [variables.expand(one) for one in docker.volumes],
         "min_free_disk": docker.min_free_disk,
@@ -228,19 +214,6 @@ def _public(variables: Variables) -> dict[str, str]:
         for variable in variables.expanded()
         if variable.public and not variable.file and not variable.masked
     }
-
-
-def _bending(variables: Variables) -> dict[str, str]:
-    return {
-        variable.key: literal(variable.value)
-        for variable in variables.expanded()
-        if _bends(variable.key) and not variable.file
-    }
-
-
-def _bends(name: str) -> bool:
-    """Whether a variable of this name could change what programs of the runner do."""
-    return not clean_env({name: ""}) and not _HARMLESS.fullmatch(name)
 
 
 def _may_be_privileged(name: str, allowed: Sequence[str], variables: Variables) -> bool:

@@ -64,7 +64,7 @@ def read_wish(inputs: Inputs) -> Wish:
     """The inputs of `container`; those of `service` are read there."""
     wish = Wish(
         image=images.read_wish(inputs),
-        engine=inputs.text("engine", "") or os.environ.get("DOCKER_HOST") or DEFAULT_HOST,
+        engine=engine_address(inputs),
         job=inputs.text("job", ""),
         entrypoint=inputs.texts("entrypoint", []),
         user=inputs.text("user", ""),
@@ -79,6 +79,11 @@ def read_wish(inputs: Inputs) -> Wish:
     )
     inputs.done()
     return wish
+
+
+def engine_address(inputs: Inputs) -> str:
+    """The engine that the inputs name, or the user's own."""
+    return inputs.text("engine", "") or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
 
 
 def container_name(owner: Owner) -> str:

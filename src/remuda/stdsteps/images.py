@@ -40,7 +40,8 @@ class Wish:
 
     name: str
     policies: tuple[str, ...]
-    credentials: tuple[Credential, ...]
+    credentials: tuple[tuple[Credential, ...], ...]
+    """Of several sources, the strongest first."""
     platform: str
     min_free_bytes: int
 
@@ -80,7 +81,11 @@ def read_wish(inputs: Inputs) -> Wish:
     return Wish(
         name=name,
         policies=policies,
-        credentials=tuple(from_payload(inputs.mappings("credentials"))),
+        credentials=(
+            _config_logins(inputs.text("auth_config", "") or os.environ.get("DOCKER_AUTH_CONFIG", "")),
+            tuple(from_payload(inputs.mappings("credentials"))),
+            _machine_logins(),
+        ),
         platform=inputs.text("platform", ""),
         min_free_bytes=in_bytes(inputs.text("min_free_disk", DEFAULT_MIN_FREE), "min_free_disk"),
     )
@@ -158,7 +163,7 @@ def _image(known: Mapping[str, Any], wish: Wish, *, pulled: bool, seconds: float
 
 
 def _pull(engine: Engine, wish: Wish) -> None:
-    credential = choose(wish.name, _variable_logins(), wish.credentials, _machine_logins())
+    credential = choose(wish.name, *wish.credentials)
     say(f"Pulling the image {wish.name}" + (f" as {credential.username or 'token'}" if credential else "") + " ...")
     for tries in range(1, TRIES + 1):
         error = _pull_once(engine, wish, credential)
@@ -204,22 +209,21 @@ def _advice(error: str, credential: Credential | None) -> str:
     return ""
 
 
-def _variable_logins() -> list[Credential]:
-    text = os.environ.get("DOCKER_AUTH_CONFIG", "")
+def _config_logins(text: str) -> tuple[Credential, ...]:
     try:
         if text and not text.lstrip().startswith("{"):
             text = Path(text).read_text(encoding="utf-8")  # a variable of the type file
-        return read_config(text) if text else []
+        return tuple(read_config(text)) if text else ()
     except (OSError, ValueError, RecursionError) as error:
         cause = error if type(error) is ValueError else type(error).__name__
-        raise StepError(f"the variable DOCKER_AUTH_CONFIG cannot be used: {cause}") from None
+        raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {cause}") from None
 
 
-def _machine_logins() -> list[Credential]:
+def _machine_logins() -> tuple[Credential, ...]:
     try:
-        return read_config((Path.home() / ".docker/config.json").read_text(encoding="utf-8"))
+        return tuple(read_config((Path.home() / ".docker/config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError, RuntimeError):
-        return []
+        return ()
 
 
 def make_room(engine: Engine, wanted: int) -> None:

@@ -5,15 +5,14 @@ as GitLab does it; one whose image cannot be had or whose container cannot be st
 step has ended; `service_stop` shows its log and removes it.
 """
 
-import os
 import time
 from typing import Any
 
 from remuda.stdsteps import images, job_containers, service_health
 from remuda.stdsteps.container_logs import log_of, show
-from remuda.stdsteps.container_open import JOB_NETWORK, LEASE_SECONDS, START_SECONDS, create
+from remuda.stdsteps.container_open import JOB_NETWORK, LEASE_SECONDS, START_SECONDS, create, engine_address
 from remuda.stdsteps.container_options import host_config, mounts
-from remuda.stdsteps.docker_api import DEFAULT_HOST, Engine, EngineRefusedError
+from remuda.stdsteps.docker_api import Engine, EngineRefusedError
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.images import Image
 from remuda.stdsteps.inputs import Inputs
@@ -31,7 +30,7 @@ WITHOUT_NAMES = ("host", "none", "bridge", "default")
 def run(inputs: Inputs) -> None:
     """The step."""
     image_wish = images.read_wish(inputs)
-    engine = Engine(inputs.text("engine", "") or os.environ.get("DOCKER_HOST") or DEFAULT_HOST)
+    engine = Engine(engine_address(inputs))
     owner = this_owner(inputs.text("job", ""))
     names = aliases(image_wish.name, inputs.texts("alias", []))
     entrypoint, command = inputs.texts("entrypoint", []), inputs.texts("command", [])

@@ -3,12 +3,12 @@
 Runs whatever happened before. Nothing here fails a job whose own work is done: what the engine refuses is a warning.
 """
 
-import os
 from typing import Any
 
 from remuda.stdsteps import job_containers
 from remuda.stdsteps.container_logs import log_of, show
-from remuda.stdsteps.docker_api import DEFAULT_HOST, Engine, EngineGoneError, EngineRefusedError
+from remuda.stdsteps.container_open import engine_address
+from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.job_containers import SERVICE_ROLE, Owner, this_owner
 from remuda.stdsteps.outputs import tell
@@ -19,7 +19,7 @@ SHOWN_LINES = 50
 
 def run(inputs: Inputs) -> None:
     """The step."""
-    engine = Engine(inputs.text("engine", "") or os.environ.get("DOCKER_HOST") or DEFAULT_HOST)
+    engine = Engine(engine_address(inputs))
     owner = this_owner(inputs.text("job", ""))
     lines = inputs.number("log_lines", SHOWN_LINES)
     inputs.done()

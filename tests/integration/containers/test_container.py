@@ -34,6 +34,7 @@ def test_a_command_runs_inside_with_the_folders_at_their_own_paths(engine: Docke
 
 def test_closing_is_idempotent_and_needs_no_opening(job: Any) -> None:
     assert job.close().code == 0
+    assert job.step("container_close", image=["wrong"], auth_config="{wrong").code == 0
     assert job.open().code == 0
     assert [job.close().code for _ in range(2)] == [0, 0]
 

@@ -87,8 +87,8 @@ def test_a_pull_with_the_jobs_credentials(registry: Callable[[str], str], engine
 def test_credentials_of_the_variable_win(registry: Callable[[str], str], engine: DockerEngine, job: Any) -> None:
     image = registry(BUSYBOX)
     auth = base64.b64encode(":".join(LOGIN).encode()).decode()
-    job.env["DOCKER_AUTH_CONFIG"] = json.dumps({"auths": {image.partition("/")[0]: {"auth": auth}}})
-    opened = job.open(image, pull_policy=["always"], credentials=[an_entry(image, "wrong")])
+    config = json.dumps({"auths": {image.partition("/")[0]: {"auth": auth}}})
+    opened = job.open(image, pull_policy=["always"], credentials=[an_entry(image, "wrong")], auth_config=config)
     assert opened.code == 0, opened.text
     job.close(image)
     engine.api.call("DELETE", f"/images/{image}")
@@ -108,7 +108,7 @@ def test_refusals_are_the_users_and_say_what_to_do(registry: Callable[[str], str
     assert "cannot be pulled" in absent.text
     job.env["DOCKER_AUTH_CONFIG"] = "{not json"
     broken = job.open(image, pull_policy=["always"])
-    assert (broken.code, "DOCKER_AUTH_CONFIG cannot be used" in broken.text) == (1, True)
+    assert (broken.code, "logins of DOCKER_AUTH_CONFIG cannot be used" in broken.text) == (1, True)
 
 
 def test_policies_are_tried_in_turn(job: Any) -> None:
