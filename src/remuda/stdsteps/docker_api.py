@@ -59,12 +59,9 @@ def parse_address(text: str) -> Address:
     parts = urlsplit(text)
     if parts.scheme == "unix" and parts.path and not parts.netloc:
         return Address(path=parts.path)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme in ("tcp", "http") and parts.hostname:
-        return Address(host=parts.hostname, port=port or 2375)
+    with contextlib.suppress(ValueError):  # of a port that is none
+        if parts.scheme in ("tcp", "http") and parts.hostname:
+            return Address(host=parts.hostname, port=parts.port or 2375)
     raise StepError(
         f"{text!r} is no address of a container engine; write unix:///path or tcp://host:port (without TLS)"
     )
@@ -213,6 +210,10 @@ class Engine:
         try:
             response = self._send(connection, "POST", self._target(path, query), None, headers or {})
             while line := self._surely(response.readline):
+                if not line.endswith(b"\n"):
+                    raise EngineGoneError(
+                        f"the container engine at {self.host} has broken off in the middle of an answer"
+                    )
                 if line.strip():
                     yield json.loads(line)
         except ValueError:
@@ -229,8 +230,14 @@ class Engine:
             f"Content-Length: {len(text.encode())}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
         )
         self._surely(connection.connect)
-        sock = connection.sock
-        self._surely(lambda: sock.sendall((head + text).encode()))
+        try:
+            self._surely(lambda: connection.sock.sendall((head + text).encode()))
+            return self._taken_over(connection.sock)
+        except StepError:
+            connection.close()
+            raise
+
+    def _taken_over(self, sock: socket.socket) -> Stream:
         answer = b""
         while b"\r\n\r\n" not in answer:
             part = self._surely(lambda: sock.recv(READ_BYTES))
@@ -240,8 +247,6 @@ class Engine:
         begin, _, rest = answer.partition(b"\r\n\r\n")
         status = int(begin.split(None, 2)[1])
         if status not in (101, 200):
-            sock.settimeout(1.0)
-            sock.close()
             raise EngineRefusedError(status, _message(rest, status))
         return Stream(sock, rest)
 

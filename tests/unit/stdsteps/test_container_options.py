@@ -1,0 +1,82 @@
+"""What a container may use, for the engine's ears."""
+
+from typing import Any
+
+import pytest
+
+from remuda.stdsteps.container_options import host_config, mounts
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.sizes import in_bytes, in_words
+
+
+def test_options() -> None:
+    options = {
+        "memory": "64m",
+        "cpus": "1.5",
+        "pids_limit": 50.0,
+        "privileged": False,
+        "cap_add": ["NET_ADMIN"],
+        "devices": ["/dev/fuse", "/dev/a:/dev/b:r"],
+        "ulimit": {"nofile": "10:20", "core": "0"},
+        "dns": [],
+        "shm_size": 1024,
+    }
+    assert host_config(options) == {
+        "Memory": 64 << 20,
+        "NanoCpus": 1_500_000_000,
+        "PidsLimit": 50,
+        "CapAdd": ["NET_ADMIN"],
+        "Devices": [
+            {"PathOnHost": "/dev/fuse", "PathInContainer": "/dev/fuse", "CgroupPermissions": "rwm"},
+            {"PathOnHost": "/dev/a", "PathInContainer": "/dev/b", "CgroupPermissions": "r"},
+        ],
+        "Ulimits": [{"Name": "nofile", "Soft": 10, "Hard": 20}, {"Name": "core", "Soft": 0, "Hard": 0}],
+        "ShmSize": 1024,
+    }
+
+
+def test_the_stricter_of_option_and_policy_counts() -> None:
+    limits = {"memory_bytes": 100, "cpus": 2.0, "pids": 5, "network": [["a.example"]]}
+    assert host_config({"memory": 50, "cpus": 4}, limits) == {
+        "Memory": 50,
+        "NanoCpus": 2_000_000_000,
+        "PidsLimit": 5,
+        "MemorySwap": 50,
+    }
+    assert host_config({}, {"network": [["a.example"], []]}) == {"NetworkMode": "none"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memmory": "1g"}, "memmory is unknown; did you mean memory"),
+        ({"zzz": 1}, "zzz is unknown; known: memory"),
+        ({"memory": "1x"}, "options.memory: '1x' is no size"),
+        ({"cpus": True}, "no number of processors"),
+        ({"pids_limit": 1.5}, "a whole number"),
+        ({"cap_add": "ALL"}, "a list of texts"),
+        ({"privileged": "yes"}, "true or false"),
+        ({"ulimit": {"nofile": "x"}}, "options.ulimit.nofile"),
+        ({"tmpfs": ["/x"]}, "a mapping"),
+        ({"runtime": 5}, "a text"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(StepError, match=words):
+        host_config(options)
+
+
+def test_volumes() -> None:
+    assert mounts(["/a:/b:ro", "/c", "name:/d"]) == (["/a:/b:ro", "name:/d"], {"/c": {}})
+    with pytest.raises(StepError, match="neither a path"):
+        mounts(["relative"])
+
+
+def test_sizes() -> None:
+    sizes = ["", "0", "10", "1k", "2m", "1.5g", "1G", "3mb", "4 MiB", "5tb"]
+    assert [in_bytes(text, "x") for text in sizes] == [
+        *(0, 0, 10, 1024, 2 << 20, 3 << 29, 1 << 30, 3 << 20, 4 << 20, 5 << 40)
+    ]
+    assert [in_words(size) for size in (5, 2048, 3 << 19, 5 << 30)] == ["5 bytes", "2.0 KiB", "1.5 MiB", "5.0 GiB"]
+    with pytest.raises(StepError, match="no size"):
+        in_bytes("many", "x")

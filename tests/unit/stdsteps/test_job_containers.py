@@ -1,0 +1,39 @@
+"""Whose a container is, and when it is nobody's any more."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.stdsteps.job_containers import is_leftover, part_of, this_owner
+
+
+def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("REMUDA_EXCHANGE", raising=False)
+    monkeypatch.setenv("CI_JOB_ID", "7")
+    named = this_owner("7-abc")
+    monkeypatch.setenv("REMUDA_EXCHANGE", str(tmp_path))
+    assert this_owner("7-abc").key == named.key
+    shared = this_owner("")
+    assert shared.key not in ("", named.key)
+    assert (shared.folder, shared.job) == (str(tmp_path), "7")
+    assert named.name("x") == f"remuda-{named.key}-x"
+    assert named.labels(role="job", until=5.7)["remuda.until"] == "5"
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.delenv("REMUDA_EXCHANGE")
+    assert this_owner("").key not in (shared.key, named.key)
+    assert len(part_of("anything at all")) == 8
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_one"),
+    [
+        ({"remuda.folder": "/there", "remuda.until": "200"}, False),
+        ({"remuda.folder": "/gone", "remuda.until": "200"}, True),
+        ({"remuda.folder": "/there", "remuda.until": "99"}, True),
+        ({"remuda.folder": "", "remuda.until": "200"}, False),
+        ({"remuda.until": "nonsense"}, False),
+        ({}, False),
+    ],
+)
+def test_leftovers(labels: dict[str, str], is_one: bool) -> None:
+    assert is_leftover(labels, now=100.0, exists=lambda path: path == "/there") is is_one

@@ -1,0 +1,32 @@
+"""Files for users of a container: opened up, links left alone."""
+
+import os
+import stat
+from pathlib import Path
+
+from remuda.stdsteps.sharing import share
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_a_tree_is_opened_up_and_links_are_not_followed(tmp_path: Path) -> None:
+    outside, tree = tmp_path / "outside", tmp_path / "tree"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "file").write_text("x")
+    (outside / "file").chmod(0o600)
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep").chmod(0o700)
+    for name, bits in (("plain", 0o600), ("program", 0o700), ("deep/open", 0o666)):
+        (tree / name).touch()
+        (tree / name).chmod(bits)
+    (tree / "link").symlink_to(outside / "file")
+    (tree / "folder").symlink_to(outside)
+    os.mkfifo(tree / "pipe", 0o600)
+    share(str(tree))
+    assert [mode(tree / name) for name in ("plain", "program", "deep", "deep/open", "pipe")] == [
+        *(0o666, 0o777, 0o777, 0o666, 0o600)
+    ]
+    assert mode(outside / "file") == 0o600
+    share(str(tmp_path / "absent"))
