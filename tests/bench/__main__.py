@@ -24,6 +24,7 @@ from tests.bench.http_calls import shown as show
 from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
 from tests.bench.pipeline import compile_large
+from tests.bench.steps import steps
 
 from remuda.testing.client import first_pipeline, new_project, wait_for
 from remuda.testing.lab import Lab
@@ -152,6 +153,7 @@ def memory(folder: Path) -> None:
 PARTS: dict[str, Callable[[Path], None]] = {
     "pipeline": lambda folder: compile_large(show),
     "run": lambda folder: local_run(folder / "run", show),
+    "steps": lambda folder: steps(folder / "steps", show),
     "jobs": noop_jobs,
     "start": start_latency,
     "memory": memory,

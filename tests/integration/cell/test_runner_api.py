@@ -375,7 +375,7 @@ class TestResults:
         assert [result["seq"] for result in shown["results"]] == [1, 2, 3, 4]
         assert shown["results"][3] == finished
         detail = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}", PRIVATE_TOKEN=cell.token).json()
-        assert detail["times"]["steps"] == [{"name": "script", "status": "success", "seconds": 1.5}]
+        assert detail["times"]["steps"] == [{"path": None, "name": "script", "status": "success", "seconds": 1.5}]
         assert detail["times"]["waiting_seconds"] >= 0
         assert detail["state"] == "running"
         runner.put(job, "success")

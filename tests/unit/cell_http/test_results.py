@@ -10,6 +10,7 @@ from remuda.cell.http.results import step_times
 def a_result(**more: Any) -> dict[str, Any]:
     return {
         "event": "finished",
+        "path": "/script",
         "name": "script",
         "status": "success",
         "started_at": "2026-01-01T00:00:00Z",
@@ -18,10 +19,11 @@ def a_result(**more: Any) -> dict[str, Any]:
 
 
 def test_steps_that_finished() -> None:
-    results = [a_result(event="started"), a_result(), a_result(name="after_script", status="failure")]
+    inner = a_result(path="/box/after_script", name="after_script", status="failure")
+    results = [a_result(event="started"), a_result(), inner]
     assert step_times(results) == [
-        {"name": "script", "status": "success", "seconds": 2.25},
-        {"name": "after_script", "status": "failure", "seconds": 2.25},
+        {"path": "/script", "name": "script", "status": "success", "seconds": 2.25},
+        {"path": "/box/after_script", "name": "after_script", "status": "failure", "seconds": 2.25},
     ]
 
 

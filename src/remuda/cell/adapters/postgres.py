@@ -23,8 +23,8 @@ from remuda.cell.adapters.postgres_families import Made, Wanted, change_families
 from remuda.cell.adapters.postgres_hints import Hints
 from remuda.cell.adapters.postgres_keeping import PostgresKeeping
 from remuda.cell.adapters.postgres_pool import Connection, Pool
-from remuda.cell.adapters.postgres_together import Together
 from remuda.cell.adapters.sqlite_rows import IS_OPEN, order
+from remuda.cell.adapters.together import Together
 from remuda.cell.core import lifecycle
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import NotFoundError

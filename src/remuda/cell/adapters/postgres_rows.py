@@ -145,8 +145,9 @@ STORE_JOBS = (
     " FOR KEY SHARE SKIP LOCKED) AS further),"
     " free AS (SELECT jobs.id FROM old JOIN jobs ON jobs.id = old.id AND jobs.body = old.before"
     " WHERE (old.runner IS NULL OR EXISTS (SELECT FROM runners WHERE runners.id = old.runner_id"
-    " AND runners.body = old.runner) AND NOT EXISTS (SELECT FROM jobs AS had WHERE had.state = 'leased'"
-    " AND had.runner_id = old.runner_id AND had.request_id = old.request_id))"
+    # As EXISTS the server would read all that are leased.
+    " AND runners.body = old.runner) AND (SELECT had.id FROM jobs AS had WHERE had.state = 'leased'"
+    " AND had.runner_id = old.runner_id AND had.request_id = old.request_id LIMIT 1) IS NULL)"
     " AND (old.beside_in IS NULL OR old.id IN (SELECT id FROM beside))"
     " FOR NO KEY UPDATE OF jobs SKIP LOCKED)"
     " UPDATE jobs SET state = old.state, retried = old.retried, runner_id = old.runner_id,"

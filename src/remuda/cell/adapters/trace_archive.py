@@ -58,7 +58,11 @@ class ArchivedTraces:
             return
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        if self._files.size_here(job_id) is None and await self._blobs.size(trace_key(job_id)) is not None:
+        if (
+            not self._files.is_open(job_id)
+            and self._files.size_here(job_id) is None
+            and await self._blobs.size(trace_key(job_id)) is not None
+        ):
             checksum = size = 0
             async for piece in self.read(job_id):
                 checksum = zlib.crc32(piece, checksum)

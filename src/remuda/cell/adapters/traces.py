@@ -4,19 +4,20 @@ A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until 
 length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
 append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
 done in the event loop: they go to the page cache and take microseconds. Syncing and check sums are done in a thread,
-when the job is over. Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the
-call of the kernel that it is for.
+when the job is over, for all jobs together that end at the same time: the way to a thread and back takes as long as
+most of what is done there, and so does a sync of the folder. Names are plain text here: every call of a runner needs
+some, and a `Path` costs as much as the call of the kernel that it is for.
 """
 
 import asyncio
 import contextlib
 import os
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
+from remuda.cell.adapters.together import Together
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Appended
 from remuda.lib.files import sync, sync_folder
@@ -25,6 +26,8 @@ from remuda.model.job import JobId
 _PIECE_BYTES = 256 * 1024
 _OPEN_FILES = 64
 """Live traces that are kept open; the others are opened again when something comes in."""
+_SEALING_LANES = 2
+"""While one thread waits for the disk, another goes on."""
 
 
 class FileTraces:
@@ -35,7 +38,7 @@ class FileTraces:
         archive.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = str(folder)
         self._archive = str(archive)
-        self._moves = _Moves(archive)
+        self._seals: Together[JobId, tuple[int, str] | OSError] = Together(self._seal_all, lanes=_SEALING_LANES)
         self._open: OrderedDict[JobId, int] = OrderedDict()
         self._sealing: dict[JobId, asyncio.Event] = {}
 
@@ -51,8 +54,8 @@ class FileTraces:
         """The size of a trace that lies here; None when it does not."""
         try:
             file = self._open.get(job_id)
-            if file is not None and not self._is_sealed(job_id) and _is_at(self._live(job_id), file):
-                return os.fstat(file).st_size
+            if file is not None and (size := self._live_size(job_id, file)) is not None:
+                return size
             file = self._reader(job_id)
             if file is None:
                 return None
@@ -63,9 +66,13 @@ class FileTraces:
         except OSError as error:
             raise _store_error(error) from error
 
+    def is_open(self, job_id: JobId) -> bool:
+        """Whether this process has written to the trace lately, so that it lies here."""
+        return job_id in self._open
+
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         try:
-            file = None if self._is_sealed(job_id) else self._live_file(job_id)
+            file = self._live_file(job_id)
             if file is not None:
                 return self._write(file, start, data)
         except OSError as error:
@@ -140,32 +147,48 @@ class FileTraces:
             file = self._open.pop(job_id, None)
             if file is not None:
                 os.close(file)
-            return await asyncio.to_thread(self._seal, job_id)
+            sealed = None
+            while sealed is None:  # whoever did it for all may have been cancelled
+                sealed = await self._seals.make(job_id)
+            if isinstance(sealed, OSError):
+                raise sealed
+            return sealed
         except OSError as error:
             raise _store_error(error) from error
         finally:
             del self._sealing[job_id]
             done.set()
 
-    def _seal(self, job_id: JobId) -> tuple[int, str]:
+    async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
+        return await asyncio.to_thread(self._seal_in_thread, job_ids)
+
+    def _seal_in_thread(self, job_ids: Sequence[JobId]) -> list[tuple[int, str] | OSError]:
+        """What each came to; the names of all of them are on the disk before any is read."""
+        with contextlib.ExitStack() as stack:
+            moved = [self._moved(job_id, stack) for job_id in job_ids]
+            try:
+                sync_folder(Path(self._archive))
+                return [trace if isinstance(trace, OSError) else _sum(trace) for trace in moved]
+            except OSError as error:
+                return [error] * len(job_ids)
+
+    def _moved(self, job_id: JobId, stack: contextlib.ExitStack) -> int | OSError:
+        """The trace, open, with its bytes on the disk and its name in the archive."""
         live, archived = self._live(job_id), self._archived(job_id)
         try:
-            with _opened(live, os.O_RDWR) as trace:
+            try:
+                trace = stack.enter_context(_opened(live, os.O_RDWR))
                 sync(trace)
-            if os.path.exists(archived) and os.stat(archived).st_size >= os.stat(live).st_size:
+                if not (os.path.exists(archived) and os.stat(archived).st_size >= os.fstat(trace).st_size):
+                    os.rename(live, archived)
+                    return trace
                 os.unlink(live)  # left by another process that was about to write when this one sealed
-            else:
-                os.rename(live, archived)
-        except FileNotFoundError:
+            except FileNotFoundError:
+                pass
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
-            os.close(os.open(archived, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._moves.sync()
-        checksum = size = 0
-        with _opened(archived, os.O_RDONLY) as trace:
-            while piece := os.read(trace, _PIECE_BYTES):
-                checksum = zlib.crc32(piece, checksum)
-                size += len(piece)
-        return size, f"crc32:{checksum:08x}"
+            return stack.enter_context(_opened(archived, os.O_RDWR | os.O_CREAT))
+        except OSError as error:
+            return error
 
     async def reopen(self, job_id: JobId) -> None:
         if job_id in self._sealing:
@@ -219,14 +242,20 @@ class FileTraces:
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
 
-    def _live_file(self, job_id: JobId) -> int | None:
-        """The trace for writing; None when another process has just sealed it."""
-        file = self._open.get(job_id)
-        if file is not None and not _is_at(self._live(job_id), file):
-            # Another process has sealed it, and perhaps archived what is still open here.
-            os.close(self._open.pop(job_id))
+    def _live_size(self, job_id: JobId, file: int) -> int | None:
+        """The size of a trace that is open for writing; None when it is not the live one (any more)."""
+        try:
+            there, here = os.stat(self._live(job_id)), os.fstat(file)
+        except FileNotFoundError:
             return None
+        return here.st_size if os.path.samestat(there, here) else None
+
+    def _live_file(self, job_id: JobId) -> int | None:
+        """The trace for writing; None when it is sealed, or is just being sealed."""
+        file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
+            if self._is_sealed(job_id):
+                return None
             file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if self._is_sealed(job_id):
                 os.close(file)
@@ -234,44 +263,30 @@ class FileTraces:
             self._open[job_id] = file
             if len(self._open) > _OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])
+        elif self._live_size(job_id, file) is None:
+            # Another process has sealed it, and perhaps archived what is still open here.
+            os.close(self._open.pop(job_id))
+            return None
         self._open.move_to_end(job_id)
         return file
 
 
-class _Moves:
-    """Has the names in a folder on the disk. One sync is for all who wait for it: their names were there before."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._asking, self._syncing = threading.Lock(), threading.Lock()
-        self._asked = self._done = 0
-
-    def sync(self) -> None:
-        with self._asking:
-            self._asked += 1
-            own = self._asked
-        with self._syncing:
-            if self._done < own:
-                latest = self._asked
-                sync_folder(self._folder)
-                self._done = latest
-
-
 @contextlib.contextmanager
 def _opened(path: str, how: int) -> Iterator[int]:
-    file = os.open(path, how | os.O_CLOEXEC)
+    file = os.open(path, how | os.O_CLOEXEC, 0o600)
     try:
         yield file
     finally:
         os.close(file)
 
 
-def _is_at(path: str, file: int) -> bool:
-    """Whether an open file is the one that lies there."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file))
-    except FileNotFoundError:
-        return False
+def _sum(file: int) -> tuple[int, str]:
+    """The size and the check sum of what an open file has."""
+    checksum = size = 0
+    while piece := os.pread(file, _PIECE_BYTES, size):
+        checksum = zlib.crc32(piece, checksum)
+        size += len(piece)
+    return size, f"crc32:{checksum:08x}"
 
 
 def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:
@@ -279,7 +294,7 @@ def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:
     if not 0 <= start <= size:
         return None
     there = min(size - start, len(data))
-    return there if os.pread(file, there, start) == data[:there] else None
+    return there if not there or os.pread(file, there, start) == data[:there] else None
 
 
 def _store_error(error: OSError) -> StoreError:

@@ -42,10 +42,20 @@ def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
 
 def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
     """A step result that holds no secret. The agent sees to that; but not every agent is ours."""
-    rest: dict[str, Any] = without_secrets(
-        {name: value for name, value in result.items() if name not in _PLAIN}, secrets
-    )
-    return {name: result[name] for name in result if name in _PLAIN} | rest
+    plain = {name: value for name, value in result.items() if name in _PLAIN}
+    return plain | {
+        without_secrets(name, secrets): _clean_field(value, secrets)
+        for name, value in result.items()
+        if name not in _PLAIN
+    }
+
+
+def _clean_field(value: Any, secrets: Secrets) -> Any:
+    """One field; a job may nest its outputs as it likes, and must not lose its results by that."""
+    try:
+        return without_secrets(value, secrets, 1)
+    except InvalidError as error:
+        return f"(left out: {error})"
 
 
 def shown_payload(payload: JobPayload, secrets: Secrets) -> Any:

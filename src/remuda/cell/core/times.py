@@ -2,16 +2,17 @@
 
 Decided here: which step, or which section of a log, belongs to which part, and that the parts sum to the whole. The
 whole is measured by the cell's clock, from the job's turn to its end; steps and sections are measured by another, so
-only their lengths count, within what is left; what nobody accounts for is `other`. Pure; `remuda.cell.http.jobs` calls
-it with what the agent reported, or else with the section markers that GitLab's runner writes into the log.
+only their lengths count, within what is left; what nobody accounts for is `other`. Of a step that called others only
+what those did not take counts as its own. Pure; `remuda.cell.http.jobs` calls it with what the agent reported, or else
+with the section markers that GitLab's runner writes into the log.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from remuda.cell.values import Job
+from remuda.model.step_tree import OwnTime, own_times, tree_of
 from remuda.wire.explanations import TimeSplit
 
 PARTS = ("waiting", "machine", "image", "clone", "cache", "artifacts", "script", "upload", "other")
@@ -19,11 +20,13 @@ PARTS = ("waiting", "machine", "image", "clone", "cache", "artifacts", "script",
 _PACKAGES = {
     "container": "image",
     "service": "image",
+    "service_stop": "image",
     "checkout": "clone",
     "cache_restore": "cache",
     "cache_save": "cache",
     "artifacts_download": "artifacts",
     "artifacts_upload": "upload",
+    "sign": "upload",
 }
 """Standard steps, by the name in their reference."""
 _STEPS = {
@@ -63,27 +66,19 @@ class Span(NamedTuple):
 
 
 def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
-    """What the agent reported; a step that runs takes until now."""
-    spans: dict[str, Span] = {}
-    for result in results:
-        if not isinstance(result, Mapping):
-            continue
-        at = str(result.get("path") or result.get("name"))
-        is_over = result.get("event") == "finished"
-        began = moment(result.get("started_at") if is_over else result.get("time"))
-        ended = moment(result.get("finished_at")) if is_over else now
-        if began is not None and ended is not None and result.get("event") in ("started", "finished"):
-            spans[at] = Span(_part(result), began, max(ended - began, 0.0))
-    return sorted(spans.values(), key=lambda span: span.began)
+    """What the agent reported, without what steps below a step account for; a step that runs takes until now."""
+    spans = [Span(_part(own), own.began, own.seconds) for own in own_times(tree_of(results), now)]
+    return sorted(spans, key=lambda span: span.began)
 
 
-def _part(result: Mapping[str, Any]) -> str:
-    """What a step is for."""
-    if result.get("origin") == "user":
+def _part(own: OwnTime) -> str:
+    """What a step is for; if that is not known, what the one is for that called it."""
+    step = own.step
+    if step.get("origin") == "user":
         return "script"
-    name = str(result.get("name"))
-    found = _REFERENCE.match(str(result.get("reference")))
-    return _PACKAGES.get(found[1] if found else "") or _STEPS.get(name) or "other"
+    found = _REFERENCE.match(str(step.get("reference")))
+    part = _PACKAGES.get(found[1] if found else "") or _STEPS.get(str(step.get("name")))
+    return part or (_part(own.above) if own.above is not None else "other")
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
@@ -137,12 +132,3 @@ def _told(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
 def _micros(seconds: float) -> int:
     """Whole microseconds, so that the sum is exact; no job lasts for a century."""
     return round(min(seconds, 4e9) * 1e6)
-
-
-def moment(stamp: object) -> float | None:
-    """A time as the agent writes it; None when it is none."""
-    try:
-        found = datetime.fromisoformat(str(stamp))
-    except ValueError:
-        return None
-    return found.timestamp() if found.tzinfo is not None else None

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.redaction import clean_result
-from remuda.cell.core.times import moment
 from remuda.cell.disclosure import secrets_of
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, of_job
@@ -28,6 +27,7 @@ from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
 from remuda.cell.step_results import results_of
 from remuda.cell.values import StepResult
+from remuda.lib.clock import moment
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
 MAX_RESULTS = 50_000
@@ -40,6 +40,8 @@ PAGE_BYTES = 8 * 1024 * 1024
 """So much is told at a time, and one at least."""
 _TEXT, _FIELDS = 1024, 40
 """Of a result that is too long: characters of a text, and fields."""
+_PUNCTUATION = 4
+"""Bytes around the name of a field."""
 
 
 class StepTimes(TypedDict, total=False):
@@ -47,6 +49,8 @@ class StepTimes(TypedDict, total=False):
 
     event: Any
     path: Any
+    attempt: Any
+    retried: Any
     name: Any
     origin: Any
     reference: Any
@@ -82,9 +86,20 @@ def _encoded(result: dict[str, Any]) -> bytes:
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:
         return body
-    kept = {name: value for name, value in result.items() if not isinstance(value, dict | list)}
-    short = {name: value[:_TEXT] if isinstance(value, str) else value for name, value in kept.items()}
-    return msgspec.json.encode(dict(list(short.items())[:_FIELDS]) | {"cut": True})
+    structured = {name: value for name, value in result.items() if isinstance(value, dict | list)}
+    plain = {
+        name: value[:_TEXT] if isinstance(value, str) else value
+        for name, value in list(result.items())[:_FIELDS]
+        if name not in structured
+    }
+    room = RESULT_BYTES - len(msgspec.json.encode(plain))
+    sizes = {name: len(name) + len(msgspec.json.encode(value)) for name, value in structured.items()}
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        room -= sizes[name] + _PUNCTUATION
+        if room < 0:
+            break
+        plain[name] = structured.pop(name)
+    return msgspec.json.encode(plain | {"cut": True, "left_out": list(structured)[:_FIELDS]})
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -116,6 +131,7 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
     """How long each step took, from the events that say that one has finished."""
     return [
         {
+            "path": result.get("path"),
             "name": result.get("name"),
             "status": result.get("status"),
             "seconds": _seconds(result.get("started_at"), result.get("finished_at")),

@@ -69,12 +69,15 @@ def test_a_result_keeps_what_it_is_read_by() -> None:
     }
 
 
-def test_beyond_any_depth_there_is_no_result() -> None:
+def test_beyond_any_depth_a_field_is_left_out() -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
     with pytest.raises(InvalidError, match="nested"):
         without_secrets(deep, known_secrets([]))
+    cleaned = clean_result({"seq": 1, "outputs": {"deep": deep}, "inputs": {"a": SECRET}}, known_secrets([SECRET]))
+    assert cleaned["outputs"] == "(left out: it is nested more than 64 levels deep)"
+    assert (cleaned["seq"], cleaned["inputs"]) == (1, {"a": "[MASKED]"})
 
 
 JSON = st.recursive(

@@ -36,6 +36,10 @@ def finished(name: str, began: float, seconds: float, **more: Any) -> dict[str, 
     } | more
 
 
+def started(name: str, began: float, **more: Any) -> dict[str, Any]:
+    return {"event": "started", "name": name, "path": f"/{name}", "origin": "compiled", "time": stamp(NOW + began)} | more
+
+
 def parts(told: TimeSplit | None) -> dict[str, float]:
     assert told is not None
     assert sum(told.parts.values()) == pytest.approx(told.total_seconds, abs=1e-6)
@@ -92,6 +96,34 @@ class TestSteps:
         job = ended(state=JobState.RUNNING, finished_at=None)
         told = split(job, spans_of_steps([started], NOW + 50), "steps", NOW + 50)
         assert parts(told) == {"waiting": 10, "machine": 10, "script": 30}
+
+    def test_time_inside_of_a_step_counts_once(self) -> None:
+        events = [
+            started("container", 10, reference="builtin://container@1.0.0"),
+            finished("+open", 10, 5, path="/container/+open", reference="builtin://container@1.0.0"),
+            finished("step_script", 15, 30, path="/container/step_script", origin="user"),
+            finished("+close", 45, 1, path="/container/+close", reference="builtin://container@1.0.0"),
+            finished("container", 10, 40, reference="builtin://container@1.0.0"),
+        ]
+        told = split(ended(), spans_of_steps(events, NOW), "steps", NOW)
+        assert parts(told) == {"waiting": 10, "image": 10, "script": 30, "other": 10}
+
+    def test_steps_at_the_same_time_share_it(self) -> None:
+        events = [
+            started("both", 10),
+            finished("one", 10, 20, path="/both/one", origin="user"),
+            finished("two", 10, 20, path="/both/two", reference="builtin://cache_save@1"),
+            finished("both", 10, 20),
+        ]
+        told = split(ended(), spans_of_steps(events, NOW), "steps", NOW)
+        assert parts(told) == {"waiting": 10, "script": 10, "cache": 10, "other": 30}
+
+    def test_attempts_count(self) -> None:
+        events = [
+            finished("fetch", 10, 3, retried=True, attempt=1, reference="builtin://cache_restore@1"),
+            finished("fetch", 20, 4, attempt=2, reference="builtin://cache_restore@1"),
+        ]
+        assert parts(split(ended(), spans_of_steps(events, NOW), "steps", NOW))["cache"] == 7
 
     def test_a_skipped_step_takes_nothing(self) -> None:
         assert spans_of_steps([finished("x", 0, 1) | {"started_at": None}], NOW) == []

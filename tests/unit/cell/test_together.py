@@ -1,0 +1,100 @@
+"""Changes that come at the same time are stored together; what fails is told to those whom it concerns."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from remuda.cell.adapters.together import Together
+from remuda.cell.errors import StoreError
+from remuda.lib.clock import settle
+
+
+class Table:
+    """Doubles what it is given, when the test lets it. Odd numbers have to be stored alone."""
+
+    def __init__(self) -> None:
+        self.stored: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def store(self, numbers: Sequence[int]) -> Sequence[int | None]:
+        self.stored.append(list(numbers))
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return [None if number % 2 else 2 * number for number in numbers]
+
+
+async def test_alone() -> None:
+    table = Table()
+    table.gate.set()
+    together = Together(table.store, lanes=1)
+    assert [await together.make(4), await together.make(3)] == [8, None]
+    assert table.stored == [[4], [3]]
+
+
+async def test_whoever_comes_while_all_lanes_are_in_use_is_stored_with_the_others() -> None:
+    table = Table()
+    together = Together(table.store, lanes=2)
+    async with asyncio.TaskGroup() as group:
+        making = [group.create_task(together.make(number)) for number in (2, 4, 6, 7, 8, 6)]
+        await settle()
+        assert table.stored == [[2], [4]]
+        table.gate.set()
+    assert [task.result() for task in making] == [4, 8, 12, None, 16, 12]
+    assert table.stored == [[2], [4], [6, 7, 8, 6]]
+
+
+async def test_only_so_many_are_stored_at_once() -> None:
+    table = Table()
+    together = Together(table.store, lanes=1)
+    async with asyncio.TaskGroup() as group:
+        making = [group.create_task(together.make(2 * number)) for number in range(150)]
+        await settle()
+        table.gate.set()
+    assert [task.result() for task in making] == [4 * number for number in range(150)]
+    assert [len(stored) for stored in table.stored] == [1, 64, 64, 21]
+
+
+async def test_all_are_told_that_nobody_knows() -> None:
+    table = Table()
+    together = Together(table.store, lanes=1)
+    table.error = StoreError("the connection is lost")
+    async with asyncio.TaskGroup() as group:
+        making = [group.create_task(_said(together, number)) for number in (2, 4, 6)]
+        await settle()
+        table.gate.set()
+    assert [task.result() for task in making] == ["the connection is lost"] * 3
+    table.error = None
+    assert await together.make(2) == 4
+
+
+async def test_when_the_one_who_stores_for_all_is_cancelled_each_stores_alone() -> None:
+    table = Table()
+    together = Together(table.store, lanes=1)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(together.make(2))
+        await settle()
+        leader, follower = [group.create_task(together.make(number)) for number in (4, 6)]
+        await settle()
+        leader.cancel()
+        await settle()
+        assert follower.result() is None
+        first.cancel()
+    table.gate.set()
+    assert await together.make(2) == 4
+
+
+async def test_a_mistake_is_not_hidden() -> None:
+    table = Table()
+    table.gate.set()
+    table.error = ValueError("a mistake")
+    with pytest.raises(ValueError, match="a mistake"):
+        await Together(table.store, lanes=1).make(2)
+
+
+async def _said(together: Together[int, int], number: int) -> str:
+    with pytest.raises(StoreError) as raised:
+        await together.make(number)
+    return str(raised.value)
