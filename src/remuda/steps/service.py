@@ -24,6 +24,7 @@ from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan, program, usage
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.jobs import VERSION, Jobs
+from remuda.steps.leftovers import MARK
 from remuda.steps.policy.host import describe, find_host
 from remuda.steps.program import PROTOCOL
 from remuda.steps.runner import Job
@@ -186,9 +187,12 @@ class StepRunnerService(StepRunnerBase):
         await stream.send_message(step_runner_pb2.CancelResponse())
 
 
-def sessions_of(jobs: Jobs) -> set[int]:
-    """The sessions of everything that runs."""
-    return {pid for job in jobs.all() if job.end is None for pid in usage.sessions_in(job.journal.folder)}
+def is_of_a_job(pid: int, jobs: Jobs) -> bool:
+    """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
+    folders = [job.journal.folder for job in jobs.all() if job.end is None]
+    if usage.has_variable(pid, MARK, {folder.name for folder in folders}):
+        return True
+    return usage.is_part_of(pid, {session for folder in folders for session in usage.sessions_in(folder)})
 
 
 async def _receive(stream: Stream[Received, Sent]) -> Received:

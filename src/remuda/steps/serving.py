@@ -25,7 +25,7 @@ from remuda.steps.environment import clean_base
 from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import Jobs
 from remuda.steps.kernel import Changes, Pulse
-from remuda.steps.service import AgentService, StepRunnerService, sessions_of
+from remuda.steps.service import AgentService, StepRunnerService, is_of_a_job
 from remuda.steps.standby import Standby
 from remuda.steps.transport import listening
 
@@ -65,7 +65,7 @@ async def serve(
             jobs = Jobs(data.absolute() / "jobs", around, tasks)
             jobs.adopt()
             server = Server([AgentService(jobs, transport=transport.kind, data=data), StepRunnerService(jobs)])
-            transport.guard(server, lambda: sessions_of(jobs))
+            transport.guard(server, lambda pid: is_of_a_job(pid, jobs))
             await server.start(sock=transport.listener)
             transport.announce(data)
             sys.stderr.write(f"{READY} {transport.address}\n")

@@ -16,7 +16,7 @@ import os
 import secrets
 import socket as sockets
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ from grpclib.const import Status
 from grpclib.events import RecvRequest, listen
 from grpclib.server import Server
 
-from remuda.steps import usage
 from remuda.steps.datafolder import announce, announce_endpoint, socket_path
 from remuda.steps.errors import AgentError
 
@@ -35,8 +34,6 @@ TOKEN_KEY = "remuda-token"
 """The metadata of every call over TCP."""
 _LOOPBACK = "127.0.0.1"
 _CREDENTIALS = struct.Struct("3i")
-
-Sessions = Callable[[], Collection[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +56,8 @@ class Transport:
             host, port = self.listener.getsockname()
             announce_endpoint(data, host=host, port=port, token=self.token)
 
-    def guard(self, server: Server, sessions: Sessions) -> None:
-        """Refuse calls of those who may not. `sessions`: those of the jobs that run."""
+    def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
+        """Refuse calls of those who may not; `is_of_a_job` knows the processes of the jobs that run."""
         # Who made a connection does not change, and no process becomes part of a job that began after it.
         known: WeakSet[asyncio.Transport] = WeakSet()
 
@@ -69,7 +66,7 @@ class Transport:
                 # The library has no public way from a call to its socket.
                 connection = event.peer._transport
                 if connection not in known:
-                    _check_caller(connection.get_extra_info("socket"), sessions())
+                    _check_caller(connection.get_extra_info("socket"), is_of_a_job)
                     known.add(connection)
             elif not hmac.compare_digest(self.token.encode(), str(event.metadata.get(TOKEN_KEY, "")).encode()):
                 raise GRPCError(
@@ -144,10 +141,10 @@ def _tcp(host: str, port: int) -> Iterator[sockets.socket]:
         yield listener
 
 
-def _check_caller(connection: sockets.socket, sessions: Collection[int]) -> None:
+def _check_caller(connection: sockets.socket, is_of_a_job: Callable[[int], bool]) -> None:
     data = connection.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(data)
     if uid not in (os.getuid(), 0):
         raise GRPCError(Status.PERMISSION_DENIED, "this agent answers its own user only")
-    if usage.is_part_of(pid, sessions):
+    if is_of_a_job(pid):
         raise GRPCError(Status.PERMISSION_DENIED, "a job may not call the agent that runs it")

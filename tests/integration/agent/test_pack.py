@@ -40,7 +40,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def modules_in(packed: Path) -> list[str]:
     with zipfile.ZipFile(packed) as archive:
-        names = [name for name in archive.namelist() if name != "__main__.py"]
+        names = [name for name in archive.namelist() if name.endswith(".py") and name != "__main__.py"]
     return [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
 
 
@@ -83,7 +83,7 @@ async def test_packed_agent_runs_jobs_and_standard_steps(
 
 
 def test_yaml_is_packed(packed: Path, bare_python: str) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.steps.definition import parse_definition as p;"
-    code += "print(p('---\\n---\\nrun:\\n- name: a\\n  script: x').steps[0].name)"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.steps.language.reading import read_step as read;"
+    code += "print(read('---\\n---\\nrun:\\n- name: a\\n  script: x').definition.run[0].name)"
     done = subprocess.run([bare_python, "-c", code, packed], check=True, capture_output=True, text=True)
     assert done.stdout == "a\n"

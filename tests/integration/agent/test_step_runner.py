@@ -224,6 +224,12 @@ async def test_one_job_cannot_read_or_cancel_another(agent: AgentProcess, a_job:
         thief = await run_job(agent, a_job("thief", script=[script], work_dir=str(tmp_path)))
         assert thief.check().status == "success", thief.lines
         assert json.loads(thief.lines[-1]) == dict.fromkeys(("list", "read", "cancel", "close"), "PERMISSION_DENIED")
+        # A process that has left the job's session, too, and has no parent there any more.
+        gone = (
+            f"(setsid sh -c 'sleep 0.3; {script} >away 2>&1; touch gone' &); while [ ! -e gone ]; do sleep 0.05; done"
+        )
+        await run_job(agent, a_job("fugitive", script=[gone], work_dir=str(tmp_path)))
+        assert json.loads((tmp_path / "away").read_text()) == json.loads(thief.lines[-1])
         assert "victim" in (await client.hello()).jobs
         # Nothing in a job's environment leads to the agent.
         told = await run_job(agent, a_job("env", script="env"))
@@ -276,6 +282,7 @@ async def code_of_nobody(text: str) -> int:
     return await process.wait()
 
 
+WAIT = "while [ ! -e gone ]; do sleep 0.05; done"
 ATTEMPT = """
 import asyncio, json, sys
 from grpclib import GRPCError
