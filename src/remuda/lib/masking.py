@@ -46,24 +46,34 @@ _TOKEN_RUN = re.compile(rb"[0-9A-Za-z._=-]*")
 class Secrets:
     """What to mask, compiled once and shared by all streams of a job."""
 
-    __slots__ = ("prefixes", "texts")
+    __slots__ = ("_families", "prefixes", "texts")
 
     def __init__(self, values: Iterable[str] = (), prefixes: Iterable[str] = ()) -> None:
         lines = {line.encode("utf-8", "surrogateescape") for value in values for line in _lines(value)}
         self.texts = tuple(sorted(lines, key=lambda text: (-len(text), text)))
         self.prefixes = tuple(sorted({prefix.encode() for prefix in prefixes if prefix and "\n" not in prefix}))
+        self._families = _families(self.prefixes)
 
     def and_also(self, values: Iterable[str]) -> "Secrets":
         """These and more."""
         more = Secrets(values)
         both = Secrets()
         both.texts = tuple(sorted({*self.texts, *more.texts}, key=lambda text: (-len(text), text)))
-        both.prefixes = self.prefixes
+        both.prefixes, both._families = self.prefixes, self._families
         return both
+
+    def prefixes_in(self, data: bytes) -> Iterable[tuple[int, int]]:
+        """Begin and end of every prefix that stands there."""
+        for pattern, family in self._families:
+            for match in pattern.finditer(data):
+                begin = match.start()
+                for prefix in family:
+                    if data.startswith(prefix, begin):
+                        yield begin, begin + len(prefix)
 
     def are_in(self, data: bytes) -> bool:
         """Whether masking could change anything; cheaper than to try."""
-        return any(text in data for text in self.texts) or any(prefix in data for prefix in self.prefixes)
+        return any(text in data for text in self.texts) or any(True for _ in self.prefixes_in(data))
 
     def mask_bytes(self, data: bytes) -> bytes:
         """A whole text at once."""
@@ -145,10 +155,9 @@ class Masker:
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
         """Begin of the prefix, begin and end of the token behind it; not those inside an earlier token."""
-        prefixes = ((begin, begin + len(prefix)) for prefix in self._secrets.prefixes for begin in _all(text, prefix))
         found: list[tuple[int, int, int]] = []
         reach = self._continued(text)[0] if self.in_token else 0
-        for begin, start in sorted(prefixes):
+        for begin, start in sorted(self._secrets.prefixes_in(text)):
             if start <= reach:
                 continue
             end = _run_end(text, start)
@@ -168,6 +177,20 @@ class Masker:
         for prefix in self._secrets.prefixes:
             keep = min(keep, _partial(text, prefix, line, len(prefix)))
         return keep
+
+
+def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
+    """Prefixes that begin with the same two bytes, with what finds them at one go: most begin with `gl`.
+
+    A match takes no more than those two bytes, so that no prefix hides in another.
+    """
+    families: dict[bytes, list[bytes]] = {}
+    for prefix in prefixes:
+        families.setdefault(prefix[:2], []).append(prefix)
+    return tuple(
+        (re.compile(re.escape(begin) + b"(?=" + b"|".join(re.escape(one[2:]) for one in family) + b")"), tuple(family))
+        for begin, family in families.items()
+    )
 
 
 def _lines(value: str) -> list[str]:
