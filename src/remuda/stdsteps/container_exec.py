@@ -179,13 +179,13 @@ class _Command:
         if parts is None:
             return False
         for kind, data in parts:
-            if self.session is None:
+            if self.session is None and kind != STDERR:
                 self.unread += data
                 first, line, data = self.unread.partition(b"\n")
                 if not line or not first.isdigit():
                     continue
                 self.session, self.unread = first.decode(), b""
-            _write(STDERR if kind == STDERR else 1, data)
+            _write(kind, data)
         return True
 
     def _end_rest(self, kill_at: float | None) -> None:
