@@ -107,7 +107,9 @@ def _matching(root: Path, pattern: str) -> set[str]:
         if (folder, at) in seen:
             continue
         seen.add((folder, at))
-        if at == len(parts):
+        if at < len(parts) and _leads_out(root, folder):
+            say(f"WARNING: {pattern}: {folder} is a link that leads out of the working directory and is not followed")
+        elif at == len(parts):
             found.update(_all_below(root, folder))
         elif parts[at] == "**":
             waiting.append((folder, at + 1))
@@ -143,6 +145,13 @@ def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
             return [(_joined(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _leads_out(root: Path, folder: str) -> bool:
+    """Whether a folder is a link to somewhere else. A job in a container sees other files there than this process."""
+    if not folder or not (root / folder).is_symlink():
+        return False
+    return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
 
 
 def _joined(folder: str, name: str) -> str:

@@ -110,6 +110,19 @@ def test_a_named_way_through_a_link_is_taken(root: Path) -> None:
     assert select(root, ["link/b.txt"], untracked=False) == {"link/b.txt"}
 
 
+def test_a_link_that_leads_out_is_kept_as_a_link_and_not_followed(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a job in a container calls /etc is not what this process finds there."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "shadow").write_text("secret")
+    (root / "etc").symlink_to(outside)
+    assert select(root, ["etc"], untracked=False) == {"etc"}
+    for pattern in ("etc/shadow", "etc/*", "etc/**", "*/shadow", "etc/../etc/shadow"):
+        assert "etc/shadow" not in select(root, [pattern], untracked=False)
+    assert "etc is a link that leads out" in capsys.readouterr().out
+
+
 def test_names_that_are_no_text_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / os.fsdecode(b"out/\xff")).touch()
     assert select(root, ["out/*"], ["out/deep"], untracked=False) == {"out/b.txt"}
