@@ -9,7 +9,8 @@ somebody asks, piece by piece and in a thread; of a very large one not all cases
 import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from remuda.cell.errors import NotFoundError
 from remuda.cell.ports import Blobs, Store
@@ -24,14 +25,13 @@ _PART = re.compile(r"\s+[0-9]+/[0-9]+\s*$")
 JUNIT = "junit"
 
 
-@dataclass(slots=True)
-class Suite:
+class Suite(msgspec.Struct):
     """What one job, or all parts of one, tested."""
 
     name: str
-    job_ids: list[int] = field(default_factory=list)
-    cases: list[TestCase] = field(default_factory=list)
-    statuses: Counter[str] = field(default_factory=Counter)
+    job_ids: list[int] = msgspec.field(default_factory=list)
+    cases: list[TestCase] = msgspec.field(default_factory=list)
+    statuses: Counter[str] = msgspec.field(default_factory=Counter)
     seconds: float = 0.0
     error: str | None = None
     """Why a report, or a part of it, could not be read."""
@@ -41,8 +41,7 @@ class Suite:
         self.seconds += case.seconds
 
 
-@dataclass(slots=True)
-class _Room:
+class _Room(msgspec.Struct):
     """What may still be told."""
 
     cases: int
@@ -52,7 +51,7 @@ class _Room:
         """The case, without its output when there is no more room for that."""
         self.cases -= 1
         self.characters -= len(case.output or "")
-        return case if self.characters >= 0 else replace(case, output=None)
+        return case if self.characters >= 0 else msgspec.structs.replace(case, output=None)
 
 
 async def suites_of(

@@ -14,8 +14,9 @@ when it comes to the top.
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
@@ -32,8 +33,7 @@ _Rank = tuple[int, int, JobId]
 """Of a line: minus its first job's priority, how many jobs its project has with runners, and that job's id."""
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """How a job waits."""
 
     key: CapabilityKey
@@ -50,8 +50,7 @@ class Waiting:
         return self.level - self.priority < AGE_STEPS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a job stands among those that the same runners could take."""
 
     ahead: int
@@ -90,8 +89,7 @@ class _Line:
             del self.levels[level]
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(msgspec.Struct):
     """Of one project: how many jobs have a higher level than the one asked about, the same, and are older besides."""
 
     higher: int = 0

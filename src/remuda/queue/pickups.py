@@ -8,7 +8,8 @@ must not look quick. Pure, bounded, and kept in memory by the process that hands
 """
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+
+import msgspec
 
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
 
@@ -20,8 +21,7 @@ _KINDS = 512
 """For how many different kinds of runners."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """How long a job may still wait, and what that is based on."""
 
     seconds: float

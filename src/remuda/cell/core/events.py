@@ -8,8 +8,9 @@ Invariant: whoever reads on from a place gets every event behind it, or hears th
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from remuda.cell.values import Runner
 from remuda.model.job import JobId, PipelineId, ProjectId
@@ -26,8 +27,7 @@ class EventKind(StrEnum):
     RUNNER = "runner"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """How something stands since it last changed."""
 
     kind: EventKind
@@ -40,8 +40,7 @@ class Event:
     """Of an event about a runner: who may see it depends on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which events somebody asked for. A project, pipeline or job leaves out what does not belong to it."""
 
     kinds: frozenset[EventKind] = frozenset(EventKind)
@@ -64,15 +63,14 @@ class Wanted:
         )
 
 
-@dataclass(slots=True)
-class Buffer:
+class Buffer(msgspec.Struct):
     """The newest events, in order. `name` tells one buffer's numbers from another's."""
 
     name: str
     kept: int = KEPT
     last: int = 0
     """The number of the newest event, also when it is not kept any more."""
-    _events: deque[Event] = field(default_factory=deque)
+    _events: deque[Event] = msgspec.field(default_factory=deque)
 
     def add(self, event: Event) -> None:
         self._events.append(event)

@@ -4,8 +4,9 @@ Pure. A caller is a person (with a personal token), a runner, a job, or nobody. 
 the path is about (a project, a group, a job, a pipeline, a runner) and the level that is needed there.
 """
 
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
 
 from remuda.cell.people import Level
 
@@ -37,8 +38,7 @@ class Kind(Enum):
     """A person who may see the runner `{runner_id}`, or manage it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What an endpoint asks of its caller."""
 
     kind: Kind
@@ -50,7 +50,7 @@ class Access:
 
     def scoped(self, *scopes: str) -> "Access":
         """The same, open to tokens with one of these scopes too."""
-        return replace(self, scopes=self.scopes | set(scopes))
+        return msgspec.structs.replace(self, scopes=self.scopes | set(scopes))
 
     def __str__(self) -> str:
         """For people, as in the reference."""

@@ -9,8 +9,8 @@ Invariant: of what a person may not know of, every answer is the same as if it d
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 
@@ -31,8 +31,7 @@ USED_EVERY_SECONDS = 600
 """How often it is written that a token was used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """A person, by a personal token."""
 
     user: User

@@ -5,9 +5,9 @@ handler.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,8 +26,7 @@ from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """The cell behind the edge."""
 
     settings: CellSettings
@@ -51,8 +50,7 @@ class Edge:
 Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """A route. The handler runs when the caller may make the call (`admission`).
 
     What stands behind `access` tells the callers (`openapi`) what they may send and what they get.
@@ -64,7 +62,7 @@ class Endpoint:
     access: Access
     takes: Any = None
     """The type that the handler reads with `parameters`: from a query, a form or JSON."""
-    query: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What the handler reads from the query besides: names with their types."""
     gives: Any = None
     """The type of a good answer: lists come in pages; bytes, for whatever is no JSON; None: no content."""
