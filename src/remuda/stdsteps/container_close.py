@@ -1,10 +1,11 @@
 """Removes the container that `container_open` made, with everything that runs in it and its volumes.
 
 Called whatever happened before, also when nothing was opened or its opening was killed: the container is known by its
-name. Before that, files that it left to another user are given to this one, where that one is not root and could not
-remove them later. An engine that is gone is waited for a moment; then the container's processes are ended without it.
+name. Files that its users made in the working directory are given to whom the directory belongs, unless that is root:
+another one could not remove them later. An engine that is gone is waited for a moment; then the container's processes are ended without it.
 """
 
+import contextlib
 import os
 import time
 
@@ -38,18 +39,32 @@ def _patiently_remove(engine: Engine, name: str) -> None:
     while True:
         try:
             if os.geteuid() != 0:
-                _give_back(engine, name)
+                _give_back_from_inside(engine, name)
             if job_containers.remove(engine, name):
                 say("The container is removed")
-            return
+            break
         except EngineGoneError:
             if time.monotonic() >= until:
                 raise
             time.sleep(0.5)
+    if os.geteuid() == 0:
+        give_back(os.getcwd())
 
 
-def _give_back(engine: Engine, name: str) -> None:
-    """Make files that processes of the container made, as other users, this user's own."""
+def give_back(folder: str) -> None:
+    """As root: everything in a tree to the owner of its root."""
+    owner = os.stat(folder)
+    if owner.st_uid == 0:
+        return
+    for _, folders, files, place in os.fwalk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(name, dir_fd=place, follow_symlinks=False).st_uid != owner.st_uid:
+                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
+
+
+def _give_back_from_inside(engine: Engine, name: str) -> None:
+    """As any other user: the container's root can do what this one cannot."""
     words = ["sh", "-c", _GIVE_BACK, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
         known = job_containers.inspect(engine, name)

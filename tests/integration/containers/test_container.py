@@ -252,6 +252,16 @@ def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any,
     until(lambda: engine.containers() == [])
 
 
+def test_files_go_to_the_owner_of_the_working_directory(job: Any) -> None:
+    """An agent that is root, for a job whose own steps on the machine run as another user."""
+    os.chown(job.work, 65534, 65534)
+    assert job.run(job.open(), "sh", "-c", "mkdir -p made/deep; touch made/deep/file; ln -s /etc/passwd link").code == 0
+    assert job.close().code == 0
+    made = [job.work / name for name in ("made", "made/deep/file", "link")]
+    assert [one.lstat().st_uid for one in made] == [65534] * 3
+    assert os.stat("/etc/passwd").st_uid == 0
+
+
 def test_a_user_that_is_not_root_gets_files_back(engine: DockerEngine, job: Any) -> None:
     """An agent that runs as a plain user in the engine's group."""
     script = "mkdir -p made/deep; touch made/deep/file"
