@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from remuda.manager.cache_config import CacheConfig
 from remuda.manager.config_keys import (
     ACCEPTED_RUNNER,
     EXECUTORS,
@@ -31,6 +32,8 @@ from remuda.manager.docker_config import DockerConfig
 from remuda.manager.docker_config import check as check_docker
 from remuda.manager.docker_config import remarks as docker_remarks
 from remuda.manager.errors import ConfigError
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.sizes import in_bytes
 from remuda.steps.errors import PolicyError
 
 DEFAULT_CHECK_INTERVAL_SECONDS = 3
@@ -42,12 +45,6 @@ LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
 
-class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.cache]`, of which only the kind is looked at: none but a local folder is supported."""
-
-    type: str = msgspec.field(default="", name="Type")
-
-
 class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`[runners.remuda]`: what gitlab-runner has no keys for."""
 
@@ -57,6 +54,10 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A user for each slot instead: this number and the slot's."""
     policy: dict[str, Any] = {}
     """What steps may do, see docs/reference/step-policy.md."""
+    signing_key: str = ""
+    """File with the Ed25519 key, on the machine that jobs run on, that signs the artifacts of all jobs."""
+    git_mirrors: str = ""
+    """Room for copies of repositories in the cache folder that all checkouts fetch from, such as `20g`; empty: none."""
 
 
 class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,11 +191,8 @@ def _checked(document: Mapping[str, Any], file: str, environment: Mapping[str, s
             token=_expand(runner.token, f"{where}.token", environment),
         )
         _check_runner(runner, where)
-        if runner.cache.type:
-            warnings.append(
-                f"{where}.cache is not supported: caches are kept in cache_dir on this machine, not in "
-                f"{runner.cache.type}"
-            )
+        if problem := runner.cache.problem:
+            warnings.append(f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead")
         runners.append(runner)
     config = msgspec.structs.replace(config, runners=tuple(runners))
     _check(config, file)
@@ -325,6 +323,12 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
         raise ConfigError(
             f"{where}.remuda.first_uid: {own.first_uid} is below {LEAST_UID}, where users of the system are"
         )
+    if own.signing_key and not own.signing_key.startswith("/"):
+        raise ConfigError(f"{where}.remuda.signing_key: {own.signing_key!r}: give the whole path, from / on")
+    try:
+        in_bytes(own.git_mirrors, f"{where}.remuda.git_mirrors")
+    except StepError as error:
+        raise ConfigError(str(error)) from None
     if own.policy:
         from remuda.steps.policy.document import parse_layer  # only here: most have none, and it takes time to import
 

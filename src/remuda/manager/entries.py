@@ -34,6 +34,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     builds_dir: str
     cache_dir: str
     """Where caches of all projects lie."""
+    now: float = 0.0
+    """Seconds since the epoch: addresses are signed for a time from here on."""
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:

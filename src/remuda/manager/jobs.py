@@ -256,6 +256,7 @@ class ManagedJob:
             work_dir=place.work_dir,
             builds_dir=place.builds_dir,
             cache_dir=place.cache_dir,
+            now=self._around.clock.now(),
         )
         try:
             compiled = compile_job(payload, setting)

@@ -2,15 +2,21 @@
 
 Pure. A cache or an artifact is one entry each, because each has its own `when`. No job fails for its caches: those
 steps warn by themselves, and should one break the job goes on. Where caches lie is the environment's decision, below
-that the project's path; which file a key has is decided by the steps.
+that the project's path; which file a key has is decided by the steps. A runner whose caches are in an object storage
+gives the steps signed addresses, for these objects and as long as the job may take, and keeps its credentials.
+
+A runner with a signing key signs every archive: a step of its own before the upload, which sends the signature along.
 """
 
 import posixpath
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
+from remuda.manager.cache_config import bucket_of, object_name
 from remuda.manager.config import RunnerConfig
+from remuda.manager.containers import has_containers
 from remuda.manager.entries import (
     CONDITIONS,
     CompileError,
@@ -22,12 +28,19 @@ from remuda.manager.entries import (
     numbered,
     project_path,
 )
+from remuda.manager.object_urls import signed_url
 from remuda.manager.variables import Variables
+from remuda.stdsteps.caches import SUFFIX, file_name
+from remuda.stdsteps.statements import NAME as STATEMENT
+from remuda.stdsteps.statements import SUFFIX as SIGNATURE
 from remuda.wire.runner_api import JobPayload
 
 POLICIES = {"pull-push": (True, True), "pull": (True, False), "push": (False, True)}
 """Whether a cache is restored, and whether it is saved."""
 DEFAULT_KEY = "default"
+LONGEST_JOB_SECONDS = 24 * 3600
+"""Of a job without a timeout."""
+SPARE_SECONDS = 3600
 RESERVED = "-protected"
 """How keys of protected branches end; a variable, which anybody may set, must not lead to one."""
 
@@ -48,11 +61,9 @@ def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) 
         entry(
             numbered("restore_cache", number),
             "cache_restore",
-            {
-                "folder": _folder(payload, setting),
-                "key": _key(cache.key, variables),
-                "fallback_keys": _fallback_keys(cache, variables),
-            },
+            _restored_from(
+                payload, setting, key=_key(cache.key, variables), fallback_keys=_fallback_keys(cache, variables)
+            ),
         )
         | {"continue_on_error": True}
         for number, cache in enumerate(wanted, start=1)
@@ -66,12 +77,8 @@ def save_caches(payload: JobPayload, setting: Setting, variables: Variables) -> 
         entry(
             numbered("archive_cache", number),
             "cache_save",
-            {
-                "folder": _folder(payload, setting),
-                "key": _key(cache.key, variables),
-                "paths": expanded_paths(cache.paths, variables, setting),
-                "untracked": bool(cache.untracked),
-            },
+            _saved_to(payload, setting, key=_key(cache.key, variables))
+            | {"paths": expanded_paths(cache.paths, variables, setting), "untracked": bool(cache.untracked)},
         )
         | {"continue_on_error": True, "if": _condition(cache.when, "cache:when")}
         for number, cache in enumerate(wanted, start=1)
@@ -82,11 +89,8 @@ def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variable
     """What is asked of caches and does not happen."""
     if not any(True for _ in _caches(payload)):
         return
-    if runner.cache.type:
-        yield (
-            f"cache: the runner is configured for {runner.cache.type}, which is not supported yet; "
-            "caches are kept in a folder of its machine"
-        )
+    if problem := runner.cache.problem:
+        yield f"cache: {problem} in the runner's configuration; caches are kept in a folder of its machine"
     if variables["CACHE_FALLBACK_KEY"].endswith(RESERVED):
         yield f"CACHE_FALLBACK_KEY is ignored: keys that end in {RESERVED} belong to protected branches"
 
@@ -103,27 +107,49 @@ def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """The archive and each report, each when it is wanted."""
-    return [
-        entry(
-            numbered("upload_artifacts", number),
-            "artifacts_upload",
-            {
-                "api_url": api_url(setting.runner),
-                "job_id": payload.id,
-                "token": payload.token,
-                "paths": expanded_paths(artifact.paths, variables, setting),
-                "exclude": expanded_paths(artifact.exclude, variables, setting),
-                "untracked": bool(artifact.untracked),
-                "name": variables.expand(artifact.name or ""),
-                "expire_in": artifact.expire_in or "",
-                "artifact_type": artifact.artifact_type or "archive",
-                "artifact_format": artifact.artifact_format or "zip",
-            },
-        )
-        | {"if": _condition(artifact.when, "artifacts:when")}
-        for number, artifact in enumerate(payload.artifacts or (), start=1)
-    ]
+    """The archive and each report, each when it is wanted; before an archive its signature, where the runner signs."""
+    entries = []
+    for number, artifact in enumerate(payload.artifacts or (), start=1):
+        condition = {"if": _condition(artifact.when, "artifacts:when")}
+        form = artifact.artifact_format or "zip"
+        chosen: dict[str, Any] = {
+            "paths": expanded_paths(artifact.paths, variables, setting),
+            "exclude": expanded_paths(artifact.exclude, variables, setting),
+            "untracked": bool(artifact.untracked),
+        }
+        if setting.runner.remuda.signing_key and form == "zip":
+            signed = chosen | _signing(payload, setting.runner)
+            entries.append(entry(numbered("sign_artifacts", number), "sign", signed) | condition)
+            chosen = chosen | {"paths": [*chosen["paths"], STATEMENT, STATEMENT + SIGNATURE]}
+        inputs = {
+            "api_url": api_url(setting.runner),
+            "job_id": payload.id,
+            "token": payload.token,
+            "name": variables.expand(artifact.name or ""),
+            "expire_in": artifact.expire_in or "",
+            "artifact_type": artifact.artifact_type or "archive",
+            "artifact_format": form,
+        }
+        entries.append(entry(numbered("upload_artifacts", number), "artifacts_upload", inputs | chosen) | condition)
+    return entries
+
+
+def _signing(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
+    job, git = payload.job_info, payload.git_info
+    about = {
+        "job": {"id": payload.id, "name": job.name},
+        "project": {"id": job.project_id, "name": job.project_name, "path": project_path(git.repo_url)},
+        "commit": git.sha,
+        "ref": git.ref,
+        "server": runner.url,
+        "runner": runner.name,
+    }
+    return {"key": runner.remuda.signing_key, "about": about, "apart": runs_apart(runner)}
+
+
+def runs_apart(runner: RunnerConfig) -> bool:
+    """Whether a job's own steps cannot read what only the agent's user can."""
+    return bool(runner.remuda.run_as or runner.remuda.first_uid or has_containers(runner))
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
@@ -158,6 +184,36 @@ def _fallback_keys(cache: _Cache, variables: Variables) -> list[str]:
     keys = [variables.expand(key) for key in cache.fallback_keys or ()]
     last = variables["CACHE_FALLBACK_KEY"]
     return [key for key in dict.fromkeys([*keys, "" if last.endswith(RESERVED) else last]) if key]
+
+
+def _restored_from(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"key": key, "fallback_keys": fallback_keys}
+    if not setting.runner.cache.is_in_objects:
+        return inputs | {"folder": _folder(payload, setting)}
+    return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in (key, *fallback_keys)]}
+
+
+def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
+    cache = setting.runner.cache
+    if not cache.is_in_objects:
+        return {"key": key, "folder": _folder(payload, setting)}
+    return {
+        "key": key,
+        "upload": _address(payload, setting, "PUT", key),
+        "present": _address(payload, setting, "GET", key),
+        "limit_bytes": cache.largest_bytes,
+    }
+
+
+def _address(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
+    """A signed address of a key's archive, good for as long as the job may take."""
+    runner = setting.runner
+    project = str(payload.job_info.project_id or project_path(payload.git_info.repo_url))
+    name = object_name(
+        runner.cache, runner=runner.short_token, project=project, key=file_name(key).removesuffix(SUFFIX)
+    )
+    seconds = (payload.runner_info.timeout or LONGEST_JOB_SECONDS) + SPARE_SECONDS
+    return signed_url(bucket_of(runner.cache.s3), method, name, at=setting.now, seconds=seconds)
 
 
 def _folder(payload: JobPayload, setting: Setting) -> str:

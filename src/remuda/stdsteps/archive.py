@@ -34,7 +34,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EARLIEST, _LATEST = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 _TIMES = 0x5455
 """The extra field with a time in seconds since 1970; the archive's own format counts in steps of two seconds."""
-_END, _END_BYTES = b"PK\5\6", 22
+_END, END_BYTES = b"PK\5\6", 22
 """How an archive's last record begins, and how long it is; its last two bytes are the length of what follows."""
 _CHUNK = 256 * 1024
 _DAMAGE = (
@@ -127,11 +127,15 @@ def has_comment(path: Path, comment: bytes) -> bool:
     """Whether an archive was written with this comment; its entries are not looked at."""
     try:
         with path.open("rb") as file:
-            file.seek(-_END_BYTES - len(comment), os.SEEK_END)
-            end = file.read()
+            file.seek(-END_BYTES - len(comment), os.SEEK_END)
+            return is_end(file.read(), comment)
     except OSError:
         return False
-    return end.startswith(_END) and end[_END_BYTES - 2 :] == struct.pack("<H", len(comment)) + comment
+
+
+def is_end(data: bytes, comment: bytes) -> bool:
+    """Whether these are the last bytes of an archive with this comment."""
+    return data.startswith(_END) and data[END_BYTES - 2 :] == struct.pack("<H", len(comment)) + comment
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Brings the artifacts of earlier jobs into the working directory."""
 
-import http.client
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -9,9 +8,7 @@ from remuda.stdsteps.archive import LARGEST_BYTES, unpack_zip
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
-from remuda.stdsteps.transfer import HttpError, request, with_retries
-
-_CHUNK = 256 * 1024
+from remuda.stdsteps.transfer import request, store, with_retries
 
 
 def run(inputs: Inputs) -> None:
@@ -42,14 +39,4 @@ def run(inputs: Inputs) -> None:
 def download(url: str, token: str, target: Path, failures: int) -> int:
     """Stream an archive to a file; its size. Only the first try offers to be sent to the object storage."""
     with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
-        wanted = response.getheader("Content-Length")
-        size = 0
-        try:
-            with target.open("wb") as file:
-                while chunk := response.read(_CHUNK):
-                    size += file.write(chunk)
-        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
-            raise HttpError(0, f"the connection to the server broke: {error}") from None
-    if wanted is not None and size < int(wanted):
-        raise HttpError(0, f"the connection to the server ended after {size} of {wanted} bytes")
-    return size
+        return store(response, target)

@@ -1,47 +1,57 @@
 """Brings a cache into the working directory, if there is one. A job never fails for want of a cache."""
 
 import os
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from remuda.stdsteps.archive import DamagedArchiveError, unpack_zip
+from remuda.stdsteps.cache_objects import fetch
 from remuda.stdsteps.caches import DEFAULT_KEY, file_name
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.speech import say
 
+Found = tuple[int, int]
+"""Files and folders, bytes of the archive."""
+
 
 def run(inputs: Inputs) -> None:
     """The step."""
-    folder, key = Path(inputs.text("folder")), inputs.text("key", DEFAULT_KEY)
-    fallback_keys = inputs.texts("fallback_keys", [])
+    folder, key = inputs.text("folder", ""), inputs.text("key", DEFAULT_KEY)
+    keys, downloads = [key, *inputs.texts("fallback_keys", [])], inputs.texts("downloads", [])
     inputs.done()
-    for number, wanted in enumerate(dict.fromkeys([key, *fallback_keys])):
+    if bool(folder) == bool(downloads) or (downloads and len(downloads) != len(keys)):
+        raise StepError("inputs: either a folder, or downloads with an address for the key and each fallback key")
+    begun = time.monotonic()
+    addresses = dict(zip(keys, downloads or keys, strict=True))
+    for wanted, address in addresses.items():
         say(f"Checking cache for {wanted}...")
-        archive = folder / file_name(wanted)
-        found = restore(archive, Path.cwd())
+        found = _from_objects(address) if downloads else restore(Path(folder) / file_name(wanted), Path.cwd())
         if found is not None:
             files, size = found
-            instead = f" in place of {key}" if number else ""
+            instead = "" if wanted == key else f" in place of {key}"
             say(f"Restored cache {wanted}{instead}: {files} files and folders, {size} bytes packed")
-            tell(hit=True, key=wanted, fallback=bool(number), files=files, bytes=size)
+            tell(hit=True, key=wanted, fallback=wanted != key, files=files, bytes=size, seconds=_since(begun))
             return
     say(f"No cache for {key}; the job goes on without")
-    tell(hit=False, key="", fallback=False, files=0, bytes=0)
+    tell(hit=False, key="", fallback=False, files=0, bytes=0, seconds=_since(begun))
 
 
-def restore(archive: Path, root: Path) -> tuple[int, int] | None:
-    """Unpack one archive: how many files and bytes. None where there is none that can be used."""
+def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
+    """Unpack one archive. None where there is none that can be used; a damaged one that `is_kept` here is removed."""
     try:
         before = archive.stat()
         files = unpack_zip(archive, root, whole=True)
     except FileNotFoundError:
         return None
     except DamagedArchiveError as error:
-        say(f"WARNING: {error}. This cache is removed, so that the next one takes its place")
+        what_follows = "This cache is removed, so that the next one takes its place" if is_kept else "It is not used"
+        say(f"WARNING: {error}. {what_follows}")
         with suppress(OSError):
-            if os.path.samestat(before, archive.stat()):
+            if is_kept and os.path.samestat(before, archive.stat()):
                 archive.unlink()
         return None
     except (StepError, OSError) as error:
@@ -50,3 +60,19 @@ def restore(archive: Path, root: Path) -> tuple[int, int] | None:
     with suppress(OSError):
         os.utime(archive)  # whoever tidies up can tell caches that are used from those that are not
     return files, before.st_size
+
+
+def _from_objects(url: str) -> Found | None:
+    with tempfile.TemporaryDirectory(prefix="remuda-cache-") as folder:
+        archive = Path(folder) / "archive"
+        try:
+            if fetch(url, archive) is None:
+                return None
+        except (StepError, OSError) as error:
+            say(f"WARNING: the cache is not used: {error}")
+            return None
+        return restore(archive, Path.cwd(), is_kept=False)
+
+
+def _since(moment: float) -> float:
+    return round(time.monotonic() - moment, 3)

@@ -3,10 +3,12 @@
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.files import sync_folder
+from remuda.stdsteps import cache_objects
 from remuda.stdsteps.archive import LARGEST_BYTES, has_comment, write_zip
 from remuda.stdsteps.caches import ASIDE, DEFAULT_KEY, file_name, listing_of
 from remuda.stdsteps.errors import StepError
@@ -22,39 +24,41 @@ ABANDONED_SECONDS = 24 * 3600
 
 def run(inputs: Inputs) -> None:
     """The step."""
-    folder, key = Path(inputs.text("folder")), inputs.text("key", DEFAULT_KEY)
+    folder, key = inputs.text("folder", ""), inputs.text("key", DEFAULT_KEY)
+    upload, present = inputs.text("upload", ""), inputs.text("present", "")
+    limit = inputs.number("limit_bytes", 0)
     paths, untracked = inputs.texts("paths", []), inputs.flag("untracked", False)
     inputs.done()
+    if bool(folder) == bool(upload):
+        raise StepError("inputs: either a folder, or an address for the upload")
     say(f"Saving cache {key}...")
+    begun = time.monotonic()
     files, size = 0, 0
     try:
         root = Path.cwd()
         names = select(root, paths, untracked=untracked)
         files = len(names)
-        size = save(folder / file_name(key), root, names)
+        if folder:
+            size = save(Path(folder) / file_name(key), root, names)
+        else:
+            size = _to_objects(upload, present, root, names, limit)
     except (StepError, OSError) as error:
         say(f"WARNING: the cache is not saved: {error}")
-    tell(saved=bool(size), key=key, files=files, bytes=size)
+    tell(saved=bool(size), key=key, files=files, bytes=size, seconds=round(time.monotonic() - begun, 3))
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
     """Write the archive; its size. 0 where there is nothing to write, or nothing new."""
-    if not names:
-        say("WARNING: no files to save; an earlier cache of this key stays")
+    digest = _new_listing(root, names, lambda comment: has_comment(archive, comment))
+    if digest is None:
         return 0
-    digest, size = listing_of(root, names)
-    if has_comment(archive, digest.encode()):
-        say("Nothing has changed since this cache was saved; it stays as it is")
-        return 0
-    if size > LARGEST_BYTES:
-        raise StepError(f"its files have {size} bytes, a cache has at most {LARGEST_BYTES}; name fewer")
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_abandoned(archive.parent)
     descriptor, name = tempfile.mkstemp(prefix=ASIDE, dir=archive.parent)
     aside = Path(name)
     try:
         with open(descriptor, "rb") as file:
-            write_zip(aside, root, names, comment=digest.encode(), level=LEVEL)
+            write_zip(aside, root, names, comment=digest, level=LEVEL)
             os.fsync(file.fileno())
         packed = aside.stat().st_size
         aside.rename(archive)
@@ -64,6 +68,35 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
     sync_folder(archive.parent)
     say(f"Saved {len(names)} files and folders, {packed} bytes packed")
     return packed
+
+
+def _to_objects(upload: str, present: str, root: Path, names: set[str], limit: int) -> int:
+    digest = _new_listing(root, names, lambda comment: bool(present) and cache_objects.has_comment(present, comment))
+    if digest is None:
+        return 0
+    with tempfile.TemporaryDirectory(prefix="remuda-cache-") as folder:
+        archive = Path(folder) / "archive"
+        write_zip(archive, root, names, comment=digest, level=LEVEL)
+        packed = archive.stat().st_size
+        if limit and packed > limit:
+            raise StepError(f"the archive has {packed} bytes, this runner uploads at most {limit}; name fewer files")
+        cache_objects.send(upload, archive)
+    say(f"Uploaded {len(names)} files and folders, {packed} bytes packed")
+    return packed
+
+
+def _new_listing(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
+    """What tells this archive from others; None where there is nothing to save, or nothing new."""
+    if not names:
+        say("WARNING: no files to save; an earlier cache of this key stays")
+        return None
+    digest, size = listing_of(root, names)
+    if is_there(digest.encode()):
+        say("Nothing has changed since this cache was saved; it stays as it is")
+        return None
+    if size > LARGEST_BYTES:
+        raise StepError(f"its files have {size} bytes, a cache has at most {LARGEST_BYTES}; name fewer")
+    return digest.encode()
 
 
 def remove_abandoned(folder: Path) -> None:

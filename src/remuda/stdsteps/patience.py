@@ -47,9 +47,10 @@ def next_wait(
     return min(delay, patience - waited) if error.away else delay
 
 
-def patiently(what: str, call: Callable[[int], T]) -> T:
-    """Call until it works or patience ends; the call gets the number of failures so far."""
-    patience = patience_seconds()
+def patiently(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
+    """Call until it works or patience ends; the call gets the number of failures so far. Patience may be less than
+    what the job's variables say, not more."""
+    patience = patience_seconds() if patience is None else min(patience, patience_seconds())
     failures, refusals = 0, 0
     away_since: float | None = None
     spoken_at = 0.0

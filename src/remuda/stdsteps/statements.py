@@ -12,13 +12,15 @@ import hashlib
 import json
 import os
 import stat
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.stdsteps.errors import StepError
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 NAME = "remuda-artifacts.json"
 """Of a statement, where it stands with the files."""
@@ -102,14 +104,16 @@ def digest_below(root: Path, name: str) -> str | None:
         os.close(here)
 
 
-def digest_in(archive: zipfile.ZipFile, name: str) -> str | None:
+def digest_in(archive: "ZipFile", name: str) -> str | None:
     """The same for an archive; a link's content is where it leads."""
+    from zipfile import BadZipFile  # only here: managers take the names above from this module as they start
+
     try:
         with archive.open(name) as file:
             return _digest(file.read)
     except KeyError:
         return None
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise StepError(f"{name}: cannot be read out of the archive: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""HTTP for artifacts: bodies are streamed both ways, failures that may pass are tried again.
+"""HTTP for artifacts, caches and secrets: bodies are streamed both ways, failures that may pass are tried again.
 
 Decided here is what an answer means (`passing`): refusals are final, a server that is away is waited for, other
 trouble gets a few tries; how long, `patience` says. The job token goes only to the server it belongs to, not to where
@@ -9,9 +9,11 @@ so that the user learns the reason.
 import http.client
 import json
 import os
+import re
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -24,6 +26,9 @@ CONNECT_SECONDS, ANSWER_SECONDS = 30, 600
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 AGENT = "remuda-agent"
+CHUNK_BYTES = 256 * 1024
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+"""How object storages say what is wrong."""
 
 T = TypeVar("T")
 
@@ -46,7 +51,7 @@ def passing(error: HttpError) -> PassingError | None:
     return PassingError(str(error), away=False)
 
 
-def with_retries(what: str, call: Callable[[int], T]) -> T:
+def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
     """Call until it works or trying again is pointless; the call gets the number of failures so far."""
 
     def attempt(failures: int) -> T:
@@ -58,24 +63,31 @@ def with_retries(what: str, call: Callable[[int], T]) -> T:
                 raise StepError(f"{what} failed: {error}") from None
             raise may_pass from None
 
-    return patiently(what, attempt)
+    return patiently(what, attempt, patience=patience)
 
 
 def request(
     method: str,
     url: str,
     *,
-    token: str,
+    token: str = "",
     body: Callable[[], Iterable[bytes]] | None = None,
     headers: dict[str, str] | None = None,
+    redirects: int = MOST_REDIRECTS,
+    answer_seconds: float = ANSWER_SECONDS,
 ) -> http.client.HTTPResponse:
-    """One request with its redirects; the answer with status 200 to 299, its body unread."""
+    """One request with its redirects; the answer with status 200 to 299, its body unread.
+
+    A body is sent in chunks, unless the headers tell its length.
+    """
     first = urlsplit(url)
-    for _ in range(MOST_REDIRECTS + 1):
+    for _ in range(redirects + 1):
         target = urlsplit(url)
         same = (target.scheme, target.netloc) == (first.scheme, first.netloc)
-        fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {}) | ({"JOB-TOKEN": token} if same else {})
-        response = _send(method, url, fields, body() if body else None)
+        fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {})
+        if token and same:
+            fields["JOB-TOKEN"] = token
+        response = _send(method, url, fields, body() if body else None, answer_seconds)
         if 200 <= response.status < 300:
             return response
         location = response.getheader("Location")
@@ -83,20 +95,38 @@ def request(
             raise _error(response)
         response.close()
         url = urljoin(url, location)
-    raise PlatformError(f"the server at {first.hostname} redirects more than {MOST_REDIRECTS} times")
+    raise PlatformError(f"the server at {first.hostname} redirects more than {redirects} times")
 
 
-def _send(method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None) -> http.client.HTTPResponse:
+def store(response: http.client.HTTPResponse, target: Path) -> int:
+    """Stream the body of an answer to a file; its size."""
+    wanted = response.getheader("Content-Length")
+    size = 0
+    try:
+        with target.open("wb") as file:
+            while chunk := response.read(CHUNK_BYTES):
+                size += file.write(chunk)
+    except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+        raise HttpError(0, f"the connection to the server broke: {error}") from None
+    if wanted is not None and size < int(wanted):
+        raise HttpError(0, f"the connection to the server ended after {size} of {wanted} bytes")
+    return size
+
+
+def _send(
+    method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None, answer_seconds: float
+) -> http.client.HTTPResponse:
     connection, target = _connect(url)
+    in_chunks = body is not None and "Content-Length" not in headers
     try:
         try:
-            connection.request(method, target, body=body, headers=headers, encode_chunked=body is not None)
+            connection.request(method, target, body=body, headers=headers, encode_chunked=in_chunks)
         except (BrokenPipeError, ConnectionResetError):
             if body is None:
                 raise
             # The server may have refused without reading to the end; what it said is still to be read.
         if connection.sock is not None:
-            connection.sock.settimeout(ANSWER_SECONDS)
+            connection.sock.settimeout(answer_seconds)
         return connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         connection.close()
@@ -138,9 +168,11 @@ def _error(response: http.client.HTTPResponse) -> HttpError:
     text = response.read(4096).decode(errors="replace")
     response.close()
     try:
-        message = json.loads(text).get("message", "")
-    except (ValueError, AttributeError):
-        message = ""
+        told = json.loads(text)
+        message = told.get("message", "") or "; ".join(told.get("errors", ()))
+    except (ValueError, AttributeError, TypeError):
+        found = _CODE.search(text)
+        message = found[1] if found else ""
     retry_after = response.getheader("Retry-After", "")
     return HttpError(
         response.status,

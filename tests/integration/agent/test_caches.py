@@ -19,6 +19,7 @@ RunStep = Callable[..., Awaitable[Seen]]
 
 def outputs(seen: Seen) -> dict[str, Any]:
     found: dict[str, Any] = seen.results[-1]["outputs"]
+    assert found.pop("seconds", 0) >= 0
     return found
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from remuda.manager.cache_config import CacheConfig
 from remuda.manager.compile import CompiledJob, compile_job
-from remuda.manager.config import CacheConfig, RunnerConfig
+from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.wire.runner_api import JobPayload
 
@@ -224,7 +225,7 @@ def test_what_is_ignored_is_said_in_the_log() -> None:
         "CACHE_FALLBACK_KEY",
         "GIT_DEPTH:",
     ]
-    assert "configured for s3" in warnings[2]
+    assert "cache.s3 has no BucketName, AccessKey, SecretKey" in warnings[2]
 
 
 def test_a_job_is_not_run_without_its_secrets() -> None:

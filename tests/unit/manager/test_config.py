@@ -58,6 +58,8 @@ def test_url_and_token_come_from_the_environment() -> None:
         (RUNNER.replace("shell", "kubernetes"), ["runners[0].executor", "not supported yet"]),
         (RUNNER.replace("shell", "shel"), ["runners[0].executor", "shel"]),
         (RUNNER.replace('executor = "shell"', ""), ["runners[0].executor", "missing"]),
+        (RUNNER + '[runners.remuda]\nsigning_key = "key"\n', ["runners[0].remuda.signing_key", "the whole path"]),
+        (RUNNER + '[runners.remuda]\ngit_mirrors = "much"\n', ["runners[0].remuda.git_mirrors", "no size"]),
         (RUNNER + 'shell = "pwsh"\n', ["runners[0].shell", "pwsh"]),
         (RUNNER + "limit = -1\n", ["runners[0].limit", "below"]),
         (RUNNER + 'environment = ["no equals sign"]\n', ["runners[0].environment", "NAME=value"]),
@@ -115,8 +117,20 @@ def test_a_known_but_unsupported_key_is_warned_with_its_effect() -> None:
     loaded = read('sentry_dsn = "x"\n' + RUNNER + 'unhealthy_interval = "60m"\n[runners.cache]\nType = "s3"\n')
     assert len(loaded.warnings) == 3
     assert loaded.warnings[2].startswith(
-        "config.toml:8: runners[0].cache is not supported: caches are kept in cache_dir"
+        "config.toml:8: runners[0].cache: cache.s3 has no BucketName, AccessKey, SecretKey; caches are kept in"
     )
+
+
+def test_caches_in_a_bucket() -> None:
+    section = (
+        '[runners.cache]\nType = "s3"\nPath = "ci"\nShared = true\n[runners.cache.s3]\nServerAddress = "s3.test"\n'
+    )
+    loaded = read(RUNNER + section + 'AccessKey = "a"\nSecretKey = "s"\nBucketName = "b"\nInsecure = true\n')
+    assert loaded.warnings == ()
+    cache = loaded.config.runners[0].cache
+    assert (cache.is_in_objects, cache.path, cache.s3.insecure, cache.s3.path_style) == (True, "ci", True, None)
+    [warning] = read(RUNNER + '[runners.cache]\nType = "gcs"\n').warnings
+    assert "gcs is not supported" in warning
 
 
 def test_an_empty_cache_section_is_nothing_to_warn_about() -> None:
@@ -182,7 +196,7 @@ def test_a_section_for_containers() -> None:
 
 
 def test_a_section_of_another_executor_is_not_looked_at() -> None:
-    loaded = read(RUNNER + '[runners.docker]\nimage = 5\nnonsense = true\ntls_verify = true\n')
+    loaded = read(RUNNER + "[runners.docker]\nimage = 5\nnonsense = true\ntls_verify = true\n")
     assert (loaded.warnings, loaded.config.runners[0].docker.image) == ((), "")
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.config import RunnerConfig
+from remuda.manager.cache_config import CacheConfig, S3Config
+from remuda.manager.config import RemudaConfig, RunnerConfig
 from remuda.manager.entries import CompileError, Setting
 from remuda.manager.stored_files import restore_caches, save_caches, upload_artifacts
 from remuda.manager.variables import Variables, variable_list
@@ -107,3 +108,63 @@ def test_reports_alone() -> None:
         ("upload_artifacts", "junit", "gzip"),
         ("upload_artifacts_2", "codequality", "raw"),
     ]
+
+
+BUCKET = S3Config(server_address="s3.test:9000", access_key="AK", secret_key="the secret", bucket="caches")
+
+
+def in_a_bucket(**changes: Any) -> Setting:
+    cache = CacheConfig(type="s3", path="ci", s3=BUCKET, **changes)
+    runner = RunnerConfig(url="https://cell.example", token="glrt-abcdefghijkl", cache=cache)
+    return msgspec.structs.replace(SETTING, runner=runner, now=1_700_000_000.0)
+
+
+def test_caches_in_a_bucket_are_signed_addresses_without_credentials() -> None:
+    setting = in_a_bucket(largest_bytes=7)
+    payload = a_payload(
+        cache=[{"key": "a/b", "paths": ["deps"], "fallback_keys": ["main"]}],
+        job_info={"project_id": 9},
+        runner_info={"timeout": 600},
+    )
+    [restored] = restore_caches(payload, setting, Variables([]))
+    [saved] = save_caches(payload, setting, Variables([]))
+    first, second = restored["inputs"]["downloads"]
+    start = "https://s3.test:9000/caches/ci/runner/abcdefghi/project/9/"
+    assert (first.partition("?")[0], second.partition("?")[0]) == (f"{start}a%252Fb", f"{start}main")
+    assert (
+        saved["inputs"]["upload"].partition("?")[0] == saved["inputs"]["present"].partition("?")[0] == f"{start}a%252Fb"
+    )
+    assert saved["inputs"]["upload"] != saved["inputs"]["present"] == first
+    assert "X-Amz-Expires=4200&" in first
+    assert saved["inputs"]["limit_bytes"] == 7
+    assert "folder" not in restored["inputs"] | saved["inputs"]
+    assert "the secret" not in repr([restored, saved])
+    [restored] = restore_caches(payload, in_a_bucket(shared=True), Variables([]))
+    assert restored["inputs"]["downloads"][1].startswith("https://s3.test:9000/caches/ci/project/9/main?")
+
+
+def signing(artifacts: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
+    own = RemudaConfig(signing_key="/etc/remuda/key.pem", **changes)
+    setting = msgspec.structs.replace(SETTING, runner=RunnerConfig(url="https://cell.example", name="r", remuda=own))
+    return upload_artifacts(a_payload(artifacts=artifacts), setting, Variables([]))
+
+
+def test_a_runner_with_a_key_signs_archives_and_sends_the_signature_along() -> None:
+    sign, upload, report = signing(
+        [
+            {"paths": ["out"], "exclude": ["out/x"], "when": "always"},
+            {"paths": ["r.xml"], "artifact_format": "gzip", "artifact_type": "junit"},
+        ]
+    )
+    assert (sign["name"], sign["step"], sign["if"]) == ("sign_artifacts", "builtin://sign", "always()")
+    assert sign["inputs"]["paths"] == ["out"]
+    assert (sign["inputs"]["key"], sign["inputs"]["apart"]) == ("/etc/remuda/key.pem", False)
+    assert sign["inputs"]["about"]["job"]["id"] == 5
+    assert upload["inputs"]["paths"] == ["out", "remuda-artifacts.json", "remuda-artifacts.json.sig"]
+    assert sign["inputs"]["exclude"] == upload["inputs"]["exclude"] == ["out/x"]
+    assert report["inputs"]["paths"] == ["r.xml"]
+
+
+def test_the_key_is_out_of_reach_where_jobs_are_other_users() -> None:
+    for how in ({"run_as": "ci"}, {"first_uid": 2000}):
+        assert signing([{"paths": ["out"]}], **how)[0]["inputs"]["apart"] is True

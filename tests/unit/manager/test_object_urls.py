@@ -1,0 +1,85 @@
+"""Signed addresses, against the example that the makers of the scheme have published, and another implementation."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from remuda.manager.cache_config import CacheConfig, S3Config, bucket_of, object_name
+from remuda.manager.object_urls import LONGEST_SECONDS, Bucket, signed_url
+
+EXAMPLE = Bucket(
+    scheme="https",
+    host="examplebucket.s3.amazonaws.com",
+    prefix="",
+    region="us-east-1",
+    access_key="AKIAIOSFODNN7EXAMPLE",
+    secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+)
+MOMENT = datetime(2013, 5, 24, tzinfo=UTC).timestamp()
+
+
+def test_the_published_example() -> None:
+    url = signed_url(EXAMPLE, "GET", "test.txt", at=MOMENT, seconds=86400)
+    query = parse_qs(urlsplit(url).query)
+    assert query["X-Amz-Signature"] == ["aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"]
+    assert query["X-Amz-Credential"] == ["AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"]
+
+
+@pytest.mark.parametrize("name", ["a/b-c_d.e~f", "ci/project/7/a%2Fb", "with space/+=&", "ü"])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@pytest.mark.parametrize("token", ["", "session/+token=="])
+def test_another_library_signs_the_same(name: str, method: Literal["GET", "PUT"], token: str) -> None:
+    given = {"aws_session_token": token} if token else {}
+    store = S3Store(
+        "caches",
+        aws_endpoint="http://127.0.0.1:9",
+        aws_region="eu-west-1",
+        aws_access_key_id="AK",
+        aws_secret_access_key="secret",
+        client_options={"allow_http": True},
+        virtual_hosted_style_request=False,
+        **given,  # type: ignore[arg-type]
+    )
+    theirs = urlsplit(obstore.sign(store, method, name, timedelta(seconds=77)))
+    fields = parse_qs(theirs.query)
+    at = datetime.strptime(fields["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    config = S3Config(
+        server_address="127.0.0.1:9",
+        access_key="AK",
+        secret_key="secret",
+        session_token=token,
+        bucket="caches",
+        location="eu-west-1",
+        insecure=True,
+    )
+    ours = urlsplit(signed_url(bucket_of(config), method, name, at=at, seconds=77))
+    assert (ours.netloc, parse_qs(ours.query)) == (theirs.netloc, fields)
+
+
+def test_no_signature_is_good_for_longer_than_allowed() -> None:
+    assert f"X-Amz-Expires={LONGEST_SECONDS}&" in signed_url(EXAMPLE, "PUT", "x", at=MOMENT, seconds=10**9)
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "prefix"),
+    [
+        (S3Config(bucket="b"), "b.s3.amazonaws.com", ""),
+        (S3Config(bucket="b", location="eu-west-1"), "b.s3.eu-west-1.amazonaws.com", ""),
+        (S3Config(bucket="b.c"), "s3.amazonaws.com", "/b.c"),
+        (S3Config(bucket="b", server_address="minio.test:9000"), "minio.test:9000", "/b"),
+        (S3Config(bucket="b", server_address="minio.test", path_style=False), "b.minio.test", ""),
+        (S3Config(bucket="b", path_style=True), "s3.amazonaws.com", "/b"),
+    ],
+)
+def test_where_a_bucket_is(config: S3Config, host: str, prefix: str) -> None:
+    bucket = bucket_of(config)
+    assert (bucket.host, bucket.prefix) == (host, prefix)
+
+
+def test_what_objects_are_called() -> None:
+    assert object_name(CacheConfig(path="/a/b/"), runner="r", project="7", key="k") == "a/b/runner/r/project/7/k"
+    assert object_name(CacheConfig(shared=True), runner="r", project="7", key="k") == "project/7/k"
