@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -56,23 +56,39 @@ def list_jobs(
     print_table(rows)
 
 
-def show(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
+def show(
+    job: JobNumber,
+    /,
+    *,
+    steps: Annotated[
+        bool, Parameter(negative=(), help="All that is known of its steps, as the tree that they are.")
+    ] = False,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
     """Show a job: how it stands, where its time went, and its steps.
+
+    With --steps, for each step: what ran, from where, and its digest; exit code, attempts, the environment it ran in;
+    what it used and gave; what a policy had to say. With --output json `steps` has the events as the cell tells them,
+    with --steps too the tree: each step has those that it called in its own `steps`.
 
     Try:
 
         remuda job show 7
-        remuda job show 7 --output json
+        remuda job show 7 --steps
+        remuda job show 7 --steps --output json
     """
+    from remuda.model.step_tree import tree_of
 
     async def ask(client: "UserClient") -> dict[str, Any]:
         return {**await client.job(job), "steps": list(await client.steps(job))}
 
     found = asyncio.run(with_client(url, data, ask))
     if output == "json":
-        print_json(found)
+        print_json({**found, "steps": tree_of(found["steps"])} if steps else found)
         return
-    for line in describe(found):
+    for line in describe(found, steps=steps):
         print(on_one_line(line))
 
 
@@ -170,9 +186,11 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def describe(job: Mapping[str, Any]) -> list[str]:
-    """A job for people, line by line."""
-    from remuda.cli.stepevents import duration, fold
+def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
+    """A job for people, line by line; `steps`: with all that is known of them."""
+    from remuda.cli.step_lines import step_lines
+    from remuda.cli.stepevents import duration
+    from remuda.model.step_tree import tree_of
 
     facts = {
         "status": job["status"],
@@ -199,15 +217,26 @@ def describe(job: Mapping[str, Any]) -> list[str]:
     if took_time:
         lines.append(f"  time       {duration(spent['total_seconds'])}")
         lines.extend(f"    {name:<9}  {duration(seconds)}" for name, seconds in took_time.items())
-    steps = fold(job.get("steps") or ())
-    if steps:
-        width = max(len(step.name) for step in steps)
+    tree = tree_of(job.get("steps") or ())
+    if tree:
         lines.append("  steps")
-        for step in steps:
-            took = step.seconds(step.finished_at or 0.0) if step.finished_at is not None else None
-            lines.append(f"    {step.name:<{width}}  {step.status}{'' if took is None else f'  {duration(took)}'}")
+        lines.extend(f"    {line}" for line in (step_lines(tree) if steps else _short_steps(tree)))
     if note := (job.get("times") or {}).get("note"):
         lines.append(f"  note       {note}")
+    return lines
+
+
+def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
+    """The job's own list, and below it what failed."""
+    from remuda.cli.stepevents import StepView, duration, views
+
+    shown: list[StepView] = [view for view in views(tree) if view.depth == 0 or view.status in ("failure", "running")]
+    width = max(2 * view.depth + len(view.name) for view in shown)
+    lines = []
+    for view in shown:
+        took = view.seconds(view.finished_at) if view.finished_at is not None else None
+        name = f"{'  ' * view.depth}{view.name}"
+        lines.append(f"{name:<{width}}  {view.status}{'' if took is None else f'  {duration(took)}'}")
     return lines
 
 

@@ -71,7 +71,7 @@ def lines(view: RunView) -> list[Line]:
 
 
 def spent(job: JobView, now: float) -> dict[str, float]:
-    """Seconds per step name, longest first, with what lies outside all steps."""
+    """Seconds per step name, longest first, with what lies outside all steps; time within nested steps counts once."""
     total = job.seconds(now)
     if total is None:
         return {}
@@ -79,7 +79,8 @@ def spent(job: JobView, now: float) -> dict[str, float]:
     # A step that never reported its end lasted no longer than its job.
     now = now if job.finished_at is None else job.finished_at
     for step in job.steps:
-        by_name[step.name] = by_name.get(step.name, 0.0) + (step.seconds(now) or 0.0)
+        took = step.seconds(now) if step.own_seconds is None else step.own_seconds
+        by_name[step.name] = by_name.get(step.name, 0.0) + (took or 0.0)
     if by_name:
         by_name["overhead"] = max(total - sum(by_name.values()), 0.0)
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
@@ -190,6 +191,7 @@ def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[s
 def _step(step: StepView, now: float) -> dict[str, Any]:
     return {
         "name": step.name,
+        "path": step.path,
         "status": step.status,
         "duration": _rounded(step.seconds(now)),
         "exit_code": step.exit_code,

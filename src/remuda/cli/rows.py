@@ -4,8 +4,10 @@ Decided here: what is left out where there is little room. Pipelines that a trig
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from remuda.cli.stepevents import StepView
 from remuda.cli.view import RunView, StageView, note_of
 
 
@@ -69,15 +71,23 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
         note = note_of(job, now)
         found.append(Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note))
         if job.status in detail.steps:
-            found.extend(
-                Row(depth=depth + 2, status=step.status, name=step.name, seconds=step.seconds(now), kind="step")
-                for step in job.steps
-                if step.status != "skipped"
-            )
+            found.extend(_step_rows(job.steps, now, depth + 2))
         if job.downstream is not None:
             found.extend(_pipeline_rows(job.downstream, detail, depth + 2))
     counts = ", ".join(f"{count} {status}" for status, count in folded.items())
     return [replace(head, note=counts), *found]
+
+
+def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
+    """What was called by a step that is over is folded up."""
+    folded = None
+    for step in steps:
+        if folded is not None and step.depth > folded:
+            continue
+        folded = None if step.status == "running" else step.depth
+        if step.status != "skipped":
+            seconds = step.seconds(now)
+            yield Row(depth=depth + step.depth, status=step.status, name=step.name, seconds=seconds, kind="step")
 
 
 def _stage_status(stage: StageView) -> str:

@@ -136,7 +136,8 @@ def _job(job: JobProgress, now: float) -> JobView:
         starts_at=job.starts_at,
         resource_group=job.resource_group,
         files=job.files,
-        steps=fold(job.steps),
+        # A step that never reported its end lasted no longer than its job.
+        steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
         downstream=build(job.downstream, now) if job.downstream is not None else None,
     )
 

@@ -97,5 +97,14 @@ def stamp(seconds: float) -> str:
     return _in_utc(seconds, "microseconds")
 
 
+def moment(text: object) -> float | None:
+    """The seconds that such a text stands for; None when it is none, or does not say where on earth."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo is not None else None
+
+
 def _in_utc(seconds: float, timespec: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

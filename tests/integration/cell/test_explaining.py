@@ -187,15 +187,18 @@ class TestResults:
     def test_in_parts_and_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         cell.api("POST", "/projects/1/variables", {"key": "P", "value": "hunter2-hunter2", "masked": True})
         job = runner.take()
-        results = [{"seq": number, "event": "started", "name": f"s{number}"} for number in range(1, 8)]
+        results: list[dict[str, Any]] = [
+            {"seq": number, "event": "started", "name": f"s{number}"} for number in range(1, 8)
+        ]
         results[2]["error"] = f"no hunter2-hunter2, no {job['token']}"
-        results[3]["outputs"] = {"long": "x" * 300_000}
+        results[3] |= {"outputs": {"long": "x" * 300_000}, "usage": {"cpu": 1}}
         path = f"/jobs/{job['id']}"
         assert own(cell, "POST", f"{path}/results", {"results": results}, JOB_TOKEN=job["token"]).status == 200
         first = own(cell, "GET", f"{path}/steps?limit=4").json()
         assert [result["seq"] for result in first["results"]] == [1, 2, 3, 4]
         assert first["results"][2]["error"] == "no [MASKED], no glcbt-[MASKED]"
-        assert first["results"][3] == {"seq": 4, "event": "started", "name": "s4", "cut": True}
+        kept = {"seq": 4, "event": "started", "name": "s4", "usage": {"cpu": 1}}
+        assert first["results"][3] == kept | {"cut": True, "left_out": ["outputs"]}
         rest = own(cell, "GET", f"{path}/steps?limit=4&after={first['next_after']}").json()
         assert [result["seq"] for result in rest["results"]] == [5, 6, 7]
         assert rest["next_after"] is None

@@ -1,6 +1,7 @@
 """`remuda job` against a cell."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,36 @@ def test_steps_of_a_long_job(
     assert call(["job", "show", str(job["id"])]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "  note       only the first 1500 events of its steps count here"
+
+
+def test_show_tells_all_of_the_steps(
+    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = runner.take()
+    times = {"started_at": "2026-01-01T00:00:00.000000Z", "finished_at": "2026-01-01T00:00:02.000000Z"}
+    denied = {"decision": "denied", "rule": "no curl", "reason": "not here"}
+    results: list[dict[str, Any]] = [
+        {"event": "started", "path": "/box", "name": "box", "time": times["started_at"]},
+        {"event": "finished", "path": "/box/get", "name": "get", "status": "failure", **times, "policy": denied},
+        {"event": "finished", "path": "/box", "name": "box", "status": "failure", **times, "outputs": {"hit": False}},
+    ]
+    numbered = [{"seq": number, **result} for number, result in enumerate(results, 1)]
+    path = f"/api/remuda/v1/jobs/{job['id']}/results"
+    assert cell.send("POST", path, {"results": numbered}, JOB_TOKEN=job["token"]).status == 200
+    assert call(["job", "show", str(job["id"]), "--steps"]) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "  steps",
+        "    ✗ box    failure, 2.0s, gave hit=false",
+        "      ✗ get  failure, 2.0s",
+        '          denied by rule "no curl": not here',
+    ]
+    assert call(["job", "show", str(job["id"]), "--steps", "--output", "json"]) == 0
+    [box] = json.loads(capsys.readouterr().out)["steps"]
+    assert (box["name"], box["outputs"], [step["policy"]["rule"] for step in box["steps"]]) == (
+        "box",
+        {"hit": False},
+        ["no curl"],
+    )
 
 
 def test_there_is_no_such_job() -> None:

@@ -16,7 +16,7 @@ MakeRun = Callable[..., RunView]
 MakeJob = Callable[..., JobView]
 
 STEPS = (
-    StepView(name="checkout", status="success", started_at=NOW - 3, finished_at=NOW - 2.5),
+    StepView(name="checkout", path="/checkout", status="success", started_at=NOW - 3, finished_at=NOW - 2.5),
     StepView(name="script", status="failure", started_at=NOW - 2.5, finished_at=NOW - 1.2, exit_code=3),
 )
 
@@ -126,8 +126,8 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
             "exit_code": 3,
             "log_tail": ["boom"],
             "steps": [
-                {"name": "checkout", "status": "success", "duration": 0.5, "exit_code": None},
-                {"name": "script", "status": "failure", "duration": 1.3, "exit_code": 3},
+                {"name": "checkout", "path": "/checkout", "status": "success", "duration": 0.5, "exit_code": None},
+                {"name": "script", "path": "", "status": "failure", "duration": 1.3, "exit_code": 3},
             ],
         }
     ]

@@ -32,6 +32,20 @@ def test_running_jobs_show_their_steps_while_there_is_room(a_job: MakeJob, a_run
     assert [(row.name, row.note) for row in rows(view, 1)] == [("test", "1 running, 1 success")]
 
 
+def test_nested_steps_are_drawn_while_the_one_around_them_runs(a_job: MakeJob, a_run: MakeRun) -> None:
+    steps = (
+        StepView(name="setup", status="success"),
+        StepView(name="fetch", status="success", depth=1),
+        StepView(name="container", status="running"),
+        StepView(name="open", status="success", depth=1),
+        StepView(name="lint", status="skipped", depth=1),
+        StepView(name="script", status="running", depth=1),
+        StepView(name="upload", status="running"),
+    )
+    drawn = [(row.depth, row.name) for row in rows(a_run(a_job("build", "running", steps=steps)), 20)]
+    assert drawn[2:] == [(2, "setup"), (2, "container"), (3, "open"), (3, "script"), (2, "upload")]
+
+
 def test_an_allowed_failure_is_a_warning_and_does_not_colour_its_stage(a_job: MakeJob, a_run: MakeRun) -> None:
     view = a_run(a_job("lint", "failed", allow_failure=True), a_job("build", "success"))
     assert [row.status for row in rows(view, 10)] == ["success", "warning", "success"]

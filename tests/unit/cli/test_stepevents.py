@@ -2,17 +2,19 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.stepevents import StepView, duration, fold, moment
+from remuda.cli.stepevents import StepView, duration, fold
+from remuda.lib.clock import moment, stamp
 
 NOW = 1_750_000_000.0
 
 
 def event(kind: str, name: str, time: str = "2025-06-15T15:06:40.000Z", **more: Any) -> dict[str, Any]:
-    return {"version": 1, "event": kind, "path": f"/{name}", "name": name, "time": time, **more}
+    return {"version": 1, "event": kind, "path": f"/{name}", "name": name, "time": time} | more
 
 
 def test_a_step_is_running_until_its_end_is_told() -> None:
-    assert fold([event("started", "step_script")]) == (StepView(name="script", status="running", started_at=NOW),)
+    view = StepView(name="script", path="/step_script", status="running", started_at=NOW)
+    assert fold([event("started", "step_script")], NOW) == (view,)
 
 
 def test_the_end_has_both_times() -> None:
@@ -25,18 +27,54 @@ def test_the_end_has_both_times() -> None:
         started_at="2025-06-15T15:06:40.000Z",
         finished_at="2025-06-15T15:06:42.500Z",
     )
-    assert fold([event("started", "get_sources"), end]) == (
-        StepView(name="get_sources", status="failure", started_at=NOW, finished_at=NOW + 2.5, exit_code=3),
+    times: dict[str, Any] = {"started_at": NOW, "finished_at": NOW + 2.5}
+    assert fold([event("started", "get_sources"), end], NOW) == (
+        StepView(name="get_sources", path="/get_sources", status="failure", exit_code=3, **times),
     )
 
 
+def at(seconds: float) -> str:
+    return stamp(NOW + seconds)
+
+
+def test_nested_steps_follow_the_one_around_them_and_time_counts_once() -> None:
+    inner = {"started_at": at(1), "finished_at": at(9), "status": "success"}
+    found = fold(
+        [
+            event("started", "container", at(0)),
+            event("finished", "+open", path="/container/+open", started_at=at(0), finished_at=at(1)),
+            event("started", "step_script", at(1), path="/container/step_script"),
+            event("finished", "step_script", path="/container/step_script", **inner),
+            event("finished", "container", started_at=at(0), finished_at=at(10)),
+        ],
+        NOW,
+    )
+    assert [(view.name, view.depth, view.own_seconds) for view in found] == [
+        ("container", 0, pytest.approx(1)),
+        ("container open", 1, None),
+        ("script", 1, None),
+    ]
+
+
+def test_earlier_attempts_are_part_of_what_a_step_took() -> None:
+    (view,) = fold(
+        [
+            event("finished", "a", started_at=at(0), finished_at=at(3), status="failure", retried=True, attempt=1),
+            event("finished", "a", started_at=at(5), finished_at=at(7), attempt=2),
+        ],
+        NOW,
+    )
+    assert (view.status, view.seconds(NOW)) == ("success", 2)
+    assert view.own_seconds == pytest.approx(5)
+
+
 def test_a_skipped_step_has_no_beginning() -> None:
-    (step,) = fold([event("finished", "upload_artifacts", status="skipped", exit_code=None)])
+    (step,) = fold([event("finished", "upload_artifacts", status="skipped", exit_code=None)], NOW)
     assert (step.status, step.seconds(NOW)) == ("skipped", None)
 
 
 def test_what_is_not_known_is_passed_over() -> None:
-    assert fold([{"version": 9, "event": "usage", "cpu": 1}]) == ()
+    assert fold([{"version": 9, "event": "usage", "cpu": 1}], NOW) == ()
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,13 @@ def finished(name: str, began: float, seconds: float, **more: Any) -> dict[str, 
 
 
 def started(name: str, began: float, **more: Any) -> dict[str, Any]:
-    return {"event": "started", "name": name, "path": f"/{name}", "origin": "compiled", "time": stamp(NOW + began)} | more
+    return {
+        "event": "started",
+        "name": name,
+        "path": f"/{name}",
+        "origin": "compiled",
+        "time": stamp(NOW + began),
+    } | more
 
 
 def parts(told: TimeSplit | None) -> dict[str, float]:

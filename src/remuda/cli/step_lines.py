@@ -1,0 +1,124 @@
+"""A tree of step results as lines for people. Pure; `remuda job show --steps` and `remuda step run` print them.
+
+Decided here: what of a result is worth a place in a line. Everything else is in `--output json`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from remuda.cli.stepevents import duration, shown_name
+from remuda.lib.clock import moment
+from remuda.model.step_tree import Step
+
+MARKS = {"success": "✓", "failure": "✗", "cancelled": "■", "skipped": "-", "running": "…"}
+_LONGEST_VALUE = 40
+_MOST_VALUES = 6
+_DIGEST = len("sha256:") + 12
+
+
+def step_lines(steps: Sequence[Step]) -> list[str]:
+    """A line for each step, those that it called below it, and what went wrong."""
+    rows = list(_rows(steps, "", ""))
+    width = max((len(head) for head, facts in rows if facts), default=0)
+    return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
+
+
+def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str, str]]:
+    for step in steps:
+        name = shown_name(step, "")
+        yield f"{indent}{MARKS.get(str(step['status']), '?')} {name or above}", ", ".join(_facts(step))
+        for number, earlier in enumerate(step.get("attempts", ()), 1):
+            why = f": {earlier['error']}" if earlier.get("error") else ""
+            yield f"{indent}    attempt {number}: {', '.join(_beginning(earlier))}{why}", ""
+        for remark in _remarks(step):
+            yield f"{indent}    {remark}", ""
+        yield from _rows(step["steps"], f"{indent}  ", name)
+
+
+def _beginning(step: Step) -> Iterator[str]:
+    """How it ended and how long it took."""
+    yield str(step["status"])
+    began, ended = moment(step.get("started_at")), moment(step.get("finished_at"))
+    if began is not None and ended is not None:
+        yield duration(max(ended - began, 0.0))
+    if step.get("exit_code"):
+        yield f"exit code {step['exit_code']}"
+
+
+def _facts(step: Step) -> Iterator[str]:
+    yield from _beginning(step)
+    if step.get("attempts"):
+        yield f"{len(step['attempts']) + 1} attempts"
+    if step.get("origin") == "inserted":
+        yield "inserted by policy"
+    if reference := _reference(step):
+        yield reference
+    if step.get("environment"):
+        yield f"in {step['environment']}"
+    yield from _usage(_mapping(step, "usage"))
+    if values := _values(_mapping(step, "outputs")):
+        yield f"gave {values}"
+    if exports := _mapping(step, "exports"):
+        yield f"exported {', '.join(exports)}"
+
+
+def _reference(step: Step) -> str:
+    """What ran: the package and its version, and the digest of what it was made of."""
+    resolved = _mapping(step, "resolved")
+    reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
+    if not digest or str(digest) in reference:
+        return reference
+    return f"{reference} {str(digest)[:_DIGEST]}"
+
+
+def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
+    cpu = (usage.get("cpu_user_seconds") or 0.0) + (usage.get("cpu_system_seconds") or 0.0)
+    if cpu >= 0.05:
+        yield f"cpu {duration(cpu)}"
+    for field, word in (("max_rss_bytes", "memory"), ("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
+        if number := usage.get(field):
+            yield f"{word} {_size(number)}"
+
+
+def _remarks(step: Step) -> Iterator[str]:
+    """What a policy had to say, and the error."""
+    policy = _mapping(step, "policy")
+    reason = f": {policy['reason']}" if policy.get("reason") else ""
+    if policy.get("decision") == "denied":
+        yield f'denied by rule "{policy.get("rule")}"{reason}'
+    elif policy.get("rule"):
+        yield f'allowed by rule "{policy["rule"]}"{reason}'
+    if policy.get("enforced"):
+        yield f"enforced: {', '.join(map(str, policy['enforced']))}"
+    if policy.get("advisory"):
+        why = _mapping(policy, "why")
+        weak = (f"{name} ({why[name]})" if why.get(name) else str(name) for name in policy["advisory"])
+        yield f"advisory: {', '.join(weak)}"
+    if step.get("error"):
+        yield str(step["error"])
+    if step.get("left_out"):
+        yield f"too long to be kept: {', '.join(map(str, step['left_out']))}"
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    shown = [f"{name}={_value(value)}" for name, value in list(values.items())[:_MOST_VALUES]]
+    more = len(values) - _MOST_VALUES
+    return " ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _value(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _mapping(step: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = step.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

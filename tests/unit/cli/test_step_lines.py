@@ -1,0 +1,133 @@
+"""A tree of step results for people."""
+
+from typing import Any
+
+from remuda.cli.job import describe
+from remuda.cli.step_lines import step_lines
+from remuda.cli.step_tree import result_of, summary_of
+from remuda.lib.clock import stamp
+from remuda.model.step_tree import tree_of
+from remuda.wire.proto import agent_pb2 as pb
+
+NOW = 1_750_000_000.0
+DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+
+def finished(path: str, **more: Any) -> dict[str, Any]:
+    return {
+        "event": "finished",
+        "path": path,
+        "name": path.rpartition("/")[2],
+        "status": "success",
+        "exit_code": 0,
+        "started_at": stamp(NOW),
+        "finished_at": stamp(NOW + 1.5),
+    } | more
+
+
+def lines(*events: dict[str, Any]) -> list[str]:
+    return step_lines(tree_of(events))
+
+
+def test_what_ran_where_and_what_it_took() -> None:
+    usage = {"cpu_user_seconds": 1.25, "cpu_system_seconds": 0.25, "max_rss_bytes": 64 << 20, "io_read_bytes": 2048}
+    resolved = {"reference": "builtin://container@1.0.0", "digest": DIGEST}
+    assert lines(
+        {"event": "started", "path": "/container", "name": "container", "time": stamp(NOW)},
+        finished("/container/+open", origin="compiled"),
+        finished("/container/step_script", environment="/container", usage=usage, status="failure", exit_code=3,
+                 error="exit status 3", reference="builtin://script@1.0.0"),
+        finished("/container", status="failure", exit_code=3, resolved=resolved, error='step "script": exit status 3'),
+        finished("/upload", status="skipped", started_at=None, exit_code=None),
+    ) == [
+        "✗ container  failure, 1.5s, exit code 3, builtin://container@1.0.0 sha256:0123456789ab",
+        '    step "script": exit status 3',
+        "  ✓ open     success, 1.5s",
+        "  ✗ script   failure, 1.5s, exit code 3, builtin://script@1.0.0, in /container, cpu 1.5s, memory 64 MiB, "
+        "read 2 KiB",
+        "      exit status 3",
+        "- upload     skipped",
+    ]  # fmt: skip
+
+
+def test_a_digest_that_the_reference_names_is_not_said_twice() -> None:
+    reference = f"registry.example/lint@{DIGEST}"
+    [line] = lines(finished("/lint", resolved={"reference": reference, "digest": DIGEST}))
+    assert line == f"✓ lint  success, 1.5s, {reference}"
+
+
+def test_what_a_step_gave() -> None:
+    outputs = {"hit": True, "key": "main", "bytes": 1024, "long": "x" * 100}
+    [line] = lines(finished("/cache", outputs=outputs, exports={"A": "1", "B": "2"}))
+    assert line == f"✓ cache  success, 1.5s, gave hit=true key=main bytes=1024 long={'x' * 40}…, exported A, B"
+    [line] = lines(finished("/cache", outputs={f"o{number}": number for number in range(8)}))
+    assert line.endswith("gave o0=0 o1=1 o2=2 o3=3 o4=4 o5=5 and 2 more")
+
+
+def test_what_a_policy_had_to_say() -> None:
+    policy = {"decision": "denied", "rule": "no curl", "reason": "it is not allowed here"}
+    denied = finished("/curl", status="failure", started_at=None, exit_code=None, policy=policy)
+    limits = {"enforced": ["memory"], "advisory": ["network"], "why": {"network": "no namespaces here"}}
+    allowed = {"decision": "allowed", "rule": "", "reason": "", **limits}
+    assert lines(denied, finished("/scan", origin="inserted", policy=allowed)) == [
+        "✗ curl  failure",
+        '    denied by rule "no curl": it is not allowed here',
+        "✓ scan  success, 1.5s, inserted by policy",
+        "    enforced: memory",
+        "    advisory: network (no namespaces here)",
+    ]
+
+
+def test_attempts() -> None:
+    failed = finished("/fetch", status="failure", exit_code=7, error="exit status 7", attempt=1, retried=True)
+    assert lines(failed, finished("/fetch", attempt=2, left_out=["outputs"])) == [
+        "✓ fetch  success, 1.5s, 2 attempts",
+        "    attempt 1: failure, 1.5s, exit code 7: exit status 7",
+        "    too long to be kept: outputs",
+    ]
+
+
+def test_what_is_of_another_kind_is_passed_over() -> None:
+    [line] = lines(finished("/a", usage=5, outputs=[1], policy="x", resolved=None, exports=""))
+    assert line == "✓ a  success, 1.5s"
+
+
+JOB: dict[str, Any] = {
+    "id": 7, "name": "build", "status": "failed", "stage": "test", "ref": "main", "pipeline": {"id": 3},
+    "steps": [
+        {"event": "started", "path": "/box", "name": "box", "time": stamp(NOW)},
+        finished("/box/+open"),
+        finished("/box/step_script", status="failure", exit_code=3, error="exit status 3"),
+        finished("/box", status="failure", exit_code=3),
+        finished("/upload", status="skipped", started_at=None),
+    ],
+}  # fmt: skip
+
+
+def test_a_job_in_short_has_its_own_list_and_what_failed() -> None:
+    assert describe(JOB)[-4:] == [
+        "  steps",
+        "    box       failure  1.5s",
+        "      script  failure  1.5s",
+        "    upload    skipped",
+    ]
+
+
+def test_a_job_with_all_of_its_steps() -> None:
+    shown = describe(JOB, steps=True)
+    assert shown[shown.index("  steps") + 2] == "      ✓ open    success, 1.5s"
+
+
+def test_the_result_of_one_step() -> None:
+    called = finished("/step", outputs={"said": "hi\x1b[2J"}, log_start=1, log_end=2)
+    begun = {"event": "started", "path": "/step", "name": "step", "time": stamp(NOW)}
+    events = [begun, finished("/step/a", log_stream="01"), called]
+    result = result_of(events, pb.JobEnd(status="success"), root="/step")
+    assert (result["outputs"], [step["name"] for step in result["steps"]]) == ({"said": "hi\x1b[2J"}, ["a"])
+    assert set(result["steps"][0]) >= {"outputs", "exports", "steps"}
+    assert "log_stream" not in result["steps"][0]
+    assert summary_of(result).splitlines() == [
+        "✓ a  success, 1.5s",
+        "✓ success",
+        "  output said = hi\\x1b[2J",
+    ]
