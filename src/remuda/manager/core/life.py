@@ -222,6 +222,8 @@ class Life:
     def result(self, seq: int, document: bytes) -> None:
         """A step's result."""
         self.results.add(seq, document)
+        if not self._sends_results:
+            self.results.drop()
 
     def ended(self, outcome: Outcome, now: float) -> None:
         """The job ended; everything of it was sent to us, if it all joined on."""
@@ -368,6 +370,7 @@ class Life:
                 return wanted != call.first_seq
             case SendResults(), 400 | 404 | 405 | 413 | 422:
                 self._sends_results = False
+                self.results.drop()
             case SendFinal(), 200:
                 self._drop("")
             case SendFinal(), 202 | 412:

@@ -99,6 +99,11 @@ class ResultRelay:
             size += len(document)
         return chosen
 
+    def drop(self) -> None:
+        """Nobody wants what waits; if it stayed, a job with many results could not read on."""
+        self._waiting.clear()
+        self.bytes_waiting = 0
+
     def server_wants(self, seq: int) -> None:
         """The server has every result before `seq`, and none from there on."""
         while self._waiting and self._waiting[0][0] < seq:

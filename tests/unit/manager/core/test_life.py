@@ -553,3 +553,20 @@ def test_every_life_ends_once_server_and_agent_answer(data: st.DataObject) -> No
         if calm and book.life.phase is Phase.STARTED and isinstance(action, Wait):
             book.life.ended(success(), book.now)
     raise AssertionError("the job never ended")
+
+
+def test_a_server_that_wants_no_results_never_stops_a_job_that_has_many() -> None:
+    book = started(sends_results=False)
+    for seq in range(1, 10):
+        book.life.result(seq, b"x" * CHUNK_BYTES)
+    assert not book.life.is_overfull
+    assert book.life.position == (0, 10)
+
+
+def test_a_server_that_refuses_results_does_not_stop_the_job_either() -> None:
+    book = started()
+    for seq in range(1, 4):
+        book.life.result(seq, b"x" * CHUNK_BYTES)
+    assert book.life.is_overfull
+    book.hears(413)
+    assert not book.life.is_overfull

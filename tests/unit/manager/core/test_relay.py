@@ -100,3 +100,11 @@ def test_results_of_one_call_are_hardly_more_than_a_chunk() -> None:
     for seq in (1, 2, 3):
         relay.add(seq, b"x" * (CHUNK_BYTES // 2 + 1))
     assert len(relay.head()) == 1
+
+
+def test_results_that_nobody_wants_are_dropped_and_the_count_goes_on() -> None:
+    relay = ResultRelay()
+    relay.add(1, b"one")
+    relay.drop()
+    relay.add(2, b"two")
+    assert (relay.received, relay.confirmed, relay.head(), relay.bytes_waiting) == (3, 1, [b"two"], 3)
