@@ -6,7 +6,8 @@ things that need nothing of each other.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from remuda.lib.clock import Clock
@@ -48,6 +49,15 @@ async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, na
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return done, task.result()
+
+
+@asynccontextmanager
+async def one_error() -> AsyncIterator[None]:
+    """What goes wrong in one of several tasks goes wrong as it is: around a TaskGroup."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 async def _until(event: asyncio.Event) -> None:

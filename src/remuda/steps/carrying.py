@@ -5,30 +5,44 @@ is decided in `plan`, what it is told as in `reporting`.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from remuda.lib.aio import one_error
 from remuda.lib.clock import stamp
+from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, plan, replay, reporting, shim
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in
 from remuda.steps.execution import Execution, Surroundings, Watched
 from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
+from remuda.steps.kernel import POLL_SECONDS
 from remuda.steps.language.checking import check_outputs
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import NAME, ReferenceKind
-from remuda.steps.launching import Launch, launch
+from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
-from remuda.steps.outputs import OutputError, read_exports, read_masks, read_outputs
+from remuda.steps.outputs import (
+    OutputError,
+    read_exports,
+    read_failure,
+    read_masks,
+    read_outputs,
+    read_result_of_another,
+)
+from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.enclosure import Enclosure
+from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.script import check_script
-from remuda.steps.tree import CLOSE, OPEN, Loaded, Node, State, Tree
+from remuda.steps.tree import CLOSE, ENVIRONMENT, OPEN, Loaded, Node, State, Tree
 
 _CLEAR = "\r\033[0K"
+_TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
+"""Failures of which a step's own output says nothing."""
 _NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 """Found without asking anybody."""
 
@@ -43,6 +57,7 @@ class Carrier:
         journal: Journal,
         log: LogFile,
         around: Surroundings,
+        custody: Custody,
         *,
         job_deadline: float | None,
         tell: Callable[[], None],
@@ -53,6 +68,7 @@ class Carrier:
         self._journal = journal
         self._log = log
         self._around = around
+        self._custody = custody
         self._tell = tell
         self._executions: dict[int, Execution] = {}
         self._loading: dict[Node, asyncio.Timeout] = {}
@@ -74,9 +90,9 @@ class Carrier:
         if texts:
             self._log.secrets = self._log.secrets.and_also(texts)
 
-    def stop(self, node: Node, cause: Cause) -> None:
+    def stop(self, node: Node, cause: Cause, text: str = "") -> None:
         """There is a reason to end a step and what is below."""
-        event = replay.stop_event(node, cause)
+        event = replay.stop_event(node, cause, text)
         self._journal.record(event)
         replay.apply(self.tree, self.facts, event)
         self.look_again()
@@ -102,6 +118,12 @@ class Carrier:
             if loaded is None:
                 self.finish(node, plan.judge(node, exit_code=None))
                 return False
+            decision = self._custody.decide(node, loaded)
+            if not decision.allowed:
+                self._deny(node, loaded, decision)
+                return False
+            if self._surround(node, loaded):
+                return False
             serial = self.tree.serials
             entered = evaluate(self.tree, self.facts, node, loaded, serial)
             if loaded.is_script:
@@ -110,21 +132,51 @@ class Carrier:
             self.finish(node, failure(str(error), Kind.LOAD))
             return False
         self.mask(secrets_in(entered.inputs, entered.invocation_env, entered.definition_env))
+        reach("agent.step_found")
         now = self._around.clock.now()
         has_command = bool(entered.command) or loaded.is_script
         stream = self.tree.free_stream() if has_command else 1
         event = replay.enter_event(
-            node, loaded, serial=serial, stream=stream, at=now, text=stamp(now), log_start=self._log.mark.length
+            node,
+            loaded,
+            serial=serial,
+            stream=stream,
+            at=now,
+            text=stamp(now),
+            log_start=self._log.mark.length,
+            timeout_seconds=decision.limits.timeout_seconds,
         )
         replay.apply(self.tree, self.facts, event, entering=(loaded, entered))
         self._journal.record(event, reporting.started(node, self._log.secrets, now=now))
+        return True
+
+    def _deny(self, node: Node, loaded: Loaded, decision: Decision) -> None:
+        more = self._custody.report(decision, None)
+        if loaded.kind is not None:
+            more["resolved"] = reporting.resolved(loaded, self._log.secrets)
+        self.finish(node, failure(decision.reason, Kind.POLICY), more=more)
+
+    def _surround(self, node: Node, loaded: Loaded) -> bool:
+        """Put what a policy wants around a step into its list; whether there was something, whose turn it is then."""
+        around = NOTHING_INSERTED if node.is_surrounded else self._custody.around(node, loaded)
+        if not around:
+            return False
+        assert node.parent is not None
+        if node.parent.is_group:
+            names = ", ".join(call.name for call in (*around.before, *around.after))
+            error = f"a policy puts steps around it ({names}), which cannot be done where steps run at the same time"
+            self.finish(node, failure(error, Kind.POLICY))
+            return True
+        event = replay.surround_event(node, around)
+        self._journal.record(event)
+        replay.apply(self.tree, self.facts, event)
         return True
 
     async def _load(self, node: Node) -> Loaded | None:
         """What the step is; None when it was stopped before that was known."""
         assert node.call.reference is not None
         assert self._around.resolver is not None
-        work = load(self.tree, self.facts, node, self._around.resolver, substitutes={})
+        work = load(self.tree, self.facts, node, self._around.resolver, substitutes=self._custody.policy.substitutes)
         if node.call.reference.kind in _NEAR:
             return await work
         limits = plan.deadlines(node, job_deadline=self.job_deadline)
@@ -148,13 +200,18 @@ class Carrier:
         result: Finished | None = None
         more: dict[str, Any] = {}
         masks: list[str]
+        enclosure = self._custody.enclose(node)
         if self._log.is_closed(node.serial):
             masks, _ = read_masks(files.masks, 0, rest=True)
+            self.mask(masks)
         else:
             execution = Execution(files, Output(self._log, node.serial, files.raw), self._watched(node), self._around)
             self._executions[node.serial] = execution
             try:
-                await execution.run(lambda: self._prepared(node, files))
+                if refusal := self._custody.refusal(enclosure):
+                    result = failure(refusal, Kind.POLICY)
+                else:
+                    await self._run(node, execution, enclosure, files)
             except DefinitionError as error:
                 result = failure(str(error), Kind.LOAD)
             except OSError as error:
@@ -165,10 +222,19 @@ class Carrier:
             masks = execution.masks
             if (usage := execution.usage) is not None:
                 more["usage"] = asdict(usage)
+            if hint := enclosure.hint():
+                self._log.say(f"WARNING: {hint}")
         outputs: Mapping[str, Any] = {}
         exports: Mapping[str, str] = {}
         if result is None:
             result = plan.judge(node, exit_code=shim.exit_code(files))
+            if is_told_by_us(node) and (told := read_failure(files.failure)):
+                result = failure(told, Kind.SYSTEM, fault=Fault.PLATFORM, exit_code=result.exit_code)
+            if plan.reaching(node) is None and (broken := await enclosure.broken_limit()):
+                result = failure(broken, Kind.LIMIT, exit_code=result.exit_code)
+        if enclosure.group is not None:
+            more["usage"] = more.get("usage", {}) | enclosure.usage()
+        more |= self._custody.report(self._custody.decide(node, _loaded(node)), enclosure)
         if result.status is Status.SUCCESS:
             try:
                 outputs, exports = self._written(node, files), read_exports(files.exports)
@@ -177,15 +243,32 @@ class Carrier:
         # File times are coarser than the clock, so that a short step could seem to end before it began.
         ended_at = max(shim.exited_at(files) or self._around.clock.now(), node.started_at)
         self.finish(node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more)
+        enclosure.remove()
 
-    def _prepared(self, node: Node, files: StepFiles) -> Launch:
+    async def _run(self, node: Node, execution: Execution, enclosure: Enclosure, files: StepFiles) -> None:
+        work = execution.run(lambda: self._prepared(node, enclosure, files))
+        if not enclosure.is_measured:
+            await work
+            return
+        async with one_error(), asyncio.TaskGroup() as tasks:
+            measuring = tasks.create_task(self._measure(node, enclosure, files), name=f"limits of {node.path}")
+            await work
+            measuring.cancel()
+
+    async def _measure(self, node: Node, enclosure: Enclosure, files: StepFiles) -> None:
+        """End a step that goes beyond what only the agent watches over."""
+        while (claim := shim.claimed(files)) is None:
+            await self._around.clock.sleep(POLL_SECONDS)
+        self.stop(node, Cause.LIMIT, await enclosure.until_exceeded(claim[0], self._around.clock))
+
+    def _prepared(self, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         prepared = launch(self.tree, self.facts, node, files)
         if prepared.only_for_shells:
             names = ", ".join(prepared.only_for_shells)
             self._log.say(
                 f"WARNING: too large for the environment of programs, known to the script's shell only: {names}"
             )
-        return prepared
+        return self._custody.around_launch(prepared, node, enclosure, files)
 
     def _watched(self, node: Node) -> Watched:
         def next_deadline() -> float | None:
@@ -197,6 +280,7 @@ class Carrier:
             is_stopped=lambda: plan.reaching(node) is not None,
             next_deadline=next_deadline,
             mask=self.mask,
+            grace_seconds=grace_seconds(node),
             tell=self._tell,
         )
 
@@ -213,7 +297,7 @@ class Carrier:
         assert node.loaded is not None
         spec = node.loaded.step.spec
         if spec.delegates_outputs:
-            return _delegated(files)
+            return read_result_of_another(files.outputs)
         written = read_outputs(files.outputs)
         if node.loaded.is_script:
             for name in written:
@@ -225,10 +309,12 @@ class Carrier:
         if node.phase == OPEN:
             assert node.parent is not None
             assert node.parent.loaded is not None
-            environment = written.pop("environment", None)
+            environment, spec = written.get(ENVIRONMENT), node.parent.loaded.step.spec
             if not isinstance(environment, dict):
-                raise OutputError('output "environment": a struct is needed that says how to run something there')
-            return check_outputs(node.parent.loaded.step.spec, written) | {"environment": environment}
+                raise OutputError(f'output "{ENVIRONMENT}": a struct is needed that says how to run something there')
+            if ENVIRONMENT not in spec.outputs:
+                del written[ENVIRONMENT]
+            return check_outputs(spec, written) | {ENVIRONMENT: environment}
         return check_outputs(spec, written)
 
     def settle(self, node: Node, result: Finished) -> None:
@@ -259,6 +345,9 @@ class Carrier:
         again_at = plan.retry_at(node, result, now=now)
         self.mask(secrets_in(outputs))
         is_open, serial = node.state is State.ENTERED, node.serial
+        more = dict(more or {})
+        if node.loaded is not None and "policy" not in more:
+            more |= self._custody.report(self._custody.decide(node, node.loaded), None)
         lines = _last_words(node, result, again_at=again_at, now=now)
         if is_open:
             self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{_section(node)}{_CLEAR}")
@@ -278,7 +367,7 @@ class Carrier:
             retried=again_at is not None,
             outputs=outputs,
             exports=exports,
-            more=more or {},
+            more=more,
         )
         if again_at is None:
             event = replay.finish_event(node, result, outputs, exports, masks or [])
@@ -291,16 +380,9 @@ class Carrier:
             files.remove()
 
 
-def _delegated(files: StepFiles) -> Mapping[str, Any]:
-    """The outputs in a step result that another runner wrote."""
-    try:
-        result = json.loads(files.outputs.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        raise OutputError("output file: one step result, a JSON object, is needed") from None
-    outputs = result.get("outputs", {}) if isinstance(result, dict) else None
-    if not isinstance(outputs, dict):
-        raise OutputError('output file: "outputs" of a step result is needed')
-    return outputs
+def _loaded(node: Node) -> Loaded:
+    assert node.loaded is not None
+    return node.loaded
 
 
 def _section(node: Node) -> str:
@@ -316,4 +398,4 @@ def _last_words(node: Node, result: Finished, *, again_at: float | None, now: fl
         return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
     if node.call.continue_on_error:
         return [f'WARNING: step "{name}" failed: {result.error}']
-    return [f'ERROR: step "{name}": {result.error}'] if result.kind in (Kind.LOAD, Kind.POLICY, Kind.OUTPUTS) else []
+    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []

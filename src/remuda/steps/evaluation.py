@@ -22,6 +22,7 @@ from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_en
 from remuda.steps.language.values import Exec
 from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
+from remuda.steps.policy.rules import clean_env
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 SHORTEST_SECRET = 3
@@ -40,6 +41,10 @@ class Facts:
     work_dir: str
     folder: Path
     """The job's own."""
+    key: str
+    """Tells the job from all others."""
+    is_confined: bool = False
+    """Its own steps run in an environment that somebody else puts around them."""
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
@@ -190,16 +195,21 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     """What a step finds before its entry and its definition add anything."""
     host = node.host
     env: dict[str, Any] = dict(facts.base_env) if host is None else {}
-    env.update(facts.request_env)
+
+    def add(values: Mapping[str, Any], *, trusted: bool = False) -> None:
+        """What a job sets must not decide what a step does that a policy put there."""
+        env.update(values if trusted or not node.is_inserted else clean_env(values))
+
+    add(facts.request_env)
     env["CI_JOB_STATUS"] = plan.job_status(tree, node)
-    env.update(tree.exports)
+    add(tree.exports)
     assert node.parent is not None
     around = list(node.parent.up())
     for one in reversed(around):
-        env.update(one.entered.invocation_env)
+        add(one.entered.invocation_env, trusted=one.is_inserted)
         # What makes an environment does not say what is in it, apart from its own commands.
         if not one.makes_environment or (one is node.parent and node.phase):
-            env.update(one.entered.definition_env)
+            add(one.entered.definition_env, trusted=one.is_inserted)
     return env
 
 

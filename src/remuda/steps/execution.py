@@ -15,7 +15,7 @@ from pathlib import Path
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.steps import leftovers, plan, shim
+from remuda.steps import leftovers, shim
 from remuda.steps.files import StepFiles
 from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
 from remuda.steps.launching import Launch
@@ -57,6 +57,7 @@ class Watched:
         is_stopped: Callable[[], bool],
         next_deadline: Callable[[], float | None],
         mask: Callable[[list[str]], None],
+        grace_seconds: float,
         tell: Callable[[], None],
     ) -> None:
         self.has_cause = has_cause
@@ -65,6 +66,8 @@ class Watched:
         """Whether such a reason is written down."""
         self.next_deadline = next_deadline
         self.mask = mask
+        self.grace_seconds = grace_seconds
+        """Between SIGTERM and SIGKILL."""
         self.tell = tell
 
 
@@ -143,7 +146,9 @@ class Execution:
         if started is not None:
             reach("agent.step_spawned")
             return self._adopt(started)
-        pid = shim.spawn(self._files, launch.argv, work_dir=work_dir, env=launch.env, open_files=limits)
+        pid = shim.spawn(
+            self._files, launch.argv, work_dir=work_dir, env=launch.env, open_files=limits, joins=launch.joins
+        )
         reach("agent.step_spawned")
         self._process = self._watched(pid, start=None)
         return self._process
@@ -198,7 +203,7 @@ class Execution:
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)
-        if not self._killed and now >= self._terminated_at + plan.GRACE_SECONDS:
+        if not self._killed and now >= self._terminated_at + self._job.grace_seconds:
             process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-process.pid])
             self._killed = True

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 EXCHANGE = "exchange"
-_OWN = (".raw", ".exit", ".pid")
-_SHARED = (".script", ".command", ".inputs", ".outputs", ".exports", ".masks")
+_OWN = (".raw", ".exit", ".pid", ".env", ".failure")
+_SHARED = (".script", ".inputs", ".outputs", ".exports", ".masks")
 
 
 class StepFiles:
@@ -44,13 +44,22 @@ class StepFiles:
         return Path(f"{self._own}.exit")
 
     @property
+    def env(self) -> Path:
+        """The environment of a step that becomes another user, until it has."""
+        return Path(f"{self._own}.env")
+
+    @property
     def script(self) -> Path:
         return Path(f"{self._shared}.script")
 
+    def command(self, level: int = 0) -> Path:
+        """What is to run in an environment, for the program that runs it there; in how many around that one."""
+        return Path(f"{self._shared}.command{level or ''}")
+
     @property
-    def command(self) -> Path:
-        """What is to run in an environment, for the program that runs it there."""
-        return Path(f"{self._shared}.command")
+    def failure(self) -> Path:
+        """Written by our own programs that run something in an environment, when it is they who failed."""
+        return Path(f"{self._own}.failure")
 
     @property
     def inputs(self) -> Path:
@@ -74,7 +83,16 @@ class StepFiles:
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def remove(self) -> None:
-        for base, suffixes in ((self._own, _OWN), (self._shared, _SHARED)):
-            for suffix in suffixes:
-                with suppress(FileNotFoundError):
-                    os.unlink(base + suffix)
+        for suffix in _OWN:
+            with suppress(FileNotFoundError):
+                os.unlink(self._own + suffix)
+        # What a step has made of its own files is removed with the job at the latest.
+        for suffix in _SHARED:
+            with suppress(OSError):
+                os.unlink(self._shared + suffix)
+        level = 1
+        with suppress(OSError):
+            os.unlink(self.command())
+            while True:
+                os.unlink(self.command(level))
+                level += 1

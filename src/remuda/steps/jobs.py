@@ -22,6 +22,8 @@ from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Reference
 from remuda.steps.leftovers import Reaper
 from remuda.steps.loading import Resolver
+from remuda.steps.policy.people import parse_run_as
+from remuda.steps.policy.rules import parse_policy
 from remuda.steps.resolving.values import Resolved
 from remuda.steps.runner import Job, secrets_of
 from remuda.wire.proto.agent_pb2 import StartRequest
@@ -69,6 +71,8 @@ class Jobs:
         try:
             check_variables(request)
             read_step(request.steps, file="steps", job=True)
+            parse_policy(request.policy)
+            parse_run_as(request.run_as)
         except BadRequestError as error:
             raise type(error)(secrets_of(request).mask(str(error))) from None
         # Another agent that adopts the job may run in another directory.

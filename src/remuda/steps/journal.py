@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from remuda.lib.files import write_whole
@@ -53,6 +54,8 @@ class Journal:
         self.folder = folder
         self.exchange = folder / EXCHANGE
         self.accepted_at = 0.0
+        self.key = folder.name
+        """Tells this job from all others, those of other agents included."""
         self.cancelled = False
         self.leftovers: list[Leftover] = []
         self.results: list[bytes] = []
@@ -77,7 +80,7 @@ class Journal:
         aside.mkdir(mode=0o700)
         (aside / EXCHANGE).mkdir(mode=0o700)
         write_whole(aside / "request", request.SerializeToString())
-        _append(aside / "events", _line({"event": "accepted", "version": VERSION, "time": now}))
+        _append(aside / "events", _line({"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}))
         aside.rename(folder)
         return cls(folder)
 
@@ -129,7 +132,7 @@ class Journal:
             self.results.append(_line(public))
         match event["event"]:
             case "accepted":
-                self.accepted_at = event["time"]
+                self.accepted_at, self.key = event["time"], event.get("key", self.key)
                 self.is_foreign = event["version"] != VERSION
             case "cancel":
                 self.cancelled = True

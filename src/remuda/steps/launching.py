@@ -2,27 +2,38 @@
 
 What runs is a script's shell, the command of a definition, or one of our own programs (`remuda-step NAME`, which only
 packages that come with the agent may name). In an environment that was opened with an `exec` prefix the command is put
-into a file instead, and the prefix with that file's path is what is started here. Nothing secret is an argument.
+into a file instead, and the prefix with that file's path is what is started; where that environment was itself opened
+in another, the prefix is a command there. Our own programs run on the machine itself. Nothing secret is an argument.
+
+Where a job is kept in a container, what it says must not bend what runs outside of it: no variable of it decides what
+our own programs do, and none of its own steps may use them.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import write_whole
-from remuda.steps.environment import fit
+from remuda.steps.environment import PROXIES, fit
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, step_environment
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.evaluate import reveal
+from remuda.steps.language.values import ReferenceKind
 from remuda.steps.leftovers import MARK
-from remuda.steps.script import own_program, script_command
+from remuda.steps.plan import GRACE_SECONDS
+from remuda.steps.policy.rules import clean_env
+from remuda.steps.program import own_command
+from remuda.steps.script import script_command
 from remuda.steps.tree import Node, Tree
 
 OWN = "remuda-step"
+LONG_GRACE_SECONDS = 15.0
+"""For programs that end something elsewhere before they end themselves."""
+_HARMLESS = frozenset({"REMUDA_PATIENCE_SECONDS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,8 @@ class Launch:
     """Names of variables that no program can be given, but the shell of a script can."""
     program: tuple[str, ...] = ()
     """Name and arguments of our own program, where it is one; `argv` starts the same."""
+    joins: tuple[str, ...] = ()
+    """Control groups of the step."""
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
@@ -43,16 +56,25 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
-    env = step_environment(tree, facts, node) | _own_variables(facts, files)
+    env = step_environment(tree, facts, node)
     host = node.host
-    is_own = loaded.is_program and entered.command[:1] == (OWN,)
-    if is_own:
+    if is_own_program(node):
+        _refuse_outside(node)
         _write_inputs(files, entered.inputs)
-        env |= {"REMUDA_INPUTS": str(files.inputs), "REMUDA_EXCHANGE": str(facts.folder / EXCHANGE)}
-        return _own(entered.command[1:], dict(facts.base_env) | env, facts.work_dir)
+        own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
+        own |= {"REMUDA_EXCHANGE": str(facts.folder / EXCHANGE)}
+        if node.phase:
+            assert node.parent is not None
+            own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
+        return _own(entered.command[1:], _machine_env(facts, env) | own, facts.work_dir)
+    env |= _own_variables(facts, files)
     _make_mentioned(node, files, entered.inputs)
     if host is not None:
-        return _in_environment(facts, host, node, files, env)
+        command = list(entered.command)
+        if loaded.is_script:
+            command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables={})
+            _put(files.script, text.encode("utf-8", "surrogateescape"))
+        return _through(facts, host, command, entered.work_dir, env, files)
     fitting = fit(env)
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
@@ -64,26 +86,72 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
     return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir)
 
 
-def _in_environment(facts: Facts, host: Node, node: Node, files: StepFiles, env: Mapping[str, str]) -> Launch:
+def is_own_program(node: Node) -> bool:
+    """Whether the step's command is one of ours, which runs on the machine whatever environment the step is in."""
+    return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
+
+
+def grace_seconds(node: Node) -> float:
+    """How long a step may take to end that was told to."""
+    return GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
+
+
+def is_told_by_us(node: Node) -> bool:
+    """Whether what runs the step's command is our own, so that its word about whose fault it is counts."""
+    return node.host is not None and _is_ours(node.host)
+
+
+def _is_ours(host: Node) -> bool:
+    return host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
+
+
+def _refuse_outside(node: Node) -> None:
+    """What a job may not do that was put into a container by somebody else."""
     assert node.loaded is not None
+    host = node.host
+    while host is not None:
+        if host.call.origin != "user" and node.call.origin == "user":
+            name = node.loaded.reference.partition("@")[0]
+            raise DefinitionError(f"{name} runs on the runner's machine, outside of the job's environment {host.path}")
+        host = host.host
+
+
+def _machine_env(facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
+    """What our own programs find in their environment."""
+    if facts.is_confined:
+        clean = clean_env(env)
+        env = clean | {name: env[name] for name in env if name in _HARMLESS or name.lower() in PROXIES}
+    return dict(facts.base_env) | dict(env)
+
+
+def _through(
+    facts: Facts,
+    host: Node,
+    command: Sequence[str],
+    work_dir: str,
+    env: Mapping[str, str],
+    files: StepFiles,
+    level: int = 0,
+) -> Launch:
+    """A command in an environment."""
     prefix = (host.environment or {}).get("exec")
     if not isinstance(prefix, list) or not prefix or not all(isinstance(word, str) for word in prefix):
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
-    command = list(node.entered.command)
-    if node.loaded.is_script:
-        command, text = script_command(reveal(dict(node.entered.inputs)), files.script, path=None, variables={})
-        _put(files.script, text.encode("utf-8", "surrogateescape"))
-    request = {"command": command, "work_dir": node.entered.work_dir, "env": dict(env)}
-    _put(files.command, json.dumps(request).encode())
-    words = (*prefix, str(files.command))
-    own_env = dict(facts.base_env) | dict(facts.request_env) | {MARK: env[MARK]}
+    request = files.command(level)
+    _put(request, json.dumps({"command": list(command), "work_dir": work_dir, "env": dict(env)}).encode())
+    words = (*prefix, str(request))
+    own_env = dict(facts.base_env) | {MARK: facts.key}
     if prefix[0] == OWN:
-        return _own(words[1:], own_env, facts.work_dir)
-    return Launch(argv=words, env=fit(own_env).exported, work_dir=facts.work_dir)
+        if not _is_ours(host):
+            raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
+        return _own(words[1:], own_env | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
+    if host.host is not None:
+        return _through(facts, host.host, words, facts.work_dir, {}, files, level + 1)
+    return Launch(argv=words, env=own_env, work_dir=facts.work_dir)
 
 
 def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Launch:
-    argv = (*own_program("step", "remuda.stdsteps"), *program)
+    argv = (*own_command("step"), *program)
     return Launch(argv=argv, env=fit(env).exported, work_dir=work_dir, program=program)
 
 
@@ -92,21 +160,23 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
         "REMUDA_OUTPUTS": str(files.outputs),
         "REMUDA_EXPORTS": str(files.exports),
         "REMUDA_MASKS": str(files.masks),
-        MARK: facts.folder.name,
+        MARK: facts.key,
     }
 
 
 def _make_mentioned(node: Node, files: StepFiles, inputs: Mapping[str, Any]) -> None:
     """Files that the step names itself exist before it starts, since its program need not know how to make them."""
-    definition = node.definition
-    words = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
+    definition, folder = node.definition, str(files.outputs.parent)
+    words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
         words = tuple(map(str, reveal(list(inputs.values()))))
+    if not any(folder in word for word in words):
+        return
     frame = node.frame
     for one in (files, StepFiles(files.base.parent, frame.serial)):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
         if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
             _write_inputs(one, inputs if one is files else frame.entered.inputs)
 
@@ -120,7 +190,10 @@ def _put(path: Path, data: bytes) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        write_whole(path, data)
+        # Made where no step can put anything, and moved over whatever a step has put there.
+        aside = path.parent.with_name(f"{path.name}.new")
+        write_whole(aside, data)
+        aside.rename(path)
         return
     with open(file, "wb", buffering=0) as opened:
         view = memoryview(data)

@@ -104,10 +104,11 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _check(node: Node, loaded: Loaded) -> None:
-    for one in node.up():
-        other = one.loaded if one is not node else None
-        if other is not None and (other.kind, other.reference, other.digest) == _identity(loaded):
-            raise DefinitionError(f"the step calls itself: {one.path} is {loaded.reference} too")
+    caller = node.frame
+    while caller.parent is not None:
+        if caller.loaded is not None and _identity(caller.loaded) == _identity(loaded):
+            raise DefinitionError(f"the step calls itself: {caller.path} is {loaded.reference} too")
+        caller = caller.frame
     if node.call.inner and loaded.step.definition.environment is None:
         raise DefinitionError(f"{node.call.place}: {loaded.reference} makes no environment, so it takes no inner steps")
 

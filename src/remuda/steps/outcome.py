@@ -10,6 +10,7 @@ class Cause(StrEnum):
     CANCEL = "cancel"
     JOB_TIMEOUT = "job_timeout"
     STEP_TIMEOUT = "step_timeout"
+    LIMIT = "limit"
 
 
 class Status(StrEnum):
@@ -35,6 +36,7 @@ class Kind(StrEnum):
     EXIT = "exit"  # the command said so
     LOAD = "load"  # it could not be found, read or evaluated; nothing ran
     POLICY = "policy"  # it may not run here
+    LIMIT = "limit"  # it used more than it may
     OUTPUTS = "outputs"  # what it wrote or was to give cannot be used
     TIMEOUT = "timeout"
     CANCEL = "cancel"

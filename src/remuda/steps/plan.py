@@ -217,6 +217,8 @@ def judge(node: Node, *, exit_code: int | None) -> Finished:
 def _stopped(node: Node, owner: Node, cause: Cause, *, exit_code: int | None) -> Finished:
     if cause is Cause.CANCEL:
         return cancelled(exit_code)
+    if cause is Cause.LIMIT:
+        return failure(owner.cause_text, Kind.LIMIT, exit_code=exit_code)
     if cause is Cause.JOB_TIMEOUT:
         error = "the job took longer than its limit"
     else:

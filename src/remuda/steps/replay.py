@@ -5,22 +5,36 @@ job is found again after a crash.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from remuda.steps.evaluation import Facts, evaluate, secrets_in
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 from remuda.steps.loading import as_stored, stored
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status
+from remuda.steps.policy.values import Inserted
 from remuda.steps.tree import Entered, Loaded, Node, State, Tree
 
 Event = dict[str, Any]
 
 
-def enter_event(node: Node, loaded: Loaded, *, serial: int, stream: int, at: float, text: str, log_start: int) -> Event:
-    """A step begins."""
+def enter_event(
+    node: Node,
+    loaded: Loaded,
+    *,
+    serial: int,
+    stream: int,
+    at: float,
+    text: str,
+    log_start: int,
+    timeout_seconds: float | None,
+) -> Event:
+    """A step begins; the timeout is a policy's, where that is shorter than its own."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
+    own = node.call.timeout_seconds
+    if timeout_seconds is not None and (own is None or timeout_seconds < own):
+        event["timeout"] = timeout_seconds
     if values := as_stored(loaded):
         event["loaded"] = values
     return event
@@ -47,9 +61,15 @@ def delay_event(node: Node, result: Finished, *, until: float, masks: list[str])
     return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
 
 
-def stop_event(node: Node, cause: Cause) -> Event:
+def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     """The agent ends a step."""
-    return {"event": "stop", "node": node.key, "cause": str(cause)}
+    return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
+
+
+def surround_event(node: Node, around: Inserted) -> Event:
+    """A policy puts steps around one whose turn has come."""
+    before, after = ([call.name for call in calls] for calls in (around.before, around.after))
+    return {"event": "surround", "node": node.key, "before": before, "after": after}
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
@@ -61,6 +81,8 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
             node = tree.find(event["node"])
             if node.state is State.DELAYED:
                 node.again()
+            if "timeout" in event:
+                node.call = replace(node.call, timeout_seconds=event["timeout"])
             if entering is None:
                 loaded = stored(node, event.get("loaded", {}))
                 entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
@@ -75,7 +97,9 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
         case "delay":
             tree.delay(tree.find(event["node"]), _from_stored(event["result"]), event["masks"], until=event["until"])
         case "stop":
-            tree.stop(tree.find(event["node"]), Cause(event["cause"]))
+            tree.stop(tree.find(event["node"]), Cause(event["cause"]), event.get("text", ""))
+        case "surround":
+            tree.surround(tree.find(event["node"]), event["before"], event["after"])
 
 
 def secrets_of(tree: Tree) -> list[str]:

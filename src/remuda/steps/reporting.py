@@ -13,7 +13,7 @@ from remuda.lib.masking import Secrets
 from remuda.steps.language.evaluate import conceal
 from remuda.steps.outcome import Finished
 from remuda.steps.resolving.values import shown as without_credentials
-from remuda.steps.tree import Node
+from remuda.steps.tree import INSERTED, Loaded, Node
 
 LONGEST_TEXT = 16 * 1024
 """Of inputs, environment and command."""
@@ -59,7 +59,7 @@ def finished(
     if node.call.reference is not None:
         event["written"] = secrets.mask(without_credentials(node.call.reference))
     if node.loaded is None:
-        return event
+        return event | dict(more)
     event |= _what_ran(node, shown)
     if outputs:
         event["outputs"] = shown.values(outputs, LONGEST_OUTPUT)
@@ -73,12 +73,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
     assert loaded is not None
     told: dict[str, Any] = {}
     if loaded.kind is not None:
-        told["resolved"] = {
-            "reference": shown.secrets.mask(loaded.reference),
-            "digest": loaded.digest,
-            "commit": loaded.commit,
-            "version": loaded.version,
-        }
+        told["resolved"] = resolved(loaded, shown.secrets)
     if entered.inputs:
         told["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
     env = dict(entered.invocation_env) | dict(entered.definition_env)
@@ -93,6 +88,16 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
         if host is not None:
             told["environment"] = host.path
     return told
+
+
+def resolved(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
+    """What a reference led to."""
+    return {
+        "reference": secrets.mask(loaded.reference),
+        "digest": loaded.digest,
+        "commit": loaded.commit,
+        "version": loaded.version,
+    }
 
 
 class Shown:
@@ -135,7 +140,7 @@ def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, An
         "path": node.path,
         "name": node.call.name,
         "reference": secrets.mask(node.loaded.reference if node.loaded is not None else written),
-        "origin": node.call.origin,
+        "origin": INSERTED if node.is_inserted else node.call.origin,
         "attempt": node.attempt,
         "time": stamp(now),
     }

@@ -10,17 +10,17 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from remuda.lib.aio import happens
+from remuda.lib.aio import happens, one_error
 from remuda.lib.masking import Secrets
 from remuda.steps import leftovers, plan, replay
 from remuda.steps.carrying import Carrier
 from remuda.steps.environment import write_files
-from remuda.steps.errors import DefinitionError
+from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
@@ -28,7 +28,10 @@ from remuda.steps.language.reading import read_step
 from remuda.steps.logfile import JOB, LogFile
 from remuda.steps.outcome import SKIPPED, Cause, Outcome, broken
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
-from remuda.steps.tree import Node, Tree
+from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.people import parse_run_as
+from remuda.steps.policy.rules import parse_policy
+from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 logger = logging.getLogger(__name__)
@@ -86,6 +89,8 @@ class Job:
             await self._run()
         except DefinitionError as error:
             self._break(f"this agent cannot read the job's steps: {error}")
+        except AgentError as error:
+            self._break(str(error))
         except OSError as error:
             logger.warning("job %s: %s", self.id, error)
             self._break(f"the agent cannot use its data folder: {error.strerror}")
@@ -96,21 +101,31 @@ class Job:
     async def _run(self) -> None:
         request, journal = self._request, self.journal
         variables = write_files(journal.exchange, request.variables)
+        custody = self._custody()
+        custody.prepare()
+        step = read_step(request.steps, file="steps", job=True)
         facts = Facts(
-            base_env=self._around.base_env,
+            base_env=dict(self._around.base_env) | custody.env,
             request_env=dict(request.env) | variables,
             variables=variables,
             work_dir=request.work_dir,
             folder=journal.folder,
+            key=journal.key,
+            is_confined=is_confined(step),
         )
-        tree = Tree(read_step(request.steps, file="steps", job=True), work_dir=request.work_dir)
+        tree = Tree(
+            step,
+            work_dir=request.work_dir,
+            around=custody.around_job(),
+            insertable=custody.insertable(),
+        )
         for event in journal.past:
             replay.apply(tree, facts, event)
         journal.past.clear()
         self.log.keep(tree.open)
         limit = request.timeout_seconds
         deadline = journal.accepted_at + limit if limit else None
-        carrier = Carrier(tree, facts, journal, self.log, self._around, job_deadline=deadline, tell=self._tell)
+        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, job_deadline=deadline, tell=self._tell)
         carrier.mask(replay.secrets_of(tree))
         self._carrier = carrier
         self.log.open(JOB, *request.banner)
@@ -119,8 +134,18 @@ class Job:
         outcome = await self._carry(carrier)
         self._carrier = None
         await leftovers.end(journal.leftovers, self._around.clock)
-        await leftovers.end_marked(journal.folder.name, self._around.clock, everywhere=self._was_found)
+        await leftovers.end_marked(journal.key, self._around.clock, everywhere=self._was_found)
+        await custody.sweep(self._around.clock)
         self._finish(outcome)
+
+    def _custody(self) -> Custody:
+        request = self._request
+        return Custody(
+            policy=parse_policy(request.policy),
+            person=parse_run_as(request.run_as),
+            job=self.journal.folder,
+            work_dir=Path(request.work_dir),
+        )
 
     async def _carry(self, carrier: Carrier) -> Outcome:
         """Do what the plan says until it says that this is the end."""
@@ -130,7 +155,7 @@ class Job:
             return condition_holds(tree, facts, node, level)
 
         working: dict[tuple[int, ...], asyncio.Task[None]] = {}
-        async with _one_error(), asyncio.TaskGroup() as group:
+        async with one_error(), asyncio.TaskGroup() as group:
             while True:
                 self._tell()
                 self._wake.clear()
@@ -179,7 +204,9 @@ class Job:
         for path in self.journal.folder.glob("step-*.pid"):
             kill_unattended(self.journal.step_files(int(path.stem.partition("-")[2])), self._around)
         leftovers.kill(self.journal.leftovers)
-        leftovers.kill_marked(self.journal.folder.name)
+        leftovers.kill_marked(self.journal.key)
+        if self._request.policy or self._request.run_as:
+            self._custody().kill()
 
     def _finish(self, outcome: Outcome) -> None:
         outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
@@ -211,15 +238,6 @@ class Job:
     def _tell(self) -> None:
         for listener in tuple(self.listeners):
             listener()
-
-
-@asynccontextmanager
-async def _one_error() -> AsyncIterator[None]:
-    """What goes wrong in one of several tasks goes wrong for the job."""
-    try:
-        yield
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
 
 
 def secrets_of(request: StartRequest) -> Secrets:

@@ -25,7 +25,7 @@ from remuda.steps import plan, program, usage
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.leftovers import MARK
-from remuda.steps.policy.host import describe, find_host
+from remuda.steps.policy.host import describe, host_of
 from remuda.steps.program import PROTOCOL
 from remuda.steps.runner import Job
 from remuda.steps.watching import CHUNK_BYTES, Watcher
@@ -102,7 +102,7 @@ class AgentService(AgentBase):
             system=platform.system(),
             machine=platform.machine(),
             uid=os.getuid(),
-            abilities=(agent_pb2.Ability(**asdict(ability)) for ability in describe(find_host(self._data))),
+            abilities=(agent_pb2.Ability(**asdict(ability)) for ability in describe(host_of(self._data.absolute()))),
         )
         await stream.send_message(answer)
 
@@ -189,10 +189,10 @@ class StepRunnerService(StepRunnerBase):
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
     """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
-    folders = [job.journal.folder for job in jobs.all() if job.end is None]
-    if usage.has_variable(pid, MARK, {folder.name for folder in folders}):
+    journals = [job.journal for job in jobs.all() if job.end is None]
+    if usage.has_variable(pid, MARK, {journal.key for journal in journals}):
         return True
-    return usage.is_part_of(pid, {session for folder in folders for session in usage.sessions_in(folder)})
+    return usage.is_part_of(pid, {session for journal in journals for session in usage.sessions_in(journal.folder)})
 
 
 async def _receive(stream: Stream[Received, Sent]) -> Received:

@@ -8,7 +8,7 @@ open and close an environment are nodes like others, before and behind the inner
 that. Where a step stands is its *key*, the numbers of the places on the way to it, since names need not be unique.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -16,9 +16,14 @@ from typing import Any
 from remuda.steps.language.evaluate import runs_after_failure
 from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
 from remuda.steps.outcome import Cause, Finished, Status
+from remuda.steps.policy.values import NOTHING_INSERTED, Inserted
 
+ENVIRONMENT = "environment"
+"""The output of a step that has opened one: how to run something there."""
 OPEN, CLOSE = "+open", "+close"
 """Names of the steps around an environment; no step that somebody wrote can have such a name."""
+INSERTED = "inserted"
+"""The origin of a step that a policy put there."""
 ONLY = "step"
 """Name of the step that a job is which has no list."""
 LONGEST_PATH = 32
@@ -85,6 +90,7 @@ class Node:
         "attempt",
         "call",
         "cause",
+        "cause_text",
         "children",
         "cursor",
         "decisive",
@@ -92,6 +98,8 @@ class Node:
         "environment",
         "index",
         "is_after",
+        "is_inserted",
+        "is_surrounded",
         "loaded",
         "log_start",
         "outputs",
@@ -117,12 +125,18 @@ class Node:
         self.path: str = "" if parent is None else f"{parent.path}/{call.name}"
         self.is_after = parent is not None and call.condition is not None and runs_after_failure(call.condition)
         """It runs after a failure: what stops the steps around it does not stop it."""
+        self.is_inserted: bool = call.origin == INSERTED or (parent is not None and parent.is_inserted)
+        """A policy put it there, or the step that it is part of."""
+        self.is_surrounded = False
+        """What a policy wants before and after it is in its list already."""
         self.state = State.WAITING
         self.attempt = 1
         self.retry_at = 0.0
         self.result: Finished | None = None
         self.cause: Cause | None = None
         """Why the agent ended it and what is below."""
+        self.cause_text = ""
+        """The same in words, where the cause alone does not tell."""
         self.outputs: Mapping[str, Any] = {}
         self._forget()
 
@@ -203,18 +217,28 @@ class Node:
 class Tree:
     """All steps of a job, and what is true for the job as a whole."""
 
-    def __init__(self, step: Step, *, work_dir: str) -> None:
+    def __init__(
+        self,
+        step: Step,
+        *,
+        work_dir: str,
+        around: Inserted = NOTHING_INSERTED,
+        insertable: Mapping[str, Call] | None = None,
+    ) -> None:
+        """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
         self.root.entered = Entered(work_dir=work_dir)
         self.root.state = State.ENTERED
-        self.root.children = [Node(call, self.root, index) for index, call in enumerate(step.definition.run)]
+        own = step.definition.run or (Call(name=ONLY, place=place),)
+        calls = (*around.before, *own, *around.after)
+        self.root.children = [Node(call, self.root, index) for index, call in enumerate(calls)]
         if not step.definition.run:
             # The job is one command, or one environment: it is the only step.
-            only = Node(Call(name=ONLY, place=place), self.root, 0)
+            only = self.root.children[len(around.before)]
             only.loaded, self.root.loaded = self.root.loaded, Loaded(step=_NOTHING, reference="", folder=work_dir)
-            self.root.children = [only]
+        self._insertable = insertable or {}
         self.cancelled = False
         self.timed_out = False
         self.exports: dict[str, str] = {}
@@ -234,7 +258,7 @@ class Tree:
 
     def free_stream(self) -> int:
         """A number for the lines of one more command; those of commands that run at the same time differ."""
-        taken = {node.stream for node in self.open.values()}
+        taken = {node.stream for node in self.open.values() if node.has_command}
         return next(number for number in range(1, 256) if number not in taken)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
@@ -255,6 +279,16 @@ class Tree:
             calls = [(call, "") for call in definition.run]
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
+    def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
+        """A step whose turn has come gets others around it, in a list whose steps run one after the other."""
+        assert node.parent is not None
+        siblings = node.parent.children
+        first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
+        siblings[node.index : node.index + 1] = [*first, node, *last]
+        for index, one in enumerate(siblings):
+            one.index = index
+        node.is_surrounded = True
+
     def finish(
         self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
     ) -> None:
@@ -271,8 +305,8 @@ class Tree:
         if not node.phase:
             node.frame.steps[node.call.name] = {"outputs": outputs}
         elif node.phase == OPEN:
-            parent.environment = outputs.get("environment")
-            parent.outputs = {name: value for name, value in outputs.items() if name != "environment"}
+            parent.environment = outputs.get(ENVIRONMENT)
+            parent.outputs = {name: value for name, value in outputs.items() if name != ENVIRONMENT}
         # What was below a finished step is never looked at again.
         node.children = []
 
@@ -281,10 +315,10 @@ class Tree:
         self._leave(node, {}, masks)
         node.result, node.retry_at, node.state = result, until, State.DELAYED
 
-    def stop(self, node: Node, cause: Cause) -> None:
+    def stop(self, node: Node, cause: Cause, text: str = "") -> None:
         """A reason to end a step, or the whole job."""
         if node.cause is not Cause.CANCEL:
-            node.cause = cause
+            node.cause, node.cause_text = cause, text
         if cause is Cause.JOB_TIMEOUT:
             self.timed_out = True
         elif cause is Cause.CANCEL:
@@ -317,3 +351,8 @@ def phase_step(node: Node) -> Step:
     assert environment is not None
     command: Exec | None = environment.open if node.phase == OPEN else environment.close
     return Step(spec=Spec(), definition=Definition(exec=command))
+
+
+def is_confined(step: Step) -> bool:
+    """Whether steps of a job run in an environment that is not their author's own idea."""
+    return any(call.inner and call.origin != "user" for call in step.definition.run)

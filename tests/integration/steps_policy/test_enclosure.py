@@ -84,21 +84,21 @@ def test_proxy_ends_with_the_step(host: Host, run: Run) -> None:
     assert _processes("enclose", "entering") <= before
 
 
-def test_step_over_its_memory_is_killed_and_named(host: Host, run: Run) -> None:
+async def test_step_over_its_memory_is_killed_and_named(host: Host, run: Run) -> None:
     needs(host.groups.limits("memory"))
     fits, enclosure = run(EAT.format(20), limits=Limits(memory_bytes=64 * 2**20))
-    assert (fits.returncode, enclosure.broken_limit()) == (0, None)
+    assert (fits.returncode, await enclosure.broken_limit()) == (0, None)
     killed, enclosure = run(EAT.format(200), limits=Limits(memory_bytes=64 * 2**20))
     assert killed.returncode in (-9, 137)
-    assert enclosure.broken_limit() == "the step used more memory than its limit of 64 MiB and was killed"
+    assert await enclosure.broken_limit() == "the step used more memory than its limit of 64 MiB and was killed"
 
 
-def test_small_memory_limit_leaves_room_for_our_own_programs(host: Host, run: Run, person: Person) -> None:
+async def test_small_memory_limit_leaves_room_for_our_own_programs(host: Host, run: Run, person: Person) -> None:
     """The program that enters, and the proxy, are not the step's."""
     needs(host.groups.limits("memory") and host.has_networks)
     limits = Limits(memory_bytes=4 * 2**20, network=(("a.example",),))
     ended, enclosure = run("echo fits", limits=limits, person=person)
-    assert (ended.stdout, enclosure.broken_limit()) == ("fits\n", None)
+    assert (ended.stdout, await enclosure.broken_limit()) == ("fits\n", None)
 
 
 def test_step_cannot_start_more_processes(host: Host, run: Run) -> None:
@@ -124,12 +124,11 @@ def test_usage_counts_what_the_step_started(host: Host, run: Run) -> None:
     burn = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.2: pass\nx = bytearray(50 * 2**20)'"
     _, enclosure = run(f"({burn}) & wait")
     used = enclosure.usage()
-    assert used is not None
-    assert (used.cpu_user_seconds or 0) + (used.cpu_system_seconds or 0) >= 0.19
+    assert used["cpu_user_seconds"] + used["cpu_system_seconds"] >= 0.19
     if host.groups.limits("memory"):
-        assert (used.memory_peak_bytes or 0) > 50 * 2**20
+        assert used["memory_peak_bytes"] > 50 * 2**20
     enclosure.remove()
-    assert enclosure.usage() is None
+    assert enclosure.usage() == {}
 
 
 def test_file_cannot_grow_beyond_the_disk_limit(run: Run, tmp_path: Path) -> None:
@@ -146,7 +145,7 @@ async def test_full_work_folder_is_noticed(host: Host, tmp_path: Path) -> None:
     expected = "the work folder has 120 KiB on the disk; the step's limit is 48.83 KiB"
     async with asyncio.timeout(10):
         assert await enclosure.until_exceeded(os.getpid(), SystemClock()) == expected
-    assert enclosure.broken_limit() == expected
+    assert await enclosure.broken_limit() == expected
     enclosure.remove()
 
 
@@ -175,12 +174,11 @@ def test_another_user_cannot_reach_the_agents_folder(run: Run, person: Person, t
 def test_variables_of_the_job_do_not_reach_programs_that_run_as_root(run: Run, person: Person, tmp_path: Path) -> None:
     """LD_PRELOAD and the like would let the job decide what root does."""
     env = {"LD_PRELOAD": str(tmp_path / "evil.so"), "PYTHONPATH": str(tmp_path), "VALUE": "seen"}
-    ended, enclosure = run("echo $VALUE", env=env, person=person)
+    ended, _ = run("echo $VALUE", env=env, person=person)
     assert ended.stdout == "seen\n"
     # The shell of the step complains, once; Python, as root, was not asked to load it.
     assert ended.stderr.count("evil.so") == 1
     assert not (tmp_path / "env").exists()
-    assert enclosure.env == {"HOME": str(tmp_path), "USER": "123456", "LOGNAME": "123456"}
 
 
 def test_another_user_cannot_leave_its_groups_or_network(host: Host, run: Run, person: Person) -> None:
@@ -215,10 +213,10 @@ async def test_sweep_ends_what_left_its_session(host: Host, run: Run) -> None:
     needs(bool(host.groups.folders()))
     _, enclosure = run("setsid sleep 300 >/dev/null 2>&1 & echo $!")
     enclosure.remove()
-    assert enclosure.usage() is not None
+    assert enclosure.usage()
     async with asyncio.timeout(10):
         await sweep(host, "job", SystemClock())
-    assert enclosure.usage() is None
+    assert enclosure.usage() == {}
 
 
 def test_command_that_is_not_there_is_said(run: Run, person: Person, host: Host, tmp_path: Path) -> None:

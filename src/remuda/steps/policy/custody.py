@@ -8,30 +8,35 @@ request, so an agent that adopts the job comes to the same answers.
 
 import os
 import stat
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remuda.steps.language.values import ReferenceKind
-from remuda.steps.policy.enclosure import Enclosure, enclose
-from remuda.steps.policy.host import Host
+from remuda.lib.clock import Clock
+from remuda.steps.files import EXCHANGE, StepFiles
+from remuda.steps.language.values import Call, ReferenceKind
+from remuda.steps.launching import Launch
+from remuda.steps.policy.enclosure import Enclosure, enclose, kill, sweep
+from remuda.steps.policy.host import Host, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, inserted
 from remuda.steps.policy.values import NO_LIMITS, Decision, Inserted, Limits, Policy, Subject
-from remuda.steps.tree import Loaded, Node
+from remuda.steps.tree import INSERTED, Loaded, Node
 
 ENGINE_CLIENTS = frozenset({"container", "service", "service_stop"})
-"""Our own steps that only talk to a container engine. What they have made is held to the limits, not they; and where
-they are not the user's own idea, they do it with the agent's rights."""
-INSERTED = "inserted"
+"""Our own steps that only talk to a container engine. What they have made is held to the limits, not they."""
+TRUSTED = ENGINE_CLIENTS | {"sign"}
+"""Our own steps that need the agent's rights for what a job must not reach; they have them unless a user calls them."""
 
 
 class Custody:
     """Of one job."""
 
-    def __init__(self, *, host: Host, policy: Policy, person: Person | None, job: Path, work_dir: Path) -> None:
+    def __init__(self, *, policy: Policy, person: Person | None, job: Path, work_dir: Path) -> None:
+        """`job` is the job's folder in the agent's."""
         self.policy = policy
         self.person = person
-        self._host = host
         self._job = job
         self._work_dir = work_dir
 
@@ -40,17 +45,34 @@ class Custody:
         """Whether anybody has said anything about this job's steps."""
         return bool(self.policy.layers) or self.person is not None
 
+    @property
+    def env(self) -> dict[str, str]:
+        """Who steps run as, for the weakest part of their environment: the agent's home is of no use to another."""
+        if self.person is None:
+            return {}
+        temporary = f"{self._work_dir}.tmp"
+        home = temporary if os.path.isdir(temporary) else str(self._work_dir)
+        return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
+
     def prepare(self) -> None:
-        """Let whoever steps run as reach what is theirs, and nothing else of the agent's."""
+        """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
+        files it knows, and read none of them."""
         if self.person is None:
             return
         self._work_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        hand_over(self._work_dir, self.person)
-        for folder in (self._job, self._job.parent, self._job.parent.parent):
+        for folder in (self._job.parent.parent, self._job.parent, self._job, self._exchange):
             folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
+        secrets = self._exchange / "secrets"
+        secrets.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self._work_dir, secrets):
+            hand_over(folder, self.person)
 
     def around_job(self) -> Inserted:
         return inserted(self.policy)
+
+    def insertable(self) -> dict[str, Call]:
+        """Everything that the policy inserts anywhere, by name."""
+        return {one.call.name: one.call for layer in self.policy.layers for one in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
         """Whether a step may begin."""
@@ -69,19 +91,33 @@ class Custody:
         """Of a step that has begun."""
         return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
 
-    def enclose(self, node: Node, *, serial: int) -> Enclosure:
-        """What holds a step's command. `serial` tells its attempts apart."""
-        is_client, is_inside = _is_engine_client(node), _runs_inside(node)
-        has_agents_rights = is_inside or (is_client and node.call.origin != "user")
+    def enclose(self, node: Node) -> Enclosure:
+        """What holds the command of a step that has begun."""
+        if not self.has_a_say:
+            return Enclosure(limits=NO_LIMITS, work_dir=self._work_dir)
+        is_client, is_inside = _is_own(node, ENGINE_CLIENTS), _runs_inside(node)
+        has_agents_rights = is_inside or (_is_own(node, TRUSTED) and node.call.origin != "user")
         return enclose(
             self._host,
             self.limits(node),
-            key=f"{self._job.name}.{serial}",
+            key=f"{self._job.name}.{node.serial}",
             work_dir=self._work_dir,
             person=None if has_agents_rights else self.person,
             inside=is_client or is_inside,
             apart=is_inside or self.person is not None,
         )
+
+    def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
+        """What is started in place of a step's command."""
+        env = dict(launch.env)
+        if _is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
+            env["REMUDA_LIMITS"] = enclosure.limits.to_json()
+        if enclosure.person is not None:
+            self._give(files)
+        argv, env = enclosure.wrap(launch.argv, env, files.env)
+        is_enclosed = bool(enclosure.spec or enclosure.joins)
+        program = () if is_enclosed else launch.program
+        return replace(launch, argv=tuple(argv), env=env, joins=enclosure.joins, program=program)
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
@@ -99,22 +135,38 @@ class Custody:
         told["reason"] = decision.reason
         return {"policy": told | (enclosure.report() if enclosure else {})}
 
-    def give(self, *paths: Path) -> None:
-        """Files of a step, made here so that nobody can put something else in their place, for the step to write."""
-        if self.person is not None:
-            for path in paths:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600)
-                os.fchown(descriptor, self.person.uid, self.person.gid)
-                os.close(descriptor)
+    async def sweep(self, clock: Clock) -> None:
+        """The job is over: end whatever its steps have left."""
+        if self.has_a_say:
+            await sweep(self._host, self._job.name, clock)
+
+    def kill(self) -> None:
+        """The same at once."""
+        if self.has_a_say:
+            kill(self._host, self._job.name)
+
+    @property
+    def _host(self) -> Host:
+        return host_of(self._job.parent.parent)
+
+    @property
+    def _exchange(self) -> Path:
+        return self._job / EXCHANGE
+
+    def _give(self, files: StepFiles) -> None:
+        """Let a step have its files. They are made here, in a folder of the agent's: so nobody can put a link in the
+        place of one, which the agent would follow with its own rights."""
+        assert self.person is not None
+        for path in (files.raw, files.outputs, files.exports, files.masks):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
+        with os.scandir(self._exchange) as entries:
+            shared = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+        for name in (str(files.raw), *shared):
+            os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
 
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent
         return NO_LIMITS if parent is None or parent.parent is None else self.limits(parent)
-
-
-def is_inserted(node: Node) -> bool:
-    """Whether a policy put it there, or the step that runs it."""
-    return any(one.call.origin == INSERTED for one in node.up())
 
 
 def _subject(node: Node, loaded: Loaded) -> Subject:
@@ -124,18 +176,19 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
         reference=loaded.reference or "the job's own command",
         name=node.call.name,
         path=node.path,
-        origin=INSERTED if is_inserted(node) else node.call.origin,
+        origin=INSERTED if node.is_inserted else node.call.origin,
         digest=loaded.digest or "",
         commit=loaded.commit,
         version=loaded.version,
     )
 
 
-def _is_engine_client(node: Node) -> bool:
+def _is_own(node: Node, names: Collection[str]) -> bool:
+    """Whether it is one of these steps of ours, or a phase of one."""
     loaded = node.loaded
     if loaded is None or loaded.kind is not ReferenceKind.BUILTIN:
         return False
-    return loaded.reference.partition("://")[2].partition("@")[0] in ENGINE_CLIENTS
+    return loaded.reference.partition("://")[2].partition("@")[0] in names
 
 
 def _runs_inside(node: Node) -> bool:
@@ -143,6 +196,6 @@ def _runs_inside(node: Node) -> bool:
     if node.loaded is None or (node.loaded.is_program and not node.loaded.is_script):
         return False
     host = node.host
-    while host is not None and not _is_engine_client(host):
+    while host is not None and not _is_own(host, ENGINE_CLIENTS):
         host = host.host
     return host is not None

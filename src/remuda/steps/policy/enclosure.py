@@ -7,11 +7,12 @@ is advisory, though it is set up, and acted on, just the same.
 `enclose` may be called again for a step that runs (the key is the same), as an agent does that adopts one.
 """
 
+import asyncio
 import contextlib
 import json
-import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from remuda.steps.policy import measuring
 from remuda.steps.policy.cgroups import StepGroup
 from remuda.steps.policy.host import DISK, OWN_USER, Host
 from remuda.steps.policy.people import Person
-from remuda.steps.policy.values import NO_LIMITS, Limits, StepUsage
+from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.program import own_command
 
-_END_SECONDS, _LOOK_SECONDS = 2.0, 0.01
+_END_SECONDS, _LOOK_SECONDS, _LOOKS = 2.0, 0.01, 20
 INSIDE = "steps in a container have the limits of the container, none of their own"
 
 
@@ -61,28 +62,16 @@ class Enclosure:
             env = {"PATH": DEFAULT_PATH}
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
-    @property
-    def env(self) -> dict[str, str]:
-        """Weaker than the job's own: who the step runs as. The home of the agent's user is of no use to another."""
-        if self.person is None:
-            return {}
-        temporary = f"{self.work_dir}.tmp"
-        home = temporary if os.path.isdir(temporary) else str(self.work_dir)
-        return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
-
-    @property
-    def owner(self) -> tuple[int, int] | None:
-        """Whom the files that the step uses must belong to."""
-        return (self.person.uid, self.person.gid) if self.person else None
-
     def report(self) -> dict[str, Any]:
         """For the step's result."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
-    def usage(self) -> StepUsage | None:
-        return self.group.usage() if self.group else None
+    def usage(self) -> dict[str, float]:
+        """What its control groups tell of what it used, as results name it."""
+        used = self.group.usage() if self.group else None
+        return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
-    def broken_limit(self) -> str | None:
+    async def broken_limit(self) -> str | None:
         """Which limit the step has gone beyond, in words; asked when it has ended."""
         limits, group = self.limits, self.group
         if group is not None and limits.memory_bytes is not None and group.kills_for_memory():
@@ -90,7 +79,8 @@ class Enclosure:
                 f"the step used more memory than its limit of {measuring.in_words(limits.memory_bytes)} and was killed"
             )
         if limits.disk_bytes is not None and not self.is_inside:
-            return measuring.disk_error(measuring.folder_bytes(self.work_dir), limits.disk_bytes)
+            size = await asyncio.to_thread(measuring.folder_bytes, self.work_dir)
+            return measuring.disk_error(size, limits.disk_bytes)
         return None
 
     def hint(self) -> str | None:
@@ -110,6 +100,14 @@ class Enclosure:
             pids=None if self._is_counted("pids") else limits.pids,
             clock=clock,
         )
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is anything that only the agent watches over."""
+        limits = NO_LIMITS if self.is_inside else self.limits
+        if limits.disk_bytes is not None:
+            return True
+        return any(name in limits.names() and not self._is_counted(name) for name in ("memory", "pids"))
 
     def _is_counted(self, name: str) -> bool:
         return self.group is not None and self.group.groups.limits(name)
@@ -164,7 +162,7 @@ def enclose(
 async def sweep(host: Host, job: str, clock: Clock) -> None:
     """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot."""
     deadline = clock.monotonic() + _END_SECONDS
-    while keys := {path.name for folder in host.groups.folders() for path in folder.glob(f"{job}.*")}:
+    while keys := _keys(host, job):
         for key in keys:
             group = StepGroup(groups=host.groups, key=key)
             if group.kill() or not group.remove():
@@ -172,6 +170,25 @@ async def sweep(host: Host, job: str, clock: Clock) -> None:
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
             break
+    _forget_unused(host)
+
+
+def kill(host: Host, job: str) -> None:
+    """The same at once, for a job of which nothing is to be known any more; waits only for what it has killed."""
+    for key in _keys(host, job):
+        group = StepGroup(groups=host.groups, key=key)
+        for _ in range(_LOOKS):
+            if not group.kill() and group.remove():
+                break
+            time.sleep(_LOOK_SECONDS)
+    _forget_unused(host)
+
+
+def _keys(host: Host, job: str) -> set[str]:
+    return {path.name for folder in host.groups.folders() for path in folder.glob(f"{job}.*")}
+
+
+def _forget_unused(host: Host) -> None:
     for folder in host.groups.folders():
         with contextlib.suppress(OSError):  # there, as long as another job has groups in it
             folder.rmdir()

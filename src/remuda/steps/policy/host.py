@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from remuda.steps.policy.cgroups import Groups, find_groups
@@ -39,6 +40,12 @@ def find_host(data: Path) -> Host:
     """Look. `data` is the agent's folder: agents that share a machine do not share groups."""
     name = "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
     return Host(is_root=os.geteuid() == 0, groups=find_groups(name), has_networks=can_leave_network())
+
+
+@cache
+def host_of(data: Path) -> Host:
+    """The same, looked for once in the life of an agent."""
+    return find_host(data)
 
 
 def describe(host: Host) -> tuple[Ability, ...]:

@@ -12,12 +12,14 @@ The engine asks after every resolution, for nested steps too.
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy.document import parse_layer, parse_policy
 from remuda.steps.policy.values import (
     NAMES,
     NO_LIMITS,
+    NOTHING_INSERTED,
     Decision,
     Inserted,
     Layer,
@@ -32,6 +34,7 @@ from remuda.steps.policy.versions import is_within
 
 __all__ = ["clean_env", "decide", "inserted", "parse_layer", "parse_policy"]
 
+T = TypeVar("T")
 _BENDING = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_.*|SHELLOPTS|BASHOPTS|PS4|CDPATH|GLOBIGNORE|TMPDIR|EDITOR|PAGER|.*_PROXY|.*_proxy"
     r"|(LD|DYLD|GCONV|LOCPATH|NLSPATH|MALLOC|GLIBC|GIT|SSH|PYTHON|PERL|RUBY|NODE|NPM|JAVA|JDK|MAVEN|GRADLE|GO|CARGO"
@@ -69,7 +72,7 @@ def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
     Nothing is put around what was itself inserted.
     """
     if policy.is_delegated if subject is None else subject.origin == "inserted":
-        return Inserted()
+        return NOTHING_INSERTED
     source = source_of(subject) if subject is not None else ""
     before: list[Call] = []
     after: list[Call] = []
@@ -85,7 +88,7 @@ def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
     return Inserted(before=tuple(before), after=tuple(after))
 
 
-def clean_env(env: Mapping[str, str]) -> dict[str, str]:
+def clean_env(env: Mapping[str, T]) -> dict[str, T]:
     """What an inserted step may have of the variables that a job sets: none that change what its programs do."""
     return {name: value for name, value in env.items() if not _BENDING.fullmatch(name)}
 

@@ -167,6 +167,12 @@ class Inserted:
     before: tuple[Call, ...] = ()
     after: tuple[Call, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+
+NOTHING_INSERTED = Inserted()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUsage:

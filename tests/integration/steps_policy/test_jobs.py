@@ -1,0 +1,334 @@
+"""Policies on whole jobs of a real agent: denied, inserted, limited, and what the results say of it."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.steps.policy.host import Host, find_host
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
+from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable
+
+EAT = "head -c 200000000 /dev/zero | tail -c 190000000 >/dev/null"
+REACH = f'{sys.executable} -c \'import socket; socket.create_connection(("127.0.0.1", {{}}), 5); print("reached")\''
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where another user can reach what it may; pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+async def agent(place: Path) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(place / "data") as process:
+        await process.start()
+        yield process
+
+
+@pytest.fixture
+def a_job(place: Path) -> Callable[..., JobStart]:
+    """A job of scripts, or of other entries, under the runner's policy."""
+
+    def build(*entries: str | dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
+        listed = [a_script(f"s{at}", one) if isinstance(one, str) else one for at, one in enumerate(entries)]
+        layers = [{"author": "runner r", "document": policy}] if policy is not None else []
+        return JobStart(
+            id=values.pop("id", "1"),
+            work_dir=str(place / "work"),
+            steps=steps_text(*listed),
+            policy=json.dumps({"version": 1, "layers": layers}),
+            **values,
+        )
+
+    return build
+
+
+def a_script(name: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "script": text} | more
+
+
+def a_package(folder: Path, definition: str) -> str:
+    folder.mkdir(parents=True)
+    (folder / "func.yml").write_text(f"spec: {{remuda: 1}}\n---\n{definition}\n")
+    return str(folder)
+
+
+def finished(seen: Seen, path: str) -> dict[str, Any]:
+    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == path]
+    return event
+
+
+async def test_denied_step_fails_with_the_rule_and_nothing_runs(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    rules = [{"name": "no scripts", "deny": "builtin:script", "reason": "use steps"}]
+    seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"rules": rules}))
+    event = finished(seen, "/s0")
+    assert (event["status"], event["fault"], event["error_kind"]) == ("failure", "user", "policy")
+    assert event["error"] == 'builtin://script@1.0.0 is denied by "no scripts" in the policy of runner r: use steps'
+    assert (event["policy"]["decision"], event["policy"]["rule"]) == ("denied", "runner r: no scripts")
+    assert not (place / "ran").exists()
+    assert seen.end is not None
+    assert (seen.end.status, seen.end.reason) == ("failure", "script_failure")
+
+
+async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., JobStart], place: Path) -> None:
+    inner = a_package(place / "work/inner", f"exec: {{command: [touch, {place}/ran]}}")
+    a_package(place / "work/outer", "run: [{name: first, script: 'true'}, {name: inner, step: ../inner}]")
+    policy = {"rules": [{"deny": f"local:{inner}/**"}]}
+    seen = await run_job(agent, a_job({"name": "outer", "step": "./outer"}, policy=policy))
+    assert seen.statuses == {"first": "success", "inner": "failure", "outer": "failure"}
+    assert finished(seen, "/outer/inner")["error_kind"] == "policy"
+    assert not (place / "ran").exists()
+
+
+async def test_step_reached_through_an_expression_is_denied(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    a_package(place / "work/evil", f"exec: {{command: [touch, {place}/ran]}}")
+    entry = {"name": "it", "step": "./${{ vars.WHICH }}"}
+    variables = [JobVariable(key="WHICH", value="evil")]
+    job = a_job(entry, policy={"rules": [{"deny": "local"}]}, variables=variables)
+    seen = await run_job(agent, job)
+    assert finished(seen, "/it")["policy"]["decision"] == "denied"
+    assert not (place / "ran").exists()
+
+
+async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    insert = [
+        {"name": "audit", "script": "echo audited", "before": "job"},
+        {"name": "scan", "script": "echo scanned", "after": "job"},
+    ]
+    seen = await run_job(agent, a_job("echo works", "exit 3", "echo never", policy={"insert": insert}))
+    order = [(one["path"], one["origin"], one["status"]) for one in seen.results if one["event"] == "finished"]
+    assert order == [
+        ("/audit", "inserted", "success"),
+        ("/s0", "user", "success"),
+        ("/s1", "user", "failure"),
+        ("/s2", "user", "skipped"),
+        ("/scan", "inserted", "success"),
+    ]
+    assert [line for line in seen.lines if line in (b"audited", b"works", b"scanned")] == [
+        b"audited",
+        b"works",
+        b"scanned",
+    ]
+    assert finished(seen, "/audit")["policy"]["rule"] == "runner r: inserted steps"
+
+
+async def test_steps_are_inserted_around_a_nested_step(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    a_package(place / "work/inner", "exec: {command: [echo, inner]}")
+    a_package(place / "work/outer", "run: [{name: first, script: echo first}, {name: inner, step: ../inner}]")
+    source = f"local:{place}/work/inner/**"
+    insert = [
+        {"name": "check", "script": "echo check", "before": source},
+        {"name": "seal", "script": "echo seal", "after": source},
+    ]
+    job = a_job({"name": "outer", "step": "./outer"}, "echo last", policy={"insert": insert})
+    seen = await run_job(agent, job)
+    order = [one["path"] for one in seen.results if one["event"] == "finished"]
+    assert order == ["/outer/first", "/outer/check", "/outer/inner", "/outer/seal", "/outer", "/s1"]
+    assert seen.end is not None
+    assert seen.end.status == "success"
+
+
+@pytest.mark.parametrize("kill_point", ["agent.step_prepared", "agent.step_exited", "agent.result_stored"])
+async def test_inserted_steps_run_once_though_the_agent_dies(
+    place: Path, a_job: Callable[..., JobStart], kill_point: str
+) -> None:
+    source = f"local:{place}/work/inner/**"
+    insert = [{"name": "check", "script": f"echo check >>{place}/trace", "before": [source, "builtin:script"]}]
+    a_package(place / "work/inner", f"exec: {{command: [sh, -c, 'echo inner >>{place}/trace']}}")
+    async with AgentProcess(place / "data") as process:
+        await process.start(kill_point=kill_point)
+        job = a_job({"name": "inner", "step": "./inner"}, f"echo last >>{place}/trace", policy={"insert": insert})
+        seen = await through_deaths(process, job)
+    assert [one["path"] for one in seen.results if one["event"] == "finished"] == ["/check", "/inner", "/check", "/s1"]
+    assert (place / "trace").read_text().split() == ["check", "inner", "check", "last"]
+
+
+async def test_job_cannot_bend_an_inserted_step(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    (place / "evil").mkdir()
+    (place / "evil/true").write_text(f"#!/bin/sh\ntouch {place}/bent\n")
+    (place / "evil/true").chmod(0o755)
+    insert = [{"name": "scan", "script": "env true; echo $CI_NAME", "after": "job"}]
+    export = f'echo \'{{"name": "PATH", "value": "{place}/evil"}}\' >>$REMUDA_EXPORTS'
+    env = {"PATH": f"{place}/evil:{os.environ['PATH']}", "CI_NAME": "seen"}
+    seen = await run_job(agent, a_job(export, policy={"insert": insert}, env=env))
+    assert seen.statuses == {"s0": "success", "scan": "success"}
+    assert b"seen" in seen.lines
+    assert not (place / "bent").exists()
+
+
+async def test_step_of_the_job_cannot_have_the_name(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    insert = [{"name": "scan", "script": "true", "after": "job"}]
+    seen = await run_job(agent, a_job(a_script("scan", "echo mine"), policy={"insert": insert}))
+    denied, ran = [one for one in seen.results if one["event"] == "finished"]
+    assert (denied["origin"], denied["policy"]["decision"]) == ("user", "denied")
+    assert (ran["origin"], ran["status"]) == ("inserted", "success")
+
+
+async def test_step_without_network_cannot_connect(
+    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart], web: int
+) -> None:
+    if not host.has_networks:
+        pytest.skip("this machine cannot")
+    free = await run_job(agent, a_job(REACH.format(web), id="free"))
+    assert b"reached" in free.lines
+    cut = await run_job(agent, a_job(REACH.format(web), id="cut", policy={"limits": {"network": "none"}}))
+    assert cut.statuses == {"s0": "failure"}
+    assert any(b"ConnectionRefusedError" in line for line in cut.lines)
+    assert "network" in finished(cut, "/s0")["policy"]["advisory"]
+
+
+async def test_step_over_its_memory_is_killed_and_named(
+    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
+) -> None:
+    if not host.groups.limits("memory"):
+        pytest.skip("this machine cannot")
+    seen = await run_job(agent, a_job("echo fits", EAT, policy={"limits": {"memory": "64m"}}))
+    event = finished(seen, "/s1")
+    assert (event["status"], event["fault"]) == ("failure", "user")
+    assert event["error"] == "the step used more memory than its limit of 64 MiB and was killed"
+    assert any(event["error"].encode() in line for line in seen.agent_lines)
+    assert event["usage"]["memory_peak_bytes"] <= 64 * 2**20
+
+
+async def test_killed_process_counts_though_the_script_goes_on(
+    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
+) -> None:
+    if not host.groups.limits("memory"):
+        pytest.skip("this machine cannot")
+    seen = await run_job(agent, a_job(f"{EAT} || echo never mind", policy={"limits": {"memory": "64m"}}))
+    assert finished(seen, "/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
+
+
+async def test_time_is_limited(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    seen = await run_job(agent, a_job("sleep 60", policy={"limits": {"timeout": 1}}))
+    assert finished(seen, "/s0")["error"] == "the step took longer than its limit of 1 s"
+
+
+async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    script = "for i in 1 2 3; do head -c 900000 /dev/zero >$i; done; sleep 60"
+    seen = await run_job(agent, a_job(script, policy={"limits": {"disk": "1m"}}))
+    event = finished(seen, "/s0")
+    assert event["status"] == "failure"
+    assert event["error"].endswith("the step's limit is 1 MiB")
+
+
+async def test_as_the_agents_own_user_the_result_says_advisory(
+    agent: AgentProcess, a_job: Callable[..., JobStart]
+) -> None:
+    seen = await run_job(agent, a_job("true", policy={"limits": {"memory": "64m", "timeout": 60}}))
+    told = finished(seen, "/s0")["policy"]
+    assert (told["enforced"], told["advisory"]) == ([], ["steps", "memory", "timeout"])
+    assert "own user" in told["why"]["steps"]
+
+
+async def test_who_wants_nothing_advisory_gets_no_step(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"advisory": "deny"}))
+    assert finished(seen, "/s0")["error_kind"] == "policy"
+    assert "wants no step whose limits are advisory (steps: " in finished(seen, "/s0")["error"]
+    assert not (place / "ran").exists()
+
+
+@as_root
+async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    script = f"""
+        id -u; echo $HOME; pwd
+        cat {place}/data/jobs/*/request {place}/data/agent.log && exit 9
+        ls {place}/data/jobs && exit 9
+        kill -9 {agent.pid} && exit 9
+        echo '{{"name": "V", "value": "exported"}}' >>$REMUDA_EXPORTS
+        ln -sf /etc/shadow $REMUDA_OUTPUTS || rm -f $REMUDA_OUTPUTS && exit 9
+        echo to the log >>/dev/stderr
+        echo "$SECRET" >$PWD/made
+    """
+    job = a_job("rm -f x", script, "echo $V; cat made", policy={"limits": {"pids": 100}}, run_as="123456")
+    seen = await run_job(agent, job)
+    assert seen.statuses == {"s0": "success", "s1": "success", "s2": "success"}, seen.lines
+    told = finished(seen, "/s1")["policy"]
+    assert set(told["enforced"]) >= {"steps"}
+    assert "steps" not in told["advisory"]
+    assert b"123456" in seen.lines
+    assert b"to the log" in seen.lines
+    assert b"exported" in seen.lines
+    assert (place / "work/made").stat().st_uid == 123456
+
+
+@as_root
+async def test_package_can_be_used_by_another_user(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    a_package(place / "work/mine", 'exec: {command: [sh, -c, "id -u; ls ${{ func_dir }}"]}')
+    seen = await run_job(agent, a_job({"name": "mine", "step": "./mine"}, run_as="123456"))
+    assert seen.statuses == {"mine": "success"}
+    assert seen.lines[-2:] == [b"123456", b"func.yml"]
+
+
+@as_root
+async def test_another_users_job_goes_on_when_the_agent_dies(place: Path, a_job: Callable[..., JobStart]) -> None:
+    async with AgentProcess(place / "data") as process:
+        await process.start()
+        job = a_job(
+            f"touch started; while [ ! -e go ]; do sleep 0.05; done; {EAT}",
+            policy={"limits": {"memory": "64m"}},
+            run_as="123456",
+        )
+        async with process.client() as client:
+            await client.start(job)
+        await until((place / "work/started").exists)
+        await process.kill()
+        await process.start()
+        (place / "work/go").touch()
+        seen = await through_deaths(process, job)
+    assert finished(seen, "/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
+
+
+async def test_policy_that_cannot_be_read_is_refused(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    with pytest.raises(AgentRefusedError, match=r"policy of runner r: ruels: unknown key; did you mean rules\?"):
+        await run_job(agent, a_job("true", policy={"ruels": []}))
+    with pytest.raises(AgentRefusedError, match="run_as: there is no user"):
+        await run_job(agent, a_job("true", run_as="no-such-user-here"))
+
+
+async def test_nothing_is_left_of_a_job(agent: AgentProcess, a_job: Callable[..., JobStart], place: Path) -> None:
+    groups = find_host(place / "data").groups
+    if not groups.folders():
+        pytest.skip("this machine cannot")
+    job = a_job(
+        f"setsid sh -c 'echo $$ >{place}/pid; sleep 300' >/dev/null 2>&1 & until [ -s {place}/pid ]; do :; done",
+        policy={},
+    )
+    await run_job(agent, job)
+    process = Path(f"/proc/{(place / 'pid').read_text().strip()}")
+    await until(lambda: not process.exists())
+    assert not any(folder.exists() for folder in groups.folders())
+
+
+async def test_closing_a_job_ends_everything_of_it(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    groups = find_host(place / "data").groups
+    async with agent.client() as client:
+        await client.start(a_job(f"echo $$ >{place}/pid; setsid sleep 300 & sleep 300", policy={}))
+        await until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
+        await client.close_job("1")
+    assert not any(folder.exists() for folder in groups.folders())
