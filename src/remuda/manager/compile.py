@@ -1,9 +1,9 @@
 """From a server's payload to what the agent runs: a visible tree of steps, the variables, what to mask, the banner.
 
-Pure. Getting sources (`sources`), caches and artifacts (`stored_files`), the job's own work (`user_steps`), which goes
-into a container where the runner has them (`containers`), become entries of one list in the order in which they run;
-the agent decides at run time which of them do. What the payload asks for and this version does not do is said in the
-banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
+Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`), the job's own work (`user_steps`),
+which goes into a container where the runner has them (`containers`), become entries of one list in the order in which
+they run; the agent decides at run time which of them do. What the payload asks for and this version does not do is said
+in the banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
 """
 
 import json
@@ -22,7 +22,8 @@ from remuda.manager.containers import (
     hooks_in_container,
     written_image,
 )
-from remuda.manager.entries import CompileError, Entry, Setting
+from remuda.manager.entries import Entry, Setting
+from remuda.manager.secrets import resolve_secrets
 from remuda.manager.sources import get_sources, source_remarks
 from remuda.manager.step_policy import policy_text
 from remuda.manager.stored_files import (
@@ -58,10 +59,6 @@ class CompiledJob:
 
 def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     """Everything the agent needs to run a job."""
-    if payload.secrets:
-        # Without them a job would do something else than its author meant.
-        names = ", ".join(payload.secrets)
-        raise CompileError(f"secrets: this runner cannot fetch secrets yet; the job would run without {names}")
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     variables = Variables(_all_variables(payload, setting, timeout))
     entries = _entries(payload, setting, variables, timeout)
@@ -91,6 +88,7 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
     if has_containers(runner):
         sources = hooks_in_container(sources, job)
     before = [
+        *resolve_secrets(payload, variables),
         *sources,
         *restore_caches(payload, setting, variables),
         *download_artifacts(payload, setting.runner),

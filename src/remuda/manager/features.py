@@ -27,6 +27,7 @@ IMPLEMENTED = frozenset(
         "trace_reset",
         "trace_checksum",
         "trace_size",
+        "vault_secrets",
         "cancelable",
         "return_exit_code",
         "cancel_gracefully",

@@ -18,6 +18,7 @@ NAMES = (
     "artifacts_upload",
     "sign",
     "verify",
+    "secrets",
     "container_open",
     "container_close",
     "service",

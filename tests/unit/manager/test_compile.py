@@ -228,9 +228,13 @@ def test_what_is_ignored_is_said_in_the_log() -> None:
     assert "cache.s3 has no BucketName, AccessKey, SecretKey" in warnings[2]
 
 
-def test_a_job_is_not_run_without_its_secrets() -> None:
-    with pytest.raises(CompileError, match=r"secrets: this runner cannot fetch secrets yet.*without A, B"):
-        compiled(secrets={"A": {"vault": {}}, "B": {}})
+def test_secrets_come_before_everything_else() -> None:
+    vault = {"server": {"url": "https://v", "auth": {"data": {"jwt": "$T"}}}, "path": "p", "field": "f"}
+    job = compiled(secrets={"A": {"vault": vault}}, variables=[{"key": "T", "value": "the.jwt", "masked": True}])
+    first = json.loads(job.steps.partition("---\n")[2])["run"][0]
+    assert (first["name"], first["step"], first["origin"]) == ("resolve_secrets", "builtin://secrets", "compiled")
+    with pytest.raises(CompileError, match="secrets:B: nothing is not supported"):
+        compiled(secrets={"B": {}})
     assert compiled(secrets=None).steps == compiled(secrets={}).steps
 
 

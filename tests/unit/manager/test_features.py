@@ -14,7 +14,6 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
         "image",
         "services",
         "terminal",
-        "vault_secrets",
         "native_steps_integration",
         "job_inputs",
     }

@@ -1,0 +1,205 @@
+"""Secrets as steps of real jobs, from a small Vault that speaks real HTTP."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.wire.agent_client import JobStart
+
+JWT = "header.payload.signature-of-the-job"
+TOKEN = "hvs.CAESIJ-client-token"
+PASSWORD = "correct-horse-battery"
+
+
+@dataclass
+class FakeVault:
+    """What a test's Vault holds, and how it misbehaves."""
+
+    port: int = 0
+    answers: list[int] = field(default_factory=list)
+    """Statuses of the next requests; then the right ones. -1: no answer at all."""
+    requests: list[str] = field(default_factory=list)
+    namespaces: set[str | None] = field(default_factory=set)
+    release: threading.Event = field(default_factory=threading.Event)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def secret(self, name: str = "password", *, engine: str = "kv-v2", path: str = "db", **rest: Any) -> dict[str, Any]:
+        auth = {"name": "jwt", "path": "gitlab", "data": {"role": "deploy"}}
+        server = {"url": f"http://127.0.0.1:{self.port}", "namespace": "team", "auth": auth}
+        vault = {"server": server, "engine": {"name": engine, "path": "ops"}, "path": path, "field": name}
+        return {"vault": vault, "file": False} | rest
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: FakeVault
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        self._do()
+
+    def do_POST(self) -> None:
+        self._do()
+
+    def _do(self) -> None:
+        state = self.state
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        state.requests.append(f"{self.command} {self.path}")
+        state.namespaces.add(self.headers["X-Vault-Namespace"])
+        status = state.answers.pop(0) if state.answers else 0
+        if status == -1:
+            state.release.wait(60)
+            self.close_connection = True
+        elif status:
+            self._answer(status, {"errors": ["this is said by the vault"]})
+        elif self.path == "/v1/auth/gitlab/login":
+            known = json.loads(body) == {"role": "deploy", "jwt": JWT}
+            self._answer(200 if known else 400, {"auth": {"client_token": TOKEN}} if known else {"errors": ["no"]})
+        elif self.headers["X-Vault-Token"] != TOKEN:
+            self._answer(403, {"errors": ["permission denied"]})
+        elif self.path == "/v1/auth/token/revoke-self":
+            self._answer(204, None)
+        elif self.path.removeprefix("/v1/") in state.values:
+            self._answer(200, {"data": state.values[self.path.removeprefix("/v1/")]})
+        else:
+            self._answer(404, {"errors": []})
+
+    def _answer(self, status: int, content: Any) -> None:
+        body = b"" if content is None else json.dumps(content).encode()
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def vault() -> Iterator[FakeVault]:
+    state = FakeVault()
+    state.values["ops/data/db"] = {"data": {"password": PASSWORD, "port": 5432, "key": "first line\nsecond line\n}"}}
+    state.values["ops/db"] = {"password": "from-version-one"}
+    handler = type("Handler", (_Handler,), {"state": state})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        state.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield state
+        state.release.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def run(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., Any]:
+    """Run a step that fetches secrets, and a script after it."""
+
+    async def call(secrets: dict[str, Any], script: str = ":", *, patience: int = 30, **more: Any) -> Seen:
+        inputs = {"secrets": secrets, "logins": {name: {"jwt": JWT} for name in secrets}} | more
+        steps = steps_text(
+            {"name": "resolve_secrets", "step": "builtin://secrets", "inputs": inputs, "origin": "compiled"},
+            {"name": "script", "step": "builtin://script", "inputs": {"script": script}},
+        )
+        return await run_job(
+            agent, a_job(steps=steps, env={"REMUDA_PATIENCE_SECONDS": str(patience), "GIVEN": "env-secret"})
+        )
+
+    return call
+
+
+def ended(seen: Seen, name: str) -> dict[str, Any]:
+    [event] = [one for one in seen.results if one["event"] == "finished" and one["name"] == name]
+    return event
+
+
+async def test_a_value_is_a_variable_of_later_steps_and_shows_nowhere(run: Any, vault: FakeVault) -> None:
+    script = f'test "$PASSWORD" = {PASSWORD} && test "$PORT" = 5432 && echo "it is $PASSWORD" && env >dump && cat dump'
+    seen = await run({"PASSWORD": vault.secret(), "PORT": vault.secret("port")}, script)
+    assert seen.check().status == "success", seen.lines
+    assert b"it is [MASKED]" in seen.lines
+    shown = b"\n".join(seen.lines) + json.dumps(seen.results).encode()
+    for secret in (PASSWORD, JWT, TOKEN):
+        assert secret.encode() not in shown
+    told = ended(seen, "resolve_secrets")
+    assert told["outputs"] == {
+        "names": ["PASSWORD", "PORT"],
+        "sources": {"PASSWORD": "vault", "PORT": "vault"},
+        "files": [],
+    }
+    assert told["exports"] == {"PASSWORD": "[MASKED]", "PORT": "[MASKED]"}
+    assert vault.requests == [
+        "POST /v1/auth/gitlab/login",
+        "GET /v1/ops/data/db",
+        "POST /v1/auth/token/revoke-self",
+    ]
+    assert vault.namespaces == {"team"}
+
+
+async def test_a_file_holds_the_value_and_goes_with_the_job(run: Any, vault: FakeVault, tmp_path: Path) -> None:
+    script = 'stat -c %a "$KEY"; cat "$KEY"; cp "$KEY" copy; echo "$KEY" >where'
+    seen = await run({"KEY": vault.secret("key", file=True), "OLD": vault.secret(engine="kv-v1", file=None)}, script)
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/copy").read_text() == "first line\nsecond line\n}"
+    assert b"600" in seen.lines
+    assert seen.lines.count(b"[MASKED]") == 2
+    assert ended(seen, "resolve_secrets")["outputs"]["files"] == ["KEY", "OLD"]
+    where = Path((tmp_path / "work/where").read_text().strip())
+    assert where.name == "KEY"
+    assert where.parent.parent.name == "exchange"
+
+
+async def test_files_and_other_variables_are_sources_too(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("file-secret\n")
+    secrets = {
+        "ONE": {"local_file": {"path": str(tmp_path / "token")}, "file": False},
+        "TWO": {"environment": {"name": "GIVEN"}, "file": False},
+    }
+    seen = await run(secrets, 'echo "$ONE/$TWO/$GIVEN"')
+    assert seen.check().status == "success", seen.lines
+    assert b"[MASKED]/[MASKED]/[MASKED]" in seen.lines
+    assert ended(seen, "resolve_secrets")["outputs"]["sources"] == {"ONE": "local_file", "TWO": "environment"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "secret", "text"),
+    [
+        ([403], {}, "secret A: logging in for secrets from .* failed: the server answered 403 .*said by the vault"),
+        ([0, 403], {}, "secret A: reading the secret ops/data/db from .* failed: the server answered 403"),
+        ([], {"path": "none"}, "secret A: reading the secret ops/data/none .*: the server answered 404"),
+        ([], {"name": "user"}, "secret A: the secret ops/data/db has no field 'user'"),
+        ([], {"path": "../../sys"}, "secret A: path: '../../sys' is none"),
+        ([307], {}, "secret A: .*failed 3 times: the server answered 307"),
+    ],
+)
+async def test_a_secret_that_cannot_be_had_fails_the_job(
+    run: Any, vault: FakeVault, answers: list[int], secret: dict[str, Any], text: str
+) -> None:
+    vault.answers = answers * 3 if answers == [307] else answers
+    seen = await run({"A": vault.secret(**secret)}, "echo ran")
+    assert seen.check().status == "failure"
+    assert any(re.search(text, line.decode()) for line in seen.lines), seen.lines
+    assert b"ran" not in seen.lines
+
+
+async def test_a_vault_that_stumbles_is_asked_again(run: Any, vault: FakeVault) -> None:
+    vault.answers = [503, 500, 0, 502]
+    seen = await run({"A": vault.secret()}, f'test "$A" = {PASSWORD}')
+    assert seen.check().status == "success", seen.lines
+    assert vault.requests.count("POST /v1/auth/gitlab/login") == 3
+
+
+async def test_a_vault_that_does_not_answer_is_the_platforms_fault(run: Any, vault: FakeVault) -> None:
+    vault.answers = [-1, -1, -1, -1]
+    seen = await run({"A": vault.secret()}, patience=1, timeout_seconds=1)
+    status = seen.check()
+    assert (status.status, ended(seen, "resolve_secrets")["exit_code"]) == ("failure", 75)
+    assert any(b"cannot be reached" in line for line in seen.lines), seen.lines

@@ -1,0 +1,78 @@
+"""Which steps `secrets` of a payload ask for."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.entries import CompileError
+from remuda.manager.secrets import resolve_secrets
+from remuda.manager.variables import Variables, variable_list
+from remuda.wire.runner_api import JobPayload
+
+VAULT = {
+    "server": {
+        "url": "$VAULT_ADDR",
+        "namespace": "team",
+        "auth": {"name": "jwt", "path": "gitlab", "data": {"jwt": "${TOKEN}", "role": "$ROLE"}},
+    },
+    "engine": {"name": "kv-v1", "path": "ops"},
+    "path": "production/$ENV",
+    "field": "password",
+}
+VARIABLES = Variables(variable_list({"VAULT_ADDR": "https://vault.test", "TOKEN": "a.jwt", "ROLE": "r", "ENV": "db"}))
+
+
+def resolved(secrets: dict[str, Any], variables: Variables = VARIABLES) -> dict[str, Any]:
+    payload = msgspec.convert({"id": 1, "token": "t", "secrets": secrets}, JobPayload)
+    [step] = resolve_secrets(payload, variables)
+    inputs: dict[str, Any] = step["inputs"]
+    return inputs
+
+
+def test_a_vault_secret_with_its_login_apart() -> None:
+    inputs = resolved(
+        {"A": {"vault": VAULT, "file": False}, "B": {"vault": VAULT}, "C": {"vault": VAULT, "file": None}}
+    )
+    assert inputs["secrets"]["A"] == {
+        "vault": {
+            "server": {
+                "url": "https://vault.test",
+                "namespace": "team",
+                "auth": {"name": "jwt", "path": "gitlab", "data": {"role": "r"}},
+            },
+            "engine": {"name": "kv-v1", "path": "ops"},
+            "path": "production/db",
+            "field": "password",
+        },
+        "file": False,
+    }
+    assert inputs["secrets"]["B"]["file"] is inputs["secrets"]["C"]["file"] is True
+    assert inputs["logins"]["A"] == {"jwt": "a.jwt"}
+    assert "a.jwt" not in repr(inputs["secrets"])
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ({"azure_key_vault": {"name": "x"}, "file": True}, "secrets:A: azure_key_vault is not supported"),
+        ({"gcp_secret_manager": {}, "vault": None}, "secrets:A: gcp_secret_manager is not supported"),
+        ({"vault": VAULT | {"path": ""}}, "secrets:A: the server sent no path"),
+        ({"vault": VAULT | {"server": {"auth": {"data": {"jwt": "x"}}}}}, "no server:url"),
+        (
+            {"vault": VAULT | {"server": {"url": "u", "auth": {"data": {"jwt": "$NONE"}}}}},
+            "declare one under id_tokens",
+        ),
+        ({"vault": VAULT | {"server": {"url": "u", "auth": {"name": "ldap"}}}}, "the login 'ldap' is not supported"),
+        ({"vault": VAULT | {"server": "u"}}, "server is not what"),
+    ],
+)
+def test_what_cannot_be_fetched_fails_the_job(secret: dict[str, Any], text: str) -> None:
+    with pytest.raises(CompileError, match=text):
+        resolved({"A": secret})
+
+
+def test_no_secrets_no_step() -> None:
+    for text in ('{"id": 1, "token": "t", "secrets": null}', '{"id": 1, "token": "t", "secrets": {}}'):
+        payload = msgspec.json.decode(text, type=JobPayload)
+        assert resolve_secrets(payload, VARIABLES) == []
