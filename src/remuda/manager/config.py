@@ -297,11 +297,6 @@ def _check_runner(runner: RunnerConfig, where: str) -> None:
         raise ConfigError(f'{where}.executor: {given}; write executor = "shell" or executor = "docker"')
     if runner.executor == "docker":
         check_docker(runner.docker, f"{where}.docker")
-        if runner.remuda.run_as or runner.remuda.first_uid:
-            raise ConfigError(
-                f'{where}.remuda: run_as and first_uid do not go together with executor = "docker": who may use the '
-                "engine is as good as root; whom jobs run as is said by docker.user"
-            )
     if runner.shell not in ("", "bash"):
         raise ConfigError(f"{where}.shell: {runner.shell!r} is not supported yet; only bash is")
     for key, least in (("limit", 0), ("request_concurrency", 0), ("output_limit", 0)):

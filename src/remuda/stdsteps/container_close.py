@@ -2,7 +2,8 @@
 
 Called whatever happened before, also when nothing was opened or its opening was killed: the container is known by its
 name. Files that its users made in the working directory are given to whom the directory belongs, unless that is root:
-another one could not remove them later. An engine that is gone is waited for a moment; then the container's processes are ended without it.
+another one could not remove them later. An engine that is gone is waited for a moment; then the container's processes
+are ended without it.
 """
 
 import contextlib

@@ -224,8 +224,3 @@ def test_keys_of_the_section_without_effect_are_named() -> None:
     [one, other] = read(f'{DOCKER}[runners.docker]\nhelper_image = "x"\nimgae = "y"\n').warnings
     assert "runners[0].docker.helper_image is not supported: there is no helper container" in one
     assert "runners[0].docker.imgae is unknown and ignored; did you mean image?" in other
-
-
-def test_containers_and_other_users_do_not_go_together() -> None:
-    with pytest.raises(ConfigError, match="do not go together"):
-        read(f"{DOCKER}[runners.remuda]\nfirst_uid = 5000\n")

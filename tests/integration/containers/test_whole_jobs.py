@@ -1,0 +1,162 @@
+"""Jobs with image and services, from a pipeline file through a cell, a manager and its agent to a real engine."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.telemetry.logs import configure
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.docker_engine import BUSYBOX, DEBIAN, DockerEngine
+from remuda.testing.manager_bench import ManagerBench
+from remuda.testing.served_cell import ServedCell
+
+PIPELINE = f"""
+image: {BUSYBOX}
+variables: {{GREETING: good morning}}
+whole:
+  services:
+    - name: {BUSYBOX}
+      alias: web
+      entrypoint: [sh, -c]
+      command: ['echo "$GREETING"; while :; do nc -l -p 8000 -e echo hello; done']
+      variables: {{HEALTHCHECK_TCP_PORT: "8000"}}
+  cache: {{key: k, paths: [kept]}}
+  script:
+    - cat file.txt; test ! -e /etc/debian_version
+    - mkdir -p out kept; nc web 8000 | tee out/answer
+    - test "$PWD" = "$CI_PROJECT_DIR"
+  after_script:
+    - echo "after in $CI_JOB_IMAGE, $CI_JOB_STATUS"
+  artifacts: {{paths: [out]}}
+debian:
+  image: {DEBIAN}
+  variables: {{LD_PRELOAD: /nowhere/evil.so, HOME: $CI_PROJECT_DIR}}
+  script:
+    - echo "in ${{BASH_VERSION%%.*}} with $LD_PRELOAD"
+    - exit 75
+"""
+LONG = f"""
+job:
+  image: {BUSYBOX}
+  services: [{{name: {BUSYBOX}, alias: db, command: [sleep, "1000"]}}]
+  script: [echo begun, touch up, sleep 1000]
+  after_script: [echo after]
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> None:
+    """A cell in a thread logs while pytest swaps the standard streams."""
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+async def new_bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[Callable[[DockerEngine], ManagerBench]]:
+    """A manager whose jobs run in containers of an engine."""
+    benches: list[ManagerBench] = []
+
+    def build(engine: DockerEngine) -> ManagerBench:
+        bench = ManagerBench(tmp_path, Coordinator())
+        bench.config.write_text(
+            'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "docker"\n'
+            f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
+            f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n'
+        )
+        benches.append(bench)
+        return bench
+
+    yield build
+    for bench in benches:
+        await bench.close()
+
+
+async def ended(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any]]:
+    """Wait for a pipeline's end; its jobs by name, each with log and steps."""
+
+    def wait() -> dict[str, dict[str, Any]]:
+        path = f"/projects/1/pipelines/{pipeline_id}"
+        final = ("success", "failed", "canceled")
+        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
+        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
+        for job in jobs.values():
+            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+            answer = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token)
+            job["steps"] = {one["path"]: one for one in answer.json()["results"] if one["event"] == "finished"}
+        return jobs
+
+    return await asyncio.to_thread(wait)
+
+
+async def test_a_container_job_with_a_service(
+    engine: DockerEngine, cell: ServedCell, new_bench: Callable[[DockerEngine], ManagerBench]
+) -> None:
+    cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    async with new_bench(engine).manager():
+        jobs = await ended(cell, pushed["id"])
+    whole, debian = jobs["whole"], jobs["debian"]
+    assert whole["status"] == "success", whole["log"]
+    paths = [path for path in whole["steps"] if not path.endswith(("open", "close"))]
+    assert paths == [
+        "/get_sources",
+        "/restore_cache",
+        "/service_web",
+        "/container/step_script",
+        "/container/after_script",
+        "/container",
+        "/archive_cache",
+        "/upload_artifacts",
+        "/stop_services",
+    ]
+    log = whole["log"]
+    assert (
+        log.index("Checking out") < log.index("is ready after") < log.index("hello") < log.index("Uploading artifacts")
+    )
+    assert f"after in {BUSYBOX}, success" in log
+    assert "Last lines of the service web" in log
+    assert "good morning" in log
+    assert whole["steps"]["/service_web"]["outputs"]["healthy"] is True
+    assert whole["steps"]["/container"]["outputs"]["image"] == BUSYBOX
+    assert "archive" in {one["file_type"] for one in whole["artifacts"]}
+    # Its exit code is the script's own, and its variables do nothing to the runner's own steps.
+    assert (debian["status"], debian["failure_reason"]) == ("failed", "script_failure")
+    assert "in 5 with /nowhere/evil.so" in debian["log"]
+    assert "cannot be preloaded" not in debian["log"][: debian["log"].index(":container")]
+    assert (engine.containers(), engine.networks()) == ([], [])
+
+
+async def test_killing_the_engine_ends_the_job_clearly_and_leaves_no_container(
+    own_engine: DockerEngine,
+    cell: ServedCell,
+    new_bench: Callable[[DockerEngine], ManagerBench],
+    until: Callable[..., None],
+) -> None:
+    cell.new_project("app", LONG)
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    bench = new_bench(own_engine)
+    async with bench.manager():
+        await asyncio.to_thread(until, lambda: list(bench.data.rglob("up")), 60.0)
+        own_engine.kill()
+        job = (await ended(cell, pushed["id"]))["job"]
+        assert (job["status"], job["failure_reason"]) == ("failed", "runner_system_failure"), job["log"]
+        assert "the container engine at unix:///" in job["log"]
+        assert "The command ran when that happened" in job["log"]
+        await asyncio.to_thread(until, lambda: own_engine.living() == [])
+        own_engine.start()
+        made = cell.api("POST", "/projects/1/pipeline?ref=main")
+        assert made.status == 201
+        await asyncio.to_thread(until, lambda: len(own_engine.containers()) == 2, 60.0)
+        assert cell.api("POST", f"/projects/1/pipelines/{made.json()['id']}/cancel").status in (200, 201)
+        again = (await ended(cell, made.json()["id"]))["job"]
+    assert again["status"] == "canceled"
+    await asyncio.to_thread(until, lambda: (own_engine.containers(), own_engine.networks()) == ([], []))
