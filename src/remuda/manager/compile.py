@@ -1,9 +1,9 @@
 """From a server's payload to what the agent runs: a visible tree of steps, the variables, what to mask, the banner.
 
-Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`), the job's own work (`user_steps`),
-which goes into a container where the runner has them (`containers`), become entries of one list in the order in which
-they run; the agent decides at run time which of them do. What the payload asks for and this version does not do is said
-in the banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
+Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`) and the job's own work
+(`user_steps`), which goes into a container where the runner has them (`containers`), become entries of one list in the
+order in which they run; the agent decides at run time which of them do. What the payload asks for and this version does
+not do is said in the banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
 """
 
 import json
