@@ -29,9 +29,9 @@ from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.kernel import Changes, Pulse
 from remuda.steps.language.checking import check_inputs
+from remuda.steps.language.escaping import escape
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
-from remuda.steps.language.template import escape
 from remuda.steps.language.values import Parameter as DeclaredInput
 from remuda.steps.language.values import ReferenceKind, Step, ValueType
 from remuda.steps.resolving.resolver import Resolver

@@ -11,7 +11,7 @@ import msgspec
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.variables import Variables
-from remuda.steps.language.template import escape
+from remuda.steps.language.escaping import escape
 from remuda.wire.runner_client import api_root
 
 CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}

@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from remuda.lib.files import write_whole
-from remuda.steps.environment import fit
 from remuda.wire.runner_api import Variable
 
 
@@ -33,6 +32,8 @@ def kept_job(data: Path, job_id: int) -> KeptJob | None:
         found = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:
         return None
+    from remuda.steps.environment import fit  # only here: it takes time to import
+
     return KeptJob(
         work_dir=Path(found["work_dir"]),
         environment=fit(found["environment"] | {"CI_JOB_STATUS": "failed"}).exported,

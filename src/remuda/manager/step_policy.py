@@ -10,7 +10,6 @@ from typing import Any
 from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CompileError
 from remuda.steps.errors import PolicyError
-from remuda.steps.policy.document import parse_policy
 from remuda.wire.runner_api import JobPayload
 
 VERSION = 1
@@ -25,6 +24,8 @@ def policy_text(payload: JobPayload, runner: RunnerConfig) -> str:
     layers += _sent(payload.remuda.get("step_policy") if isinstance(payload.remuda, dict) else None)
     if not layers:
         return ""
+    from remuda.steps.policy.document import parse_policy  # only here: most have none, and it takes time to import
+
     text = json.dumps({"version": 1, "layers": layers})
     try:
         parse_policy(text)

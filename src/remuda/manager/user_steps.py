@@ -13,7 +13,6 @@ from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CONDITIONS, CompileError, Entry, entry, lines
 from remuda.manager.variables import Variables
 from remuda.steps.errors import DefinitionError
-from remuda.steps.language.reading import read_step
 from remuda.wire.runner_api import JobPayload
 
 AFTER_SCRIPT_SECONDS = 300
@@ -58,6 +57,8 @@ def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[
         listed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CompileError(f"run: the server sent no JSON list of steps: {error}") from None
+    from remuda.steps.language.reading import read_step  # only here: most jobs have none, and it takes time to import
+
     try:
         calls = read_step(f"{{}}\n---\n{json.dumps({'run': listed})}", file="run").definition.run
     except DefinitionError as error:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, reference_text
+from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
-from remuda.steps.language.syntax import OPENER
 from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
 from remuda.steps.resolving.values import Resolved
 from remuda.steps.tree import LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step

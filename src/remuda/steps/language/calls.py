@@ -11,10 +11,11 @@ from typing import Any
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.document import Node
 from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.escaping import CLOSER, OPENER
 from remuda.steps.language.evaluate import unknown_functions
 from remuda.steps.language.fields import Fields
 from remuda.steps.language.references import LONG_FORMS, parse_reference
-from remuda.steps.language.syntax import CLOSER, OPENER, parse_expression
+from remuda.steps.language.syntax import parse_expression
 from remuda.steps.language.template import Hole, parse_template
 from remuda.steps.language.values import Call, Place, Reference, ReferenceKind, Retry
 

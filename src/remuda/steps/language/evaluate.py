@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from remuda.steps.language import operations, syntax
 from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.sensitive import Sensitive, conceal, is_sensitive, reveal, sensitive
 from remuda.steps.language.syntax import Node
 from remuda.steps.language.template import Hole, parse_template
@@ -169,13 +170,13 @@ class _Evaluation:
 
     def text(self, text: str) -> Any:
         """The text with its expressions evaluated."""
-        if syntax.OPENER not in text:
+        if OPENER not in text:
             return text
         return self._joined([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
 
     def key(self, written: str, taken: Mapping[str, Any]) -> str:
         """A key with its expressions evaluated."""
-        if syntax.OPENER not in written:
+        if OPENER not in written:
             key: Any = written
         else:
             key = self.text(written)

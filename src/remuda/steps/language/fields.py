@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from remuda.steps.language.document import Node
 from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.evaluate import unknown_functions
 from remuda.steps.language.report import Report, nearest
-from remuda.steps.language.syntax import OPENER
 from remuda.steps.language.template import Hole, parse_template
 from remuda.steps.language.values import NAME
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from remuda.steps.errors import DefinitionError
-from remuda.steps.language.syntax import OPENER
+from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.values import Place, Reference, ReferenceKind
 
 LONG_FORMS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.escaping import CLOSER, OPENER
 
-OPENER, CLOSER = "${{", "}}"
 MAX_DEPTH = 80
 MAX_NESTING = 40
 """Of brackets, quotes and signs in each other; each costs this parser a few calls."""

@@ -6,9 +6,9 @@ was read is kept, because both see the same texts.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from remuda.steps.language.syntax import OPENER, Node, parse_embedded
+from remuda.steps.language.escaping import OPENER
+from remuda.steps.language.syntax import Node, parse_embedded
 
 _LARGEST_KEPT = 4096
 
@@ -31,18 +31,6 @@ def parse_template(text: str) -> Parts:
     if OPENER not in text:
         return (text,) if text else ()
     return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)
-
-
-def escape(value: Any) -> Any:
-    """The value with texts that stand for themselves, for whoever makes a definition out of other data."""
-    match value:
-        case str():
-            return value.replace(OPENER, "\\" + OPENER)
-        case list() | tuple():
-            return [escape(item) for item in value]
-        case dict():
-            return {escape(key): escape(item) for key, item in value.items()}
-    return value
 
 
 def _parse(text: str) -> Parts:

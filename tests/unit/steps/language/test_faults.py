@@ -5,11 +5,11 @@ import pytest
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.checking import check_inputs, check_outputs
 from remuda.steps.language.errors import CheckError, ExpressionError
+from remuda.steps.language.escaping import escape
 from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_text, holds
 from remuda.steps.language.lines import export_texts, read_lines
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
-from remuda.steps.language.template import escape
 from remuda.steps.language.values import Parameter, ReferenceKind, Retry, Spec, ValueType
 
 GATE = "spec: {remuda: 1}\n---\n"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.steps.language.errors import ExpressionError
+from remuda.steps.language.escaping import escape
 from remuda.steps.language.syntax import (
     Array,
     Attribute,
@@ -24,7 +25,7 @@ from remuda.steps.language.syntax import (
     parse_expression,
     walk,
 )
-from remuda.steps.language.template import Hole, escape, parse_template
+from remuda.steps.language.template import Hole, parse_template
 
 BINARY = ("||", "&&", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%")
 
