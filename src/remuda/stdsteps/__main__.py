@@ -25,11 +25,13 @@ NAMES = (
     "service_stop",
 )
 PROGRAMS = ("container_exec",)
+USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
+"""What nearly every job has; each of the others imports what it needs when it runs."""
 
 
 def load() -> None:
-    """Import every step, for a process that is going to run many, and what Python imports at the first need."""
-    for name in (*(f"remuda.stdsteps.{step}" for step in (*NAMES, *PROGRAMS)), "encodings.idna", "encodings.cp437"):
+    """Import the usual steps, for a process that is going to run many, and what Python imports at the first need."""
+    for name in (*(f"remuda.stdsteps.{step}" for step in USUAL), "encodings.idna", "encodings.cp437"):
         importlib.import_module(name)
 
 
