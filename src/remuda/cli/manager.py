@@ -43,7 +43,7 @@ def register(
     url: Annotated[str, Parameter(help="Address of the cell or GitLab server.")],
     token: Annotated[str, Parameter(help="A runner's glrt- token, or a registration token.")],
     config: Config,
-    executor: Annotated[str, Parameter(help="Only shell so far.")] = "shell",
+    executor: Annotated[str, Parameter(help="shell, or docker: jobs run in containers.")] = "shell",
     name: Annotated[str, Parameter(help="The runner's name [default: this machine's].")] = "",
 ) -> None:
     """Add a runner to a configuration file, after the server has confirmed its token.
