@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ LARGEST_BYTES_PER_JOB = 64 * 1024
 """Of the agent's own memory."""
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -30,11 +31,14 @@ async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pyt
             before = await client.usage()
             calls = asyncio.Semaphore(AT_A_TIME)
 
+            async def limited(call: Awaitable[None]) -> None:
+                async with calls:
+                    await call
+
             async def start(job_id: str) -> None:
                 steps = steps_text({"name": "wait", "script": script})
                 job = JobStart(id=job_id, work_dir=str(tmp_path / "work"), steps=steps, env={"NUMBER": job_id})
-                async with calls:
-                    await client.start(job)
+                await limited(client.start(job))
                 await watch.subscribe(job_id)
 
             async with asyncio.TaskGroup() as tasks:
@@ -42,7 +46,7 @@ async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pyt
                 async with asyncio.TaskGroup() as starts:
                     for job_id in ids:
                         starts.create_task(start(job_id), name=f"start {job_id}")
-                await until(lambda: size_of(tmp_path / "started") == JOBS, seconds=300)
+                await until(lambda: size_of(tmp_path / "started") == JOBS, seconds=600)
                 held = await client.usage()
                 assert len(held.jobs) == JOBS
                 assert held.open_files < held.open_files_limit
@@ -62,8 +66,9 @@ async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pyt
                 end = seen[job_id].check()
                 assert end.status == "success"
                 assert seen[job_id].lines == [f"job {job_id}".encode()]
-            for job_id in ids:
-                await client.close_job(job_id)
+            async with asyncio.TaskGroup() as closes:
+                for job_id in ids:
+                    closes.create_task(limited(client.close_job(job_id)), name=f"close {job_id}")
         assert not list((agent.data / "jobs").iterdir())
     assert size_of(tmp_path / "started") == JOBS
 

@@ -1,14 +1,20 @@
 """The agent's data folder."""
 
 import shutil
+import socket
 from pathlib import Path
 
 from remuda.steps.datafolder import announce, socket_path
 
 
+def listen(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
 def test_the_socket_goes_with_its_agent(tmp_path: Path) -> None:
     with socket_path(tmp_path, None) as path:
-        path.touch()
+        listen(path)
         announce(tmp_path, path)
     assert list(tmp_path.iterdir()) == []
 
@@ -19,9 +25,16 @@ def test_an_agent_whose_folder_was_made_anew_leaves_the_next_ones_socket_alone(t
     with socket_path(data, None) as path:
         data.rmdir()
         data.mkdir()
-        path.touch()
+        listen(path)
         announce(data, path)
     assert path.exists()
     assert (data / "socket").read_text() == f"{path}\n"
     with socket_path(data, None):
         shutil.rmtree(data)
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("text")
+    with socket_path(tmp_path, tmp_path / "thesis"):
+        pass
+    assert (tmp_path / "thesis").read_text() == "text"
