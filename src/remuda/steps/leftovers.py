@@ -28,6 +28,8 @@ MARK = "REMUDA_JOB_KEY"
 """The variable that every process of a job has."""
 
 REAP_SECONDS = 10.0
+LED: set[int] = set()
+"""Children of this process that are the leaders of running steps."""
 
 GRACE_SECONDS = 2.0
 """How long they may take to end by themselves."""
@@ -110,12 +112,12 @@ def reaped(target: int) -> bool:
 
 
 def children() -> list[int]:
-    """Of this process."""
+    """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
     try:
         found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     except OSError:
         return _all_processes()
-    return [int(pid) for pid in found]
+    return [pid for pid in map(int, found) if pid not in LED]
 
 
 class Reaper:

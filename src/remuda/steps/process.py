@@ -34,6 +34,8 @@ class StepProcess:
         self.exited = asyncio.Event()
         self.usage: Usage | None = None
         self._child = child
+        if child:
+            leftovers.LED.add(pid)
         self._wake = wake
         self._pulse = pulse
         self._start = start
@@ -101,10 +103,12 @@ class StepProcess:
             pid, _, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:  # killed with its whole group, and waited for so
             self._child = False
+            leftovers.LED.discard(self.pid)
             return True
         if pid == 0:
             return False
         self._child = False
+        leftovers.LED.discard(self.pid)
         own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.usage = Usage(
             cpu_user_seconds=round(usage.ru_utime, 6),

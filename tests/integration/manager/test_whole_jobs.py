@@ -109,7 +109,7 @@ async def test_steps_of_a_run(bench: ManagerBench, coordinator: Coordinator) -> 
     assert b"from yes mine\n" in job.output
     assert (job.updates[-1]["exit_code"], statuses(job)["three"]) == (4, "skipped")
     assert odd.updates[-1]["failure_reason"] == "script_failure"
-    assert b'ERROR: Job failed: run[0] (a).step: only builtin:// steps are supported yet, not "./steps/a"' in odd.trace
+    assert b"ERROR: Job failed: step ./steps/a is not there" in odd.trace
 
 
 async def test_the_directory_of_a_failed_job_stays_with_its_variables(

@@ -1,0 +1,442 @@
+"""What runs when: conditions, attempts, limits, steps at the same time, environments around steps."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import (
+    AgentProcess,
+    Seen,
+    follow,
+    plain_lines,
+    run_job,
+    steps_text,
+    through_deaths,
+    until,
+)
+from remuda.wire.agent_client import JobStart, JobVariable
+
+Build = Callable[..., JobStart]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def a_package(work: Path, name: str, definition: Any, spec: Any = None) -> None:
+    folder = work / name
+    folder.mkdir()
+    head = {"spec": {"remuda": 1} | (spec or {})}
+    (folder / "func.yml").write_text(f"{json.dumps(head)}\n---\n{json.dumps(definition)}")
+
+
+def statuses(seen: Seen) -> dict[str, str]:
+    return {event["path"]: event["status"] for event in seen.results if event["event"] == "finished"}
+
+
+def lines(seen: Seen) -> list[bytes]:
+    """Of all steps, whatever their number."""
+    streams = sorted({line[28:31] for line in seen.log.splitlines()} - {b"00O"})
+    return [line for stream in streams for line in plain_lines(seen.log, stream)]
+
+
+async def test_conditions_are_expressions(agent: AgentProcess, a_job: Build) -> None:
+    steps = steps_text(
+        {"name": "a", "script": """echo '{"name":"n","value":3}' >>$REMUDA_OUTPUTS"""},
+        {"name": "yes", "script": "echo yes", "if": "steps.a.outputs.n > 2 && vars.WHERE == 'here'"},
+        {"name": "no", "script": "echo no", "if": "${{ steps.a.outputs.n > 3 }}"},
+        {"name": "fail", "script": "exit 2"},
+        {"name": "plain", "script": "echo no", "if": "true"},
+        {"name": "rescue", "script": "echo rescue", "if": "failure() && steps.a.outputs.n == 3"},
+        {"name": "stopped", "script": "echo no", "if": "cancelled()"},
+    )
+    seen = await run_job(agent, a_job(steps=steps, variables=[JobVariable(key="WHERE", value="here")]))
+    assert lines(seen) == [b"yes", b"rescue"]
+    assert statuses(seen) == {
+        "/a": "success", "/yes": "success", "/no": "skipped", "/fail": "failure", "/plain": "skipped",
+        "/rescue": "success", "/stopped": "skipped",
+    }  # fmt: skip
+
+
+async def test_control_flow_exists_in_packages(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [
+                {"name": "fails", "script": "echo one; exit 1", "continue_on_error": True},
+                {"name": "breaks", "script": "exit 5"},
+                {"name": "skipped", "script": "echo no"},
+            ],
+            "finally": [{"name": "clean", "script": "echo clean $CI_JOB_STATUS"}],
+        },
+    )
+    seen = await run_job(
+        agent, a_job(steps=steps_text({"name": "outer", "step": "./outer", "continue_on_error": True}))
+    )
+    assert seen.check().status == "success"
+    assert lines(seen) == [b"one", b"clean failed"]
+    assert statuses(seen)["/outer"] == "failure"
+    assert any(b'WARNING: step "outer" failed: step "breaks": exit status 5' in line for line in seen.agent_lines)
+
+
+async def test_per_step_timeout_and_retry(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    count = "n=$(cat tries 2>/dev/null || echo 0); n=$((n+1)); echo $n >tries; echo try $n; [ $n = 3 ] || sleep 60"
+    steps = steps_text({"name": "flaky", "script": count, "retry": {"times": 3, "delay": 0.1}, "timeout": 0.5})
+    seen = await run_job(agent, a_job(steps=steps))
+    assert seen.check().status == "success"
+    assert lines(seen) == [b"try 1", b"try 2", b"try 3"]
+    finished = [event for event in seen.results if event["event"] == "finished"]
+    assert [(event["attempt"], event["status"], event.get("retried")) for event in finished] == [
+        (1, "failure", True), (2, "failure", True), (3, "success", None)
+    ]  # fmt: skip
+
+
+async def test_timeout_of_a_list_ends_all_below(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [{"name": "slow", "script": "echo $$ >pid; sleep 60"}, {"name": "never", "script": "echo no"}],
+            "finally": [{"name": "clean", "script": "echo clean"}],
+        },
+    )
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "outer", "step": "./outer", "timeout": 0.5})))
+    assert seen.check().message == 'step "outer": the step took longer than its limit of 0.5 s'
+    assert lines(seen) == [b"clean"]
+    assert statuses(seen) == {
+        "/outer/slow": "failure", "/outer/never": "skipped", "/outer/clean": "success", "/outer": "failure"
+    }  # fmt: skip
+
+
+async def test_members_of_a_group_run_at_the_same_time(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    meet = "touch {0}; while [ ! -e {1} ]; do sleep 0.02; done; for n in 1 2 3; do echo {0} $n; sleep 0.05; done"
+    members = [
+        {
+            "name": "left",
+            "script": meet.format("left", "right") + """; echo '{"name":"n","value":1}' >>$REMUDA_OUTPUTS""",
+        },
+        {"name": "right", "script": meet.format("right", "left") + "; printf unfinished; exit 4"},
+        {"name": "skipped", "script": "echo no", "if": "failure()"},
+    ]
+    steps = steps_text(
+        {"name": "both", "parallel": members},
+        {"name": "never", "script": "echo no"},
+        {"name": "after", "script": "echo got ${{ steps.left.outputs.n }}", "if": "always()"},
+    )
+    seen = await run_job(agent, a_job(steps=steps))
+    assert seen.check().message == 'step "both": step "right": exit status 4'
+    by_stream = [plain_lines(seen.log, stream) for stream in (b"01O", b"02O")]
+    assert by_stream == [
+        [b"left 1", b"left 2", b"left 3", b"got 1"],
+        [b"right 1", b"right 2", b"right 3", b"unfinished"],
+    ]
+    assert statuses(seen) == {
+        "/both/skipped": "skipped", "/both/left": "success", "/both/right": "failure", "/both": "failure",
+        "/never": "skipped", "/after": "success",
+    }  # fmt: skip
+    streams = {event["path"]: event.get("log_stream") for event in seen.results if event["event"] == "finished"}
+    assert (streams["/both/left"], streams["/both/right"], streams["/both"]) == ("01", "02", None)
+
+
+async def test_cancel_reaches_every_level(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [
+                {"name": "group", "parallel": [{"name": n, "script": f"touch {n}; sleep 60"} for n in ("x", "y")]},
+                {"name": "never", "script": "echo no"},
+            ],
+            "finally": [{"name": "clean", "script": "echo clean $CI_JOB_STATUS"}],
+        },
+    )
+    steps = steps_text(
+        {"name": "outer", "step": "./outer", "retry": 5},
+        {"name": "told", "script": "echo told", "if": "cancelled()"},
+    )
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps))
+        await until(lambda: (work / "x").exists() and (work / "y").exists())
+        await client.cancel("1")
+        seen = await follow(client, "1")
+    assert seen.check().reason == "job_canceled"
+    assert lines(seen) == [b"clean canceled", b"told"]
+    assert statuses(seen) == {
+        "/outer/group/x": "cancelled", "/outer/group/y": "cancelled", "/outer/group": "cancelled",
+        "/outer/never": "skipped", "/outer/clean": "success", "/outer": "cancelled", "/told": "success",
+    }  # fmt: skip
+
+
+async def test_cancel_ends_the_wait_for_another_attempt(agent: AgentProcess, a_job: Build) -> None:
+    steps = steps_text({"name": "a", "script": "exit 1", "retry": {"times": 1, "delay": "1h"}})
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps))
+        await until(lambda: b'"retried":true' in next((agent.data / "jobs").glob("*/events")).read_bytes())
+        await client.cancel("1")
+        seen = await follow(client, "1")
+    assert seen.check().reason == "job_canceled"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_left_its_session_ends_with_the_job(
+    agent: AgentProcess, a_job: Build, work: Path, restarted: bool
+) -> None:
+    daemon = "setsid sh -c 'echo $$ >daemon; while :; do sleep 0.1; done' & while [ ! -s daemon ]; do sleep 0.02; done"
+    async with agent.client() as client:
+        await client.start(a_job(script=f"{daemon}; while [ ! -e go ]; do sleep 0.02; done"))
+        await until(lambda: (work / "daemon").exists() and (work / "daemon").read_text().endswith("\n"))
+    if restarted:
+        await agent.kill()
+        await agent.start()
+    (work / "go").touch()
+    async with agent.client() as client:
+        assert (await follow(client, "1")).check().status == "success"
+    pid = int((work / "daemon").read_text())
+    await until(lambda: not _lives(pid))
+
+
+async def test_cancel_kills_what_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    script = "setsid sh -c 'trap : TERM; echo $$ >daemon; while :; do sleep 0.1; done' & sleep 60"
+    async with agent.client() as client:
+        await client.start(a_job(script=script))
+        await until(lambda: (work / "daemon").exists() and (work / "daemon").read_text().endswith("\n"))
+        await client.cancel("1")
+        await follow(client, "1")
+    pid = int((work / "daemon").read_text())
+    await until(lambda: not _lives(pid))
+
+
+async def test_close_kills_what_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    script = "setsid sh -c 'echo $$ >daemon; while :; do sleep 0.1; done' & sleep 60"
+    async with agent.client() as client:
+        await client.start(a_job(script=script))
+        await until(lambda: (work / "daemon").exists() and (work / "daemon").read_text().endswith("\n"))
+        await client.close_job("1")
+    pid = int((work / "daemon").read_text())
+    await until(lambda: not _lives(pid))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# Runs the command that stands in the file, with a mark before each line; what it needs of the machine it has itself.
+PREFIX = """#!/usr/bin/env python3
+import json, os, subprocess, sys
+asked = json.load(open(sys.argv[-1]))
+env = {"PATH": os.environ["PATH"], "WHERE": sys.argv[1]} | asked["env"]
+both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+done = subprocess.run(asked["command"], cwd=asked["work_dir"], env=env, **both)
+for line in done.stdout.splitlines():
+    print(f"{sys.argv[1]}> {line.decode()}")
+sys.exit(done.returncode)
+"""
+
+
+def an_environment(work: Path, *, opening: str = "true", closing: str = "true") -> None:
+    spec = {
+        "inputs": {"place": {"type": "string"}},
+        "outputs": {"number": {"type": "number"}},
+    }
+    answer = json.dumps({"name": "environment", "value": {"exec": ["PREFIX", "PLACE"]}})
+    number = json.dumps({"name": "number", "value": 7})
+    told = f"printf '%s\\n' '{answer}' '{number}' | sed s:PREFIX:$2/prefix: | sed s:PLACE:$1: >>$REMUDA_OUTPUTS"
+    opened = f"echo open $1 >>../trail; {opening}; {told}"
+    command = ["sh", "-ec", opened, "sh", "${{ inputs.place }}", "${{ func_dir }}"]
+    close = ["sh", "-ec", f"echo close $1 >>../trail; {closing}", "sh", "${{ inputs.place }}"]
+    a_package(work, "place", {"environment": {"open": {"command": command}, "close": {"command": close}}}, spec)
+    (work / "place/prefix").write_text(PREFIX)
+    (work / "place/prefix").chmod(0o755)
+
+
+def inside(*entries: dict[str, Any], place: str = "there") -> dict[str, Any]:
+    return {
+        "name": "env",
+        "step": "./place",
+        "inputs": {"place": place},
+        "env": {"GIVEN": "given"},
+        "run": list(entries),
+    }
+
+
+async def test_inner_steps_run_in_the_environment(
+    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
+) -> None:
+    an_environment(work)
+    a_package(work, "nested", {"run": [{"name": "deep", "script": "echo deep $WHERE ${HOME-homeless}"}]})
+    write = (
+        """echo '{"name":"n","value":5}' >>$REMUDA_OUTPUTS; echo '{"name":"EX","value":"ported"}' >>$REMUDA_EXPORTS"""
+    )
+    steps = steps_text(
+        {"name": "before", "script": "echo before"},
+        inside(
+            {"name": "one", "script": f"echo $GIVEN $JOBVAR; {write}; false | true || echo pipefail"},
+            {"name": "nested", "step": "./nested"},
+            {"name": "two", "script": "echo ${{ steps.one.outputs.n }} $EX"},
+        ),
+        {"name": "after", "script": "echo after ${{ steps.env.outputs.number }} ${{ steps.one.outputs.n }} $EX"},
+    )
+    seen = await run_job(agent, a_job(steps=steps, variables=[JobVariable(key="JOBVAR", value="jobvar")]))
+    assert seen.check().status == "success", seen.log
+    assert lines(seen) == [
+        b"before", b"there> given jobvar", b"there> pipefail", b"there> deep there homeless", b"there> 5 ported",
+        b"after 7 5 ported",
+    ]  # fmt: skip
+    assert (tmp_path / "trail").read_text() == "open there\nclose there\n"
+    found = {event["path"]: event for event in seen.results if event["event"] == "finished"}
+    assert list(found) == [
+        "/before", "/env/+open", "/env/one", "/env/nested/deep", "/env/nested", "/env/two", "/env/+close", "/env",
+        "/after",
+    ]  # fmt: skip
+    assert found["/env/nested/deep"]["environment"] == "/env"
+    assert "environment" not in found["/env/+open"]
+    assert found["/env"]["outputs"] == {"number": 7}
+
+
+async def test_an_environment_in_an_environment(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
+    an_environment(work)
+    inner = inside({"name": "two", "script": "echo two $WHERE; exit 6"}, place="inner") | {"name": "inner"}
+    steps = steps_text(inside({"name": "one", "script": "echo one"}, inner, place="outer"))
+    seen = await run_job(agent, a_job(steps=steps))
+    assert seen.check().message == 'step "env": step "inner": step "two": exit status 6'
+    assert lines(seen) == [b"outer> one", b"outer> inner> two inner"]
+    trail = (tmp_path / "trail").read_text().split("\n")
+    assert trail == ["open outer", "open inner", "close inner", "close outer", ""]
+
+
+@pytest.mark.parametrize("ending", ["failure", "open", "cancel", "timeout"])
+async def test_an_environment_is_closed_whatever_happens(
+    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path, ending: str
+) -> None:
+    an_environment(work, opening="exit 3" if ending == "open" else "true")
+    script = "exit 3" if ending == "failure" else "touch ../up; sleep 60"
+    job = a_job(
+        steps=steps_text(inside({"name": "in", "script": script})), timeout_seconds=2 if ending == "timeout" else 0
+    )
+    async with agent.client() as client:
+        await client.start(job)
+        if ending == "cancel":
+            await until((tmp_path / "up").exists)
+            await client.cancel("1")
+        seen = await follow(client, "1")
+    assert seen.check().status == ("cancelled" if ending == "cancel" else "failure")
+    assert (tmp_path / "trail").read_text() == "open there\nclose there\n"
+    assert statuses(seen)["/env/+close"] == "success"
+    if ending == "open":
+        assert seen.check().message == 'step "env": open: exit status 3'
+
+
+async def test_no_package_uses_the_agents_own_programs(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    answer = json.dumps({"name": "environment", "value": {"exec": ["remuda-step", "container_exec"]}})
+    command = ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]
+    a_package(work, "fake", {"environment": {"open": {"command": command}}})
+    a_package(work, "own", {"exec": {"command": ["remuda-step", "checkout"]}})
+    steps = steps_text({"name": "env", "step": "./fake", "run": [{"name": "in", "script": "true"}]})
+    assert "does not come with the agent" in (await run_job(agent, a_job(steps=steps))).check().message
+    seen = await run_job(agent, a_job("2", steps=steps_text({"name": "own", "step": "./own"})))
+    assert "executable file not found" in seen.check().message
+
+
+async def test_a_job_that_was_put_into_an_environment_stays_there(
+    agent: AgentProcess, a_job: Build, work: Path
+) -> None:
+    an_environment(work)
+    own = {"name": "own", "step": "builtin://checkout", "inputs": {"strategy": "none"}}
+    env = inside(own | {"origin": "user"}) | {"origin": "compiled"}
+    seen = await run_job(agent, a_job(steps=steps_text(env)))
+    assert "runs on the runner's machine, outside of the job's environment /env" in seen.check().message
+    env = inside(own | {"origin": "compiled"}) | {"origin": "compiled"}
+    seen = await run_job(agent, a_job("2", steps=steps_text(env)))
+    assert seen.check().status == "success", seen.log
+
+
+KILLED_ALONG = [
+    "agent.step_found", "agent.step_prepared", "agent.step_spawned", "agent.step_exited", "agent.result_stored",
+    "agent.log_recorded",
+]  # fmt: skip
+
+
+def everything(work: Path) -> str:
+    """A job in which everything nests."""
+    an_environment(work)
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [
+                {"name": "x", "script": "echo x; echo x >>runs; " + EXPORT},
+                {
+                    "name": "flaky",
+                    "script": "echo flaky >>runs; [ -e once ] || { touch once; exit 1; }",
+                    "retry": {"times": 1, "delay": 0.3},
+                },
+            ],
+            "finally": [{"name": "f", "script": "echo f >>runs"}],
+            "outputs": {"o": "${{ steps.x.outputs.v }}"},
+        },
+        {"outputs": {"o": {"type": "string"}}},
+    )
+    members = [{"name": n, "script": f"echo {n} >>runs; sleep 0.2; echo {n} done"} for n in ("p", "q")]
+    return steps_text(
+        {"name": "outer", "step": "./outer"},
+        {"name": "group", "parallel": members},
+        inside({"name": "in", "script": "echo in >>runs; echo in $E ${{ steps.outer.outputs.o }}"}),
+        {"name": "last", "script": "echo last >>runs; exit 3"},
+    )
+
+
+EXPORT = """echo '{"name":"E","value":"e"}' >>$REMUDA_EXPORTS; echo '{"name":"v","value":"w"}' >>$REMUDA_OUTPUTS"""
+
+
+async def check_everything(seen: Seen, work: Path) -> None:
+    assert seen.check().message == 'step "last": exit status 3'
+    runs = (work / "runs").read_text().split()
+    assert sorted(runs) == sorted(["x", "flaky", "flaky", "f", "p", "q", "in", "last"])
+    assert sorted(lines(seen)) == sorted([b"x", b"p done", b"q done", b"there> in e w"])
+    assert (work.parent / "trail").read_text() == "open there\nclose there\n"
+    starts = [line for line in seen.agent_lines if line.startswith(b"section_start")]
+    ends = [line for line in seen.agent_lines if line.startswith(b"section_end")]
+    assert len(starts) == len(ends) == 13
+
+
+@pytest.mark.parametrize("point", KILLED_ALONG)
+@pytest.mark.parametrize("times", [1, 6, 11])
+async def test_killed_in_the_middle_of_a_tree(tmp_path: Path, a_job: Build, work: Path, point: str, times: int) -> None:
+    """At a kill point of any step: the first that passes it, or a later one."""
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": str(times)})
+        seen = await through_deaths(agent, a_job(steps=everything(work)), kill_point=point)
+        await check_everything(seen, work)
+
+
+async def test_killed_at_any_moment_of_a_tree(tmp_path: Path, a_job: Build, work: Path) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+
+        async def killer() -> None:
+            for pause in (0.05, 0.15, 0.1, 0.2, 0.12, 0.3, 0.07):
+                await agent.ready.wait()
+                await asyncio.sleep(pause)
+                agent.ready.clear()
+                os.kill(agent.pid, 9)
+
+        async with asyncio.TaskGroup() as tasks:
+            killing = tasks.create_task(killer())
+            seen = await through_deaths(agent, a_job(steps=everything(work)))
+            killing.cancel()
+        if not agent.ready.is_set():
+            await agent.wait()
+        await check_everything(seen, work)

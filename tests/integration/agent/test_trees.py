@@ -1,0 +1,397 @@
+"""Steps that call steps: what they are given, what they see, what they give back, and how they fail."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.wire.agent_client import JobStart, JobVariable
+
+Build = Callable[..., JobStart]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def a_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
+    """A step beside the job, under ./NAME."""
+    folder = work / name
+    folder.mkdir()
+    (folder / "func.yml").write_text(f"{json.dumps({'spec': spec or {}})}\n---\n{json.dumps(definition)}")
+    for file, text in files.items():
+        (folder / file).write_text(text)
+        (folder / file).chmod(0o755)
+
+
+def printing(*words: str) -> dict[str, Any]:
+    return {"exec": {"command": ["printf", "%s\\n", *words]}}
+
+
+def shell(text: str, **more: Any) -> dict[str, Any]:
+    return {"exec": {"command": ["sh", "-ec", text]}} | more
+
+
+def by_path(seen: Seen) -> dict[str, Any]:
+    """Finished events; of several attempts the last."""
+    return {event["path"]: event for event in seen.results if event["event"] == "finished"}
+
+
+async def test_nested_run_with_inputs_and_outputs(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    spec = {"inputs": {"who": {"type": "string", "default": "you"}, "times": {"type": "number"}}}
+    spec |= {"outputs": {"text": {"type": "string"}}}
+    a_package(
+        work,
+        "greet",
+        {
+            "exec": {
+                "command": [
+                    "sh",
+                    "-ec",
+                    'echo "hello $1 $2 $GREETED"; echo "{\\"name\\":\\"text\\",\\"value\\":\\"hi $1\\"}" >>"$3"',
+                    "sh",
+                    "${{ inputs.who }}",
+                    "${{ inputs.times }}",
+                    "${{ output_file }}",
+                ]
+            },
+            "env": {"GREETED": "${{ inputs.who }} in ${{ func_dir }}"},
+        },
+        spec,
+    )
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [
+                {"name": "one", "step": "../greet", "inputs": {"who": "${{ inputs.name }}", "times": 2}},
+                {"name": "two", "step": "../greet", "inputs": {"who": "${{ steps.one.outputs.text }}", "times": 3}},
+            ],
+            "outputs": {"last": "${{ steps.two.outputs.text }}", "both": ["${{ steps.one.outputs }}", 1]},
+        },
+        {
+            "inputs": {"name": {"type": "string"}},
+            "outputs": {"last": {"type": "string"}, "both": {"type": "array"}},
+        },
+    )
+    entries = [
+        {"name": "outer", "step": "./outer", "inputs": {"name": "${{ vars.NAME }}"}},
+        {"name": "show", "script": "echo 'got ${{ steps.outer.outputs.last }} ${{ steps.outer.outputs.both }}'"},
+    ]
+    seen = await run_job(agent, a_job(steps=steps_text(*entries), variables=[JobVariable(key="NAME", value="ann")]))
+    assert seen.check().status == "success", seen.log
+    assert seen.lines == [
+        f"hello ann 2 ann in {work}/greet".encode(),
+        f"hello hi ann 3 hi ann in {work}/greet".encode(),
+        b'got hi hi ann [{"text":"hi ann"},1]',
+    ]
+    found = by_path(seen)
+    assert list(found) == ["/outer/one", "/outer/two", "/outer", "/show"]
+    assert found["/outer"]["outputs"] == {"last": "hi hi ann", "both": [{"text": "hi ann"}, 1]}
+    assert found["/outer/two"]["inputs"] == {"who": "hi ann", "times": 3}
+    assert found["/outer/one"]["env"] == {"GREETED": f"ann in {work}/greet"}
+    assert found["/outer/one"]["written"] == "../greet"
+    assert found["/outer/one"]["resolved"]["reference"] == f"{work}/greet/func.yml"
+    assert found["/outer/one"]["resolved"]["digest"].startswith("sha256:")
+    assert found["/outer/one"]["command"][-3:-1] == ["ann", "2"]
+    started = [event["path"] for event in seen.results if event["event"] == "started"]
+    assert started == ["/outer", "/outer/one", "/outer/two", "/show"]
+
+
+async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "fail", shell("exit 3"))
+    a_package(work, "outer", {"run": [{"name": "inner", "step": "../fail"}, {"name": "never", "step": "../fail"}]})
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "outer", "step": "./outer"})))
+    end = seen.check()
+    assert (end.message, end.exit_code) == ('step "outer": step "inner": exit status 3', 3)
+    assert {path: event["status"] for path, event in by_path(seen).items()} == {
+        "/outer/inner": "failure", "/outer/never": "skipped", "/outer": "failure"
+    }  # fmt: skip
+    assert by_path(seen)["/outer"]["error_kind"] == "step"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ({"step": "./none"}, "none does not exist"),
+        ({"step": "./broken"}, "func.yml:2"),
+        ({"step": "./self"}, "the step calls itself"),
+        ({"step": "./typed", "inputs": {"n": "five"}}, 'input "n": a number is needed, not a string'),
+        ({"step": "./typed"}, 'input "n" required, but not defined'),
+        ({"step": "./typed", "inputs": {"n": 1, "w": 2}}, 'step does not accept input with name "w"'),
+        ({"script": "echo ${{ vars.NOPE }}"}, "attribute not found"),
+        ({"script": "true", "if": "vars.NOPE"}, "attribute not found"),
+        ({"step": "./missing"}, 'exec: "no-such-program": executable file not found in $PATH'),
+        ({"step": "./nowhere"}, "no such directory"),
+        ({"step": "builtin://chekout"}, "did you mean builtin://checkout?"),
+        ({"step": "./typed", "inputs": {"n": 1}, "run": [{"name": "x", "script": "true"}]}, "makes no environment"),
+    ],
+)
+async def test_a_load_failure_is_a_result_too(
+    agent: AgentProcess, a_job: Build, work: Path, entry: dict[str, Any], text: str
+) -> None:
+    a_package(work, "self", {"run": [{"name": "again", "step": "./"}]})
+    a_package(work, "typed", printing("${{ inputs.n }}"), {"inputs": {"n": {"type": "number"}}})
+    a_package(work, "missing", {"exec": {"command": ["no-such-program"]}})
+    a_package(work, "nowhere", {"exec": {"command": ["true"], "work_dir": "no/where"}})
+    (work / "broken").mkdir()
+    (work / "broken/func.yml").write_text("spec: [\n")
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it"} | entry, {"name": "next", "script": "true"})))
+    end = seen.check()
+    assert (end.status, end.reason) == ("failure", "script_failure")
+    assert text in end.message
+    found = by_path(seen)
+    assert (found["/it"]["status"], found["/it"]["fault"], found["/next"]["status"]) == ("failure", "user", "skipped")
+    assert any(text.encode() in line for line in seen.agent_lines)
+    leaf = found.get("/it/again", found["/it"])
+    assert leaf["error_kind"] == "load"
+
+
+async def test_steps_cannot_go_too_deep(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    for number in range(40):
+        a_package(work, f"s{number}", {"run": [{"name": "n", "step": f"../s{number + 1}"}]})
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "n", "step": "./s0"})))
+    assert "more than 32 levels deep" in seen.check().message
+
+
+async def test_environment_has_its_order(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    show = 'echo "$0: $A $B $C $D $E"'
+    a_package(
+        work,
+        "show",
+        {"exec": {"command": ["sh", "-c", show, "${{ env.WHO }}"]}, "env": {"A": "definition-${{ env.A }}"}},
+    )
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [{"name": "in", "step": "../show", "env": {"B": "invocation", "A": "call"}}],
+            "env": {"C": "run", "B": "run"},
+        },
+    )
+    entries = [
+        {
+            "name": "export",
+            "script": """for n in A B C D; do printf '{"name":"%s","value":"export"}\\n' $n; done >>$REMUDA_EXPORTS""",
+        },
+        {"name": "outer", "step": "./outer", "env": {"WHO": "me"}},
+    ]
+    everything = dict.fromkeys("ABCDE", "request")
+    seen = await run_job(agent, a_job(steps=steps_text(*entries), env=everything))
+    assert seen.lines == [b"me: definition-call invocation run export request"]
+    assert by_path(seen)["/export"]["exports"] == dict.fromkeys("ABCD", "export")
+
+
+EXPORT = 'echo \'{"name":"%s","value":"%s"}\' >>$REMUDA_EXPORTS'
+
+
+async def test_export_redefines_in_nested_run(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(
+        work,
+        "outer",
+        {"run": [
+            {"name": "set", "script": EXPORT % ("OLD", "new") + "; " + EXPORT % ("FRESH", "fresh")},
+            {"name": "in", "script": "echo in $OLD $FRESH"},
+        ]},
+    )  # fmt: skip
+    seen = await run_job(
+        agent,
+        a_job(
+            steps=steps_text(
+                {"name": "outer", "step": "./outer"}, {"name": "after", "script": "echo after $OLD $FRESH"}
+            ),
+            env={"OLD": "old"},
+        ),
+    )
+    assert seen.lines == [b"in new fresh", b"after new fresh"]
+
+
+async def test_exports_do_not_reach_another_job(agent: AgentProcess, a_job: Build) -> None:
+    await run_job(agent, a_job("1", steps=steps_text({"name": "set", "script": EXPORT % ("LEAK", "leaked")})))
+    seen = await run_job(agent, a_job("2", script="echo got ${LEAK-nothing}"))
+    assert seen.lines == [b"got nothing"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ('{"name":"S","value":{}}', 'export "S"'),
+        ('{"name":"A-B","value":"x"}', 'export "A-B" is no name'),
+    ],
+)
+async def test_struct_export_fails_the_step_not_the_agent(
+    agent: AgentProcess, a_job: Build, line: str, error: str
+) -> None:
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "set", "script": f"echo '{line}' >>$REMUDA_EXPORTS"})))
+    end = seen.check()
+    assert (end.reason, by_path(seen)["/set"]["error_kind"]) == ("script_failure", "outputs")
+    assert error in end.message
+    assert (await run_job(agent, a_job("2", script="echo alive"))).lines == [b"alive"]
+
+
+async def test_script_can_write_its_own_outputs(agent: AgentProcess, a_job: Build) -> None:
+    write = """echo '{"name":"any","value":{"deep":[1,true]}}' >>"$REMUDA_OUTPUTS" """
+    seen = await run_job(
+        agent,
+        a_job(
+            steps=steps_text(
+                {"name": "write", "script": write},
+                {"name": "read", "script": "echo ${{ steps.write.outputs.any.deep[0] }}"},
+            )
+        ),
+    )
+    assert seen.lines == [b"1"]
+    assert by_path(seen)["/write"]["outputs"] == {"any": {"deep": [1, True]}}
+
+
+async def test_outputs_are_checked_and_a_failed_step_has_none(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    spec = {"outputs": {"n": {"type": "number"}}}
+    write = """echo '{"name":"%s","value":%s}' >>"$REMUDA_OUTPUTS"; exit %s"""
+    for name, values in {
+        "good": ("n", 1, 0),
+        "type": ("n", '"x"', 0),
+        "other": ("m", 1, 0),
+        "failed": ("n", 1, 4),
+    }.items():
+        a_package(work, name, shell(write % values), spec)
+    a_package(work, "none", shell("true"), spec)
+    for name, text in {
+        "type": "a number is needed", "other": "not declared", "failed": "exit status 4", "none": "was not written"
+    }.items():  # fmt: skip
+        seen = await run_job(agent, a_job(name, steps=steps_text({"name": "it", "step": f"./{name}"})))
+        assert text in seen.check().message
+        assert "outputs" not in by_path(seen)["/it"]
+    seen = await run_job(agent, a_job("good", steps=steps_text({"name": "it", "step": "./good"})))
+    assert by_path(seen)["/it"]["outputs"] == {"n": 1}
+
+
+async def test_output_line_above_64_kib_is_read(agent: AgentProcess, a_job: Build) -> None:
+    write = """printf '{"name":"long","value":"%0100000d"}\\n' 7 >>$REMUDA_OUTPUTS"""
+    read = "x='${{ steps.write.outputs.long }}'; echo ${#x}"
+    seen = await run_job(
+        agent, a_job(steps=steps_text({"name": "write", "script": write}, {"name": "read", "script": read}))
+    )
+    assert seen.lines == [b"100000"]
+    assert len(by_path(seen)["/write"]["outputs"]["long"]) == 100_000
+
+
+async def test_command_is_found_in_the_steps_path(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "own", {"exec": {"command": ["my-tool"]}, "env": {"PATH": "${{ func_dir }}:${{ env.PATH }}"}})
+    (work / "own/my-tool").write_text("#!/bin/sh\necho mine\n")
+    (work / "own/my-tool").chmod(0o755)
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./own"})))
+    assert seen.lines == [b"mine"]
+
+
+async def test_relative_work_dir_is_relative_to_the_job(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    (work / "sub").mkdir()
+    a_package(work, "where", {"exec": {"command": ["pwd"], "work_dir": "sub"}})
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./where"})))
+    assert seen.lines == [f"{work}/sub".encode()]
+    assert by_path(seen)["/it"]["work_dir"] == f"{work}/sub"
+
+
+async def test_secrets_and_inputs_are_not_in_argv(agent: AgentProcess, a_job: Build) -> None:
+    script = "tr '\\0' ' ' </proc/$PPID/cmdline; tr '\\0' ' ' </proc/$$/cmdline; : '${{ vars.S }}'"
+    seen = await run_job(
+        agent,
+        a_job(steps=steps_text({"name": "it", "script": script}), variables=[JobVariable(key="S", value="needle")]),
+    )
+    assert b"remuda-shim" in b"".join(seen.lines)
+    assert b"needle" not in b"".join(seen.lines)
+
+
+async def test_dynamic_path_is_relative_to_the_caller(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "outer", {"run": [{"name": "in", "step": "./${{ vars.WHICH }}"}]})
+    a_package(work / "outer", "sub", printing("the inner one"))
+    seen = await run_job(
+        agent,
+        a_job(steps=steps_text({"name": "it", "step": "./outer"}), variables=[JobVariable(key="WHICH", value="sub")]),
+    )
+    assert seen.lines == [b"the inner one"]
+
+
+SECRET = {"inputs": {"token": {"type": "string", "sensitive": True}}}
+
+
+async def test_sensitive_values_are_masked_everywhere(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(
+        work,
+        "make",
+        shell("""echo '{"name":"key","value":"made-secret"}' >>$REMUDA_OUTPUTS"""),
+        {"outputs": {"key": {"type": "string", "sensitive": True}}},
+    )
+    a_package(work, "use", shell('echo "$0 $K"; exit 3') | {"env": {"K": "${{ inputs.token }}x"}}, SECRET)
+    use = json.loads((work / "use/func.yml").read_text().partition("---")[2])
+    use["exec"]["command"].append("${{ inputs.token }}")
+    (work / "use/func.yml").write_text(f"{json.dumps({'spec': SECRET})}\n---\n{json.dumps(use)}")
+    steps = [
+        {"name": "make", "step": "./make"},
+        {"name": "use", "step": "./use", "inputs": {"token": "${{ steps.make.outputs.key }}"}},
+    ]
+    seen = await run_job(agent, a_job(steps=steps_text(*steps)))
+    assert seen.lines == [b"[MASKED] [MASKED]"]
+    found = by_path(seen)
+    assert found["/make"]["outputs"] == {"key": "[MASKED]"}
+    assert found["/use"]["inputs"] == {"token": "[MASKED]"}
+    assert found["/use"]["env"] == {"K": "[MASKED]"}
+    assert b"made-secret" not in json.dumps(seen.results).encode()
+
+
+async def test_sensitive_value_into_plain_input_is_refused(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "plain", printing("${{ inputs.token }}"), {"inputs": {"token": {"type": "string"}}})
+    a_package(
+        work, "outer", {"run": [{"name": "in", "step": "../plain", "inputs": {"token": "${{ inputs.token }}"}}]}, SECRET
+    )
+    seen = await run_job(
+        agent, a_job(steps=steps_text({"name": "it", "step": "./outer", "inputs": {"token": "s3cret-value"}}))
+    )
+    assert 'input "token" is given a sensitive value' in seen.check().message
+    assert b"s3cret-value" not in seen.log
+
+
+async def test_mask_added_at_run_time(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    script = """echo hidden-text >>"$REMUDA_MASKS"; echo a hidden-text b; printf hidd; sleep 0.7; echo en-text"""
+    steps = steps_text(
+        {"name": "one", "script": script},
+        {"name": "two", "script": "echo two hidden-text; exit 3", "env": {"E": "hidden-text"}},
+    )
+    seen = await run_job(agent, a_job(steps=steps))
+    assert seen.lines == [b"a [MASKED] b", b"[MASKED]", b"two [MASKED]"]
+    assert by_path(seen)["/two"]["env"] == {"E": "[MASKED]"}
+
+
+async def test_error_texts_and_results_hold_no_secrets(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    job = a_job(
+        steps=steps_text({"name": "it", "step": "./${{ vars.S }}", "inputs": {"a": "${{ vars.S }}"}}),
+        variables=[JobVariable(key="S", value="s3cret-value", masked=True)],
+    )
+    seen = await run_job(agent, job)
+    assert "[MASKED]" in seen.check().message
+    assert b"s3cret" not in seen.log + json.dumps(seen.results).encode() + seen.check().message.encode()
+
+
+async def test_temporary_directories_are_removed(agent: AgentProcess, a_job: Build) -> None:
+    await run_job(agent, a_job(script='echo x >$REMUDA_OUTPUTS.mine; echo \'{"name":"a","value":1}\' >$REMUDA_OUTPUTS'))
+    (folder,) = (agent.data / "jobs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"events", "log", "mark", "request"}
+
+
+async def test_a_job_may_be_one_command(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(steps='{}\n---\n{"exec": {"command": ["echo", "only"]}}'))
+    assert (seen.lines, seen.statuses) == ([b"only"], {"step": "success"})
+
+
+async def test_a_file_that_is_no_plain_file_is_a_mistake_of_the_step(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "private").write_text('{"name":"a","value":"private"}')
+    for number, trick in enumerate([f"ln -s {tmp_path}/private", "mkfifo", "mkdir"]):
+        seen = await run_job(agent, a_job(str(number), script=f'{trick} "$REMUDA_OUTPUTS"'))
+        assert "has to be a plain file" in seen.check().message
