@@ -19,6 +19,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -121,9 +122,18 @@ def announce_endpoint(data: Path, *, host: str, port: int, token: str) -> None:
     write_whole(data / "endpoint", json.dumps({"host": host, "port": port, "token": token}).encode())
 
 
+class _PrivateLog(RotatingFileHandler):
+    """For this user only: others may be let through the folder, to files of their own."""
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        os.fchmod(stream.fileno(), 0o600)
+        return stream
+
+
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG_BYTES, backupCount=1)
+    handler = _PrivateLog(path, maxBytes=LARGEST_LOG_BYTES, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
     root = logging.getLogger()
@@ -148,7 +158,8 @@ def _make_private(data: Path) -> None:
                 f"the folder {data} is not an agent's (it has {', '.join(foreign[:3])}); "
                 "give an empty or a new one with --data"
             )
-    data.chmod(0o700)
+    # Steps of other users are let through to their own files, and one may be running.
+    data.chmod(0o700 | status.st_mode & 0o011)
 
 
 def _check_format(path: Path) -> None:

@@ -141,7 +141,12 @@ class Execution:
         started = None
         if launch.program and self._around.standby is not None:
             started = self._around.standby.spawn(
-                self._files, launch.program, work_dir=work_dir, env=launch.env, open_files=limits
+                self._files,
+                launch.program,
+                work_dir=work_dir,
+                env=launch.env if launch.program_env is None else launch.program_env,
+                open_files=limits,
+                enclosure=launch.enclosure,
             )
         if started is not None:
             reach("agent.step_spawned")

@@ -12,7 +12,7 @@ our own programs do, and none of its own steps may use them.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ class Launch:
     """Name and arguments of our own program, where it is one; `argv` starts the same."""
     joins: tuple[str, ...] = ()
     """Control groups of the step."""
+    enclosure: Mapping[str, Any] = field(default_factory=dict)
+    """What is done before our own program runs; `argv` does the same."""
+    program_env: Mapping[str, str] | None = None
+    """For our own program, where that of `argv` is another because more rights go with it."""
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:

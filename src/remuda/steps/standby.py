@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
+from remuda.steps.policy.entering import enter
 
 NAME = "remuda-standby"
 """What tells it from the agent in a list of processes."""
@@ -54,10 +55,17 @@ class Standby:
         theirs.close()
 
     def spawn(
-        self, files: StepFiles, program: Sequence[str], *, work_dir: Path, env: Mapping[str, str], open_files: int
+        self,
+        files: StepFiles,
+        program: Sequence[str],
+        *,
+        work_dir: Path,
+        env: Mapping[str, str],
+        open_files: int,
+        enclosure: Mapping[str, Any] | None = None,
     ) -> tuple[int, int] | None:
         """Start a prepared standard step, by name and arguments: process number and start time of its leader. None:
-        use the shim."""
+        use the shim. `enclosure` is what `policy.entering` does before the step runs."""
         if self._pid is None:
             return None
         request = {
@@ -66,6 +74,7 @@ class Standby:
             "work_dir": str(work_dir),
             "env": dict(env),
             "open_files": open_files,
+            "enclosure": dict(enclosure or {}),
         }
         data = json.dumps(request).encode()
         try:
@@ -151,7 +160,7 @@ def _run(request: dict[str, Any], program: Any) -> NoReturn:
             os._exit(shim.LOST_CLAIM)
         os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
         os.close(claim)
-        code = _code_of(request, program)
+        code = _enclosed(request, program) if request["enclosure"] else _code_of(request, program)
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         user, system = sum(one.ru_utime for one in used), sum(one.ru_stime for one in used)
         # As a shell tells it, and with what a shell cannot tell.
@@ -159,6 +168,22 @@ def _run(request: dict[str, Any], program: Any) -> NoReturn:
             file.write(f"{code} {user:.6f} {system:.6f} {max(one.ru_maxrss for one in used)}\n")
     finally:
         os._exit(code)
+
+
+def _enclosed(request: dict[str, Any], program: Any) -> int:
+    """The same in a child that has other limits and rights: then its leader can still write down how it ended."""
+    # What ends the step reaches both: the child goes by it, the leader waits for that.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            code = _code_of(request, program)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
 
 
 def _code_of(request: dict[str, Any], program: Any) -> int:
@@ -174,6 +199,8 @@ def _code_of(request: dict[str, Any], program: Any) -> int:
         os.dup2(1, 2)
         os.environ.clear()
         os.environ.update(request["env"])
+        if request["enclosure"]:
+            os.environ.update(enter(request["enclosure"]))
         os.chdir(request["work_dir"])
         code = program(request["program"])
     except _EndedError as ended:

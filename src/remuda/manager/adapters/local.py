@@ -8,6 +8,7 @@ is never a second one. Which job runs where is the manager's decision; this only
 import asyncio
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from remuda.lib.clock import Clock
@@ -15,7 +16,6 @@ from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_a
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.steps.errors import AgentError
-from remuda.steps.policy.people import hand_over, parse_run_as
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
 
 PROTOCOL = 1
@@ -48,7 +48,13 @@ class LocalEnvironment:
         try:
             work.mkdir(parents=True, exist_ok=True)
             temporary.mkdir(mode=0o700, exist_ok=True)
-            if person := parse_run_as(place.run_as):
+            if place.run_as:
+                from remuda.steps.policy.people import hand_over, parse_run_as  # only here: it takes time to import
+
+                person = parse_run_as(place.run_as)
+                assert person is not None
+                # Through, not in: everything here that is not for jobs is for its owner only.
+                self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
                 caches.mkdir(parents=True, exist_ok=True)
                 for folder in (work, temporary, caches):
                     await asyncio.to_thread(hand_over, folder, person)

@@ -21,13 +21,16 @@ from remuda.steps.policy.enclosure import Enclosure, enclose, kill, sweep
 from remuda.steps.policy.host import Host, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, inserted
-from remuda.steps.policy.values import NO_LIMITS, Decision, Inserted, Limits, Policy, Subject
+from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
 from remuda.steps.tree import INSERTED, Loaded, Node
 
 ENGINE_CLIENTS = frozenset({"container", "service", "service_stop"})
 """Our own steps that only talk to a container engine. What they have made is held to the limits, not they."""
 TRUSTED = ENGINE_CLIENTS | {"sign"}
 """Our own steps that need the agent's rights for what a job must not reach; they have them unless a user calls them."""
+
+
+FREE = Decision(allowed=True, rule="", reason="there is no policy")
 
 
 class Custody:
@@ -39,6 +42,7 @@ class Custody:
         self.person = person
         self._job = job
         self._work_dir = work_dir
+        self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
 
     @property
     def has_a_say(self) -> bool:
@@ -76,6 +80,8 @@ class Custody:
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
         """Whether a step may begin."""
+        if not self.policy.layers:
+            return FREE
         within = self._limits_around(node)
         if node.phase or node.is_group:
             return Decision(allowed=True, rule="", reason="", limits=within)
@@ -83,8 +89,8 @@ class Custody:
 
     def around(self, node: Node, loaded: Loaded) -> Inserted:
         """What is to run before and after a step that may begin."""
-        if node.phase or node.is_group or loaded.kind is None:
-            return Inserted()
+        if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
+            return NOTHING_INSERTED
         return inserted(self.policy, _subject(node, loaded))
 
     def limits(self, node: Node) -> Limits:
@@ -94,7 +100,7 @@ class Custody:
     def enclose(self, node: Node) -> Enclosure:
         """What holds the command of a step that has begun."""
         if not self.has_a_say:
-            return Enclosure(limits=NO_LIMITS, work_dir=self._work_dir)
+            return self._free
         is_client, is_inside = _is_own(node, ENGINE_CLIENTS), _runs_inside(node)
         has_agents_rights = is_inside or (_is_own(node, TRUSTED) and node.call.origin != "user")
         return enclose(
@@ -109,15 +115,22 @@ class Custody:
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         """What is started in place of a step's command."""
+        if enclosure is self._free:
+            return launch
         env = dict(launch.env)
         if _is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
         if enclosure.person is not None:
             self._give(files)
-        argv, env = enclosure.wrap(launch.argv, env, files.env)
-        is_enclosed = bool(enclosure.spec or enclosure.joins)
-        program = () if is_enclosed else launch.program
-        return replace(launch, argv=tuple(argv), env=env, joins=enclosure.joins, program=program)
+        argv, outer = enclosure.wrap(launch.argv, env, files.env)
+        return replace(
+            launch,
+            argv=tuple(argv),
+            env=outer,
+            joins=enclosure.joins,
+            enclosure=enclosure.spec or {"joins": enclosure.joins},
+            program_env=env,
+        )
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
