@@ -27,6 +27,7 @@ MAX_NODES = 100_000
 MAX_CHARACTERS = 16 * 1024 * 1024
 
 _SEPARATOR = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
+_REMARKS = re.compile(r"(?:[ \t]*#[^\n]*\n)+")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\]:,"]+|[{}\[\]:,\n]')
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|[1-9][0-9_]*|0)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -77,7 +78,12 @@ def read_documents(text: str) -> list[Node]:
 
 
 def _read_json(text: str) -> list[Node]:
-    """Nothing where the text is not JSON throughout, or not good JSON: YAML readers say better what is wrong."""
+    """Nothing where the text is not JSON throughout, or not good JSON: YAML readers say better what is wrong.
+
+    Remarks may stand before it, as in YAML; their line feeds stay, so that lines have their numbers.
+    """
+    if remarks := _REMARKS.match(text):
+        text = "\n" * remarks[0].count("\n") + text[remarks.end() :]
     first = text.lstrip()[:1]
     if first not in ("{", "[", "-", ""):
         return []
