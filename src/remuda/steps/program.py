@@ -32,6 +32,12 @@ class _Loader:
     file = ""
 
 
+_AUTHORITIES = (
+    "etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine, Arch
+    "etc/pki/tls/certs/ca-bundle.crt",  # Fedora, Red Hat
+    "etc/ssl/ca-bundle.pem",  # SUSE
+    "etc/ssl/cert.pem",
+)
 _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
@@ -50,6 +56,17 @@ def leave_loader() -> None:
         os.environ["LD_LIBRARY_PATH"] = before
     for name in [name for name in os.environ if name.startswith(_OF_LOADER)]:
         del os.environ[name]
+
+
+def certificates(root: Path = Path("/")) -> dict[str, str]:
+    """Where this machine has the certificates of authorities, as a variable for those who do not know by themselves.
+
+    A frozen program looks where the machine has them that it was made on; each kind of system has another place.
+    """
+    if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
+        return {}
+    found = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
+    return {"SSL_CERT_FILE": f"/{found}"} if found else {}
 
 
 def form() -> Form:

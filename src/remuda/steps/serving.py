@@ -25,6 +25,7 @@ from remuda.steps.environment import clean_base
 from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import Jobs
 from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.program import certificates
 from remuda.steps.service import AgentService, StepRunnerService, is_of_a_job
 from remuda.steps.standby import Standby
 from remuda.steps.transport import listening
@@ -50,6 +51,8 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     open_files = _raise_open_files()
+    authorities = certificates()
+    os.environ.update(authorities)
     code = 0
     with occupied(data), listening(data, at=listen_at, socket=socket) as transport:
         pulse = Pulse()
@@ -57,7 +60,7 @@ async def serve(
             clock=SystemClock(),
             pulse=pulse,
             changes=Changes(pulse),
-            base_env=clean_base(os.environ),
+            base_env=clean_base(os.environ) | authorities,
             open_files=open_files,
             standby=standby,
         )

@@ -36,6 +36,12 @@ async def test_it_places_an_agent_that_runs_jobs(tmp_path: Path) -> None:
         assert (await run_job(agent, job)).lines == [b"ok"]
 
 
+def test_by_the_command_line_of_remuda(tmp_path: Path) -> None:
+    file = tmp_path / "agent"
+    assert bootstrap(file, program=(str(Path(sys.executable).with_name("remuda")), "agent"))[0] == 0
+    assert bootstrap(file)[1].endswith("(was there)")
+
+
 def test_from_the_packed_file_it_places_that(tmp_path: Path) -> None:
     packed = tmp_path / "packed.pyz"
     pack(packed)

@@ -47,3 +47,19 @@ def test_only_a_frozen_program_has_loaders(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/somebody/else"})
     program.leave_loader()
     assert os.environ == {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/somebody/else"}
+
+
+def test_a_frozen_program_finds_the_certificates_of_its_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    bundle = tmp_path / "etc/pki/tls/certs/ca-bundle.crt"
+    bundle.parent.mkdir(parents=True)
+    bundle.touch()
+    assert program.certificates(tmp_path) == {}
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert program.certificates(tmp_path) == {"SSL_CERT_FILE": "/etc/pki/tls/certs/ca-bundle.crt"}
+    bundle.unlink()
+    assert program.certificates(tmp_path) == {}
+    monkeypatch.setenv("SSL_CERT_FILE", "/own")
+    assert program.certificates() == {}
