@@ -139,6 +139,7 @@ def test_lines_of_yaml_and_json_are_the_same() -> None:
 
 def test_json_in_one_line_after_others() -> None:
     assert [document.line for document in read_documents('\n{}\n---\n\n{"a": 1}')] == [2, 5]
+    assert [document.line for document in read_documents('# one\n  # two\n{}\n---\n{"a": 1}')] == [3, 5]
 
 
 def lines(node: Node, path: str = "") -> list[tuple[str, int]]:
