@@ -84,7 +84,7 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
     """All steps, in order."""
     runner = setting.runner
     job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout)
-    sources = get_sources(payload, runner, variables)
+    sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
     if has_containers(runner):
         sources = hooks_in_container(sources, job)
     before = [

@@ -4,6 +4,7 @@ Pure. With GIT_STRATEGY none there is neither a checkout nor a hook. The runner'
 before the checkout they come first, after it last. A hook that fails ends the job like any other step.
 """
 
+import posixpath
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -11,17 +12,21 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CompileError, Entry, entry, lines, project_path
 from remuda.manager.variables import Variables
+from remuda.stdsteps.sizes import in_bytes
 from remuda.wire.runner_api import JobPayload
 
 SHORTEST_SHA = 8
 STRATEGIES = ("fetch", "clone", "empty", "none")
 SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
+MIRRORS = ".git-mirrors"
+"""In the cache folder; no project is called so."""
 _FALSE = ("false", "f", "0")
+_TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
-def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables) -> list[Entry]:
-    """Hooks and checkout, in order."""
+def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
+    """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -41,6 +46,8 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables)
         "depth": git.depth,
         "strategy": strategy,
     }
+    if cache_dir and (room := in_bytes(runner.remuda.git_mirrors, "git_mirrors")):
+        checkout |= {"mirrors": posixpath.join(cache_dir, MIRRORS), "mirrors_bytes": room}
     return [
         *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
         entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth)),
@@ -61,6 +68,8 @@ def _wishes(variables: Variables) -> dict[str, Any]:
     for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
         if flags := variables[name]:
             wishes[key] = [] if flags == "none" else flags.split()
+    if variables["GIT_LFS_SKIP_SMUDGE"].lower() in _TRUE:
+        wishes["lfs"] = False
     if variables["GIT_CHECKOUT"].lower() in _FALSE:
         wishes["checkout"] = False
     return wishes
@@ -79,7 +88,7 @@ def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
         "submodule_depth": depth if own_depth is None else own_depth,
         "submodule_paths": variables["GIT_SUBMODULE_PATHS"].split(),
         "submodule_flags": variables["GIT_SUBMODULE_UPDATE_FLAGS"].split(),
-        "instead_of_ssh": variables["GIT_SUBMODULE_FORCE_HTTPS"].lower() in ("true", "t", "1"),
+        "instead_of_ssh": variables["GIT_SUBMODULE_FORCE_HTTPS"].lower() in _TRUE,
     }
 
 

@@ -6,11 +6,12 @@ or attribute of it is ever seen by git, and of the repositories of its submodule
 """
 
 import json
+import os
 import re
 import tempfile
 from pathlib import Path
 
-from remuda.stdsteps import submodules
+from remuda.stdsteps import large_files, mirrors, submodules
 from remuda.stdsteps.borrowing import borrow
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
@@ -36,7 +37,8 @@ def run(inputs: Inputs) -> None:
     refspecs, depth = inputs.texts("refspecs", []) or ALL_REFS, inputs.number("depth", 0)
     clean_flags, fetch_flags = inputs.texts("clean_flags", ["-ffdx"]), inputs.texts("fetch_flags", FETCH_FLAGS)
     checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
-    modules = submodules.read(inputs)
+    modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
+    copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
     inputs.done()
     work_dir = Path.cwd()
     if strategy == "none":
@@ -71,7 +73,9 @@ def run(inputs: Inputs) -> None:
             remove(mark)
             # A repository that an earlier job has cut short stays so unless git is told otherwise.
             whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
-            fetch(git, [*fetch_flags, *whole, *shallow(depth)], refspecs)
+            options = [*fetch_flags, *whole, *shallow(depth)]
+            if not copies or not from_mirror(git, Path(copies), remote.url, options, refspecs, copies_bytes):
+                fetch(git, options, refspecs)
             if not git.has(sha):
                 fetch_commit(git, sha, depth)
         mark.write_text(wanted)
@@ -85,6 +89,8 @@ def run(inputs: Inputs) -> None:
             git.run("clean", *clean_flags)
         if had_modules:
             submodules.clear(git, work_dir)
+        if lfs:
+            large_files.pull(git, work_dir)
         if modules is not None:
             submodules.update(git, work_dir, modules)
 
@@ -92,8 +98,8 @@ def run(inputs: Inputs) -> None:
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
     """A repository with the right remote, whatever an earlier job left here."""
     inside = work_dir / ".git"
-    if inside.is_symlink() or not inside.is_dir():
-        inside.unlink(missing_ok=True)
+    if inside.is_symlink() or not inside.is_dir() or has_links(inside):
+        remove(inside)
         inside.mkdir()
     for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING):
         remove(inside / name)
@@ -103,6 +109,16 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
     )
     if not all((inside / name).is_dir() for name in ("objects", "refs")) or not (inside / "HEAD").is_file():
         git.run("init", "--quiet", "--template=")
+
+
+def has_links(inside: Path) -> bool:
+    """Whether a job has put links into its repository: git never does, and would write through them."""
+    folders = [inside, *(path for name in ("objects", "refs") if (path := inside / name).is_dir())]
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            if any(entry.is_symlink() for entry in entries):
+                return True
+    return False
 
 
 def is_fetched(mark: Path, wanted: str) -> bool:
@@ -126,6 +142,19 @@ def fetch(git: Git, options: list[str], refspecs: list[str]) -> None:
     """The wanted refs."""
     if text := git.patiently("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs):
         raise StepError(f"git fetch failed, the server refused: {reason(text)}")
+
+
+def from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
+    """The same from a copy on this machine; False where that does not work, whatever the reason."""
+    with mirrors.mirrored(git, folder, url, refspecs, limit_bytes=limit) as source:
+        if source is None:
+            return False
+        words = ("fetch", "--no-recurse-submodules", "--force", *options, source, *refspecs)
+        code, text = git.attempt(*words, quiet=True)
+    if code:
+        say(f"WARNING: the mirror of the repository is of no use: {reason(text)}; asking the server")
+        mirrors.forget(folder, url)
+    return not code
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:

@@ -58,7 +58,8 @@ class Git:
         self._start = [program, "-c", f"include.path={config}"]
         self._work_dir = work_dir
         kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-        self._env = kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
+        own = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
+        self._env = kept | own
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
         """Exit code and what git said on stderr; that goes to the log too."""
@@ -94,7 +95,8 @@ class Git:
                 say(text.rstrip("\n"))
             return text or "it gave no reason" if code else ""
 
-        return patiently(f"git {arguments[0]}", attempt)
+        verb = next(word for word in arguments if word.isalpha())
+        return patiently(f"git {verb}", attempt)
 
     def read(self, *arguments: str) -> bytes:
         """What git prints."""

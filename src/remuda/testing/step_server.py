@@ -33,6 +33,8 @@ class StepServer:
     speaks_version_2: bool = False
     """Whether git may use the newer protocol, in which every commit can be asked for."""
     requests: list[str] = field(default_factory=list)
+    packs: int = 0
+    """How often somebody asked for objects of a repository."""
     archives: dict[str, bytes] = field(default_factory=dict)
     forms: list[bytes] = field(default_factory=list)
 
@@ -116,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _git(self, path: str) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.state.packs += self.command == "POST"
         status = self.state.git_answers.pop(0) if self.state.git_answers else 0
         if status == -1:  # the server dies
             self.close_connection = True

@@ -1,0 +1,50 @@
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.stdsteps.mirrors import _kept, _name, shrink
+
+
+def a_mirror(folder: Path, name: str, *, size: int, used: int) -> Path:
+    (folder / f"{name}.git").mkdir(parents=True)
+    (folder / f"{name}.size").write_text(str(size))
+    os.utime(folder / f"{name}.size", (used, used))
+    return folder / f"{name}.git"
+
+
+def test_those_not_used_for_longest_go_first_and_none_in_use(tmp_path: Path) -> None:
+    oldest, busy, old, new = (a_mirror(tmp_path, name, size=10, used=at) for at, name in enumerate("abcd"))
+    with (tmp_path / "b.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        shrink(tmp_path, 25)
+    assert [path.exists() for path in (oldest, busy, old, new)] == [False, True, False, True]
+    shrink(tmp_path, 25)
+    assert busy.exists()
+
+
+def test_what_is_no_size_is_passed_over(tmp_path: Path) -> None:
+    broken = a_mirror(tmp_path, "a", size=10, used=1)
+    (tmp_path / "a.size").write_text("x")
+    shrink(tmp_path, 0)
+    assert broken.exists()
+
+
+@pytest.mark.parametrize(
+    ("refspec", "kept"),
+    [
+        ("+refs/heads/main:refs/remotes/origin/main", "+refs/heads/main:refs/heads/main"),
+        ("+refs/heads/*:refs/remotes/origin/*", "+refs/heads/*:refs/heads/*"),
+        ("refs/pipelines/5", "+refs/pipelines/5:refs/pipelines/5"),
+        (f"+{'a' * 40}:refs/pipelines/5", f"+{'a' * 40}:refs/commits/{'a' * 40}"),
+    ],
+)
+def test_names_in_a_mirror(refspec: str, kept: str) -> None:
+    assert _kept(refspec) == kept
+
+
+def test_each_address_has_a_mirror_of_its_own() -> None:
+    assert _name("https://a/g/p.git").startswith("g-p-")
+    assert _name("https://a/g/p.git") != _name("https://b/g/p.git")
+    assert "/" not in _name("https://a/../../x/" + "y" * 500)
