@@ -38,8 +38,10 @@ _NUMBER = re.compile(
     r"[-+]?(0x[0-9a-f_]+|0b[01_]+|([0-9][0-9_,]*(\.[0-9_]*)?|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?|\.inf)|\.nan",
     re.IGNORECASE | re.ASCII,
 )
-# What YAML lets a file contain, the byte order mark in the middle excepted.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# What YAML does not let a file contain; and the byte order mark in the middle. The second is for texts that are not
+# all ASCII, and takes longer to compile than most files to read.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_FORBIDDEN_ANYWHERE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _REFERENCE = "!reference"
 _YAML_TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))
@@ -60,7 +62,7 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
         report.stop(
             Place(file=file), "", f"the file is larger than {MAX_BYTES} bytes", "split the work over smaller pipelines"
         )
-    if bad := _FORBIDDEN.search(text):
+    if bad := _FORBIDDEN.search(text) if text.isascii() else re.search(_FORBIDDEN_ANYWHERE, text):
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
         report.stop(
