@@ -12,13 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from yarl import URL
-
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.addresses import read_prefix
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
 
 DEADLINE_SECONDS = 10
 SILENT_SECONDS = 30
@@ -30,8 +29,11 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
-def parsed(text: str) -> URL | None:
+def parsed(text: str) -> "URL | None":
     """A web address that can be read in one way only; None for any other text."""
+    # Imported where it is used, as the rest of the HTTP library: few cells ever fetch anything.
+    from yarl import URL
+
     if _UNUSUAL.search(text):
         return None
     try:
@@ -54,7 +56,6 @@ class RemoteFiles:
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
         """The bytes behind an address, or why they cannot be had."""
-        # Large, and few cells ever fetch anything.
         import aiohttp
 
         url = parsed(text)
@@ -82,7 +83,9 @@ class RemoteFiles:
             said = str(error) or type(error).__name__
             return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
 
-    async def _followed(self, session: "aiohttp.ClientSession", url: URL) -> bytes | SourceProblem:
+    async def _followed(self, session: "aiohttp.ClientSession", url: "URL") -> bytes | SourceProblem:
+        from yarl import URL
+
         for _ in range(1 + MAX_REDIRECTS):
             address = read_prefix(str(url))
             if address is None or not any(prefix.covers(address) for prefix in self._allowed):
