@@ -17,12 +17,13 @@ import json
 import os
 import re
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from remuda.stdsteps import images, job_containers
 from remuda.stdsteps.container_options import host_config, mounts
-from remuda.stdsteps.docker_api import DEFAULT_HOST, Engine, EngineRefusedError
+from remuda.stdsteps.docker_api import DEFAULT_HOST, Engine, EngineRefusedError, Stream
 from remuda.stdsteps.docker_exec import run_inside
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.images import Image
@@ -195,38 +196,43 @@ def create(engine: Engine, name: str, body: dict[str, Any], platform: str) -> st
 
 def _until_ready(engine: Engine, container: str, wish: Wish) -> int | None:
     """Start it, and pass on what it prints until it is ready: None. Where it ends instead: its exit code, or -1."""
-    output = engine.stream(
-        f"/containers/{container}/attach", query=dict.fromkeys(("stream", "stdin", "stdout", "stderr"), 1)
+    streams = dict.fromkeys(("stream", "stdin", "stdout", "stderr"), 1)
+    with (
+        closing(engine.stream(f"/containers/{container}/attach", query=streams)) as output,
+        engine.later(f"/containers/{container}/wait", query={"condition": "removed"}) as code,
+    ):
+        try:
+            engine.call("POST", f"/containers/{container}/start", seconds=START_SECONDS)
+        except EngineRefusedError as error:
+            job_containers.remove(engine, container)
+            raise _start_error(error, wish) from None
+        output.write(f"{idling(wish.lease_seconds)}\n".encode())
+        if _has_become_ready(output, wish.patience_seconds):
+            return None
+        if job_containers.inspect(engine, container) is None or output.has_ended:
+            return _exit_code(code)
+    say(
+        "WARNING: the image's entrypoint runs something of its own and has not come to what it was given in "
+        f"{wish.patience_seconds} s; going on beside it"
     )
-    code = engine.later(f"/containers/{container}/wait", query={"condition": "removed"})
-    try:
-        engine.call("POST", f"/containers/{container}/start", seconds=START_SECONDS)
-    except EngineRefusedError as error:
+    if run_inside(engine, container, ["sh", "-c", ":"])[0]:
         job_containers.remove(engine, container)
-        raise _start_error(error, wish) from None
-    output.write(f"{idling(wish.lease_seconds)}\n".encode())
+        raise no_shell(wish.image.name)
+    return None
+
+
+def _has_become_ready(output: Stream, seconds: float) -> bool:
+    """Whether the container says so before it ends or the time is over; the rest of its words goes to the log."""
     seen, shown = b"", 0
-    until = time.monotonic() + wish.patience_seconds
-    try:
-        while (parts := output.read(max(until - time.monotonic(), 0.01))) is not None:
-            seen += b"".join(data for _, data in parts)
-            before, ready, _ = seen.partition(f"{READY}\n".encode())
-            shown = _show(before, shown, last=bool(ready))
-            if ready:
-                return None
-            if time.monotonic() >= until:
-                say(
-                    f"WARNING: the image's entrypoint runs something of its own and has not come to what it was given "
-                    f"in {wish.patience_seconds} s; going on beside it"
-                )
-                if run_inside(engine, container, ["sh", "-c", ":"])[0]:
-                    job_containers.remove(engine, container)
-                    raise no_shell(wish.image.name)
-                return None
-        _show(seen, shown, last=True)
-        return _exit_code(code)
-    finally:
-        output.close()
+    until = time.monotonic() + seconds
+    while not output.has_ended and time.monotonic() < until:
+        parts = output.read(max(until - time.monotonic(), 0.01)) or []
+        seen += b"".join(data for _, data in parts)
+        before, ready, _ = seen.partition(f"{READY}\n".encode())
+        shown = _show(before, shown, last=bool(ready) or output.has_ended)
+        if ready:
+            return True
+    return False
 
 
 def _exit_code(answer: Any) -> int:

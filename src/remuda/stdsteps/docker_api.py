@@ -115,6 +115,7 @@ class Stream:
     """A connection that the engine has handed over to the output of a process."""
 
     def __init__(self, connection: socket.socket, first: bytes) -> None:
+        self.has_ended = False
         self._connection = connection
         self._first = first
         self._frames = Frames()
@@ -134,11 +135,12 @@ class Stream:
             self._connection.settimeout(seconds)
             try:
                 data = self._connection.recv(READ_BYTES)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 return []
             except OSError:
-                return None
+                data = b""
             if not data:
+                self.has_ended = True
                 return None
         return self._frames.feed(data)
 
@@ -250,24 +252,23 @@ class Engine:
             raise EngineRefusedError(status, _message(rest, status))
         return Stream(sock, rest)
 
-    def later(self, path: str, *, query: Mapping[str, Any]) -> Callable[[float], Any]:
+    @contextlib.contextmanager
+    def later(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
         """Ask now for what happens later: the answer's JSON, once it is called for, within so many seconds."""
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
-        self._surely(lambda: connection.request("POST", target))
 
         def answer(seconds: float) -> Any:
-            try:
-                connection.sock.settimeout(seconds)
-                response = self._surely(connection.getresponse)
-                data = self._surely(response.read)
-            finally:
-                connection.close()
+            connection.sock.settimeout(seconds)
+            response = self._surely(connection.getresponse)
+            data = self._surely(response.read)
             if response.status >= 400:
                 raise EngineRefusedError(response.status, _message(data, response.status))
             return json.loads(data)
 
-        return answer
+        with contextlib.closing(connection):
+            self._surely(lambda: connection.request("POST", target))
+            yield answer
 
     def _connection(self, seconds: float) -> _Connection:
         return _Connection(self._address, seconds)

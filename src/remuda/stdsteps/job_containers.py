@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
-from remuda.stdsteps.errors import PlatformError
+from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.speech import say
 
 MARK = "REMUDA_CONTAINER"
@@ -73,19 +73,25 @@ def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str]
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
-def sweep(engine: Engine, owner: Owner) -> int:
-    """Remove what ended jobs of this machine left behind: how many containers."""
+def sweep(engine: Engine, owner: Owner) -> None:
+    """Remove what ended jobs of this machine left behind. What cannot be removed is left to the next."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
-    removed = 0
-    for one in engine.call("GET", "/containers/json", query={"all": 1, "filters": mine}):
-        if is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
-            say(f"Removing the container {_short(one)}, which job {one['Labels'].get('remuda.job') or '?'} left behind")
-            remove(engine, one["Id"])
-            removed += 1
-    for one in engine.call("GET", "/networks", query={"filters": mine}):
-        if is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
-            remove_network(engine, one["Id"])
-    return removed
+    containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
+    networks = engine.call("GET", "/networks", query={"filters": mine})
+    for one, is_network in [*((one, False) for one in containers), *((one, True) for one in networks)]:
+        if not is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
+            continue
+        try:
+            if is_network:
+                remove_network(engine, one["Id"])
+            else:
+                job = one["Labels"].get("remuda.job") or "?"
+                say(f"Removing the container {_short(one)}, which job {job} left behind")
+                remove(engine, one["Id"])
+        except EngineGoneError:
+            raise
+        except StepError as error:
+            say(f"WARNING: what an earlier job left behind could not be removed: {error}")
 
 
 def remove(engine: Engine, name: str) -> bool:

@@ -60,7 +60,9 @@ class Job:
         given.chmod(0o644)
         # Another user may not be able to read this Python, so it becomes that user when everything is imported.
         become = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})" if uid else ""
-        text = f"import os, sys; from remuda.stdsteps.__main__ import load, main; load(); {become or 'pass'}"
+        text = (
+            f"import os, sys, remuda.stdsteps.{program}; from remuda.stdsteps.__main__ import main; {become or 'pass'}"
+        )
         words = [sys.executable, "-c", f"{text}; sys.exit(main([{program!r}]))"]
         done = subprocess.run(words, cwd=self.work, env=env, capture_output=True, text=True, timeout=100)
         lines = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
