@@ -13,6 +13,7 @@ from remuda.lib.aio import one_error
 from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, plan, replay, reporting, shim
+from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in
 from remuda.steps.execution import Execution, Surroundings, Watched
@@ -38,7 +39,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.script import check_script
-from remuda.steps.tree import CLOSE, ENVIRONMENT, OPEN, Loaded, Node, State, Tree
+from remuda.steps.tree import CLOSE, DELEGATE, ENVIRONMENT, OPEN, Loaded, Node, State, Tree
 
 _CLEAR = "\r\033[0K"
 _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
@@ -59,12 +60,10 @@ class Carrier:
         around: Surroundings,
         custody: Custody,
         *,
-        job_deadline: float | None,
         tell: Callable[[], None],
     ) -> None:
         self.tree = tree
         self.facts = facts
-        self.job_deadline = job_deadline
         self._journal = journal
         self._log = log
         self._around = around
@@ -179,7 +178,7 @@ class Carrier:
         work = load(self.tree, self.facts, node, self._around.resolver, substitutes=self._custody.policy.substitutes)
         if node.call.reference.kind in _NEAR:
             return await work
-        limits = plan.deadlines(node, job_deadline=self.job_deadline)
+        limits = plan.deadlines(node, job_deadline=self.facts.deadline)
         soonest = min((limit for limit, _, _ in limits), default=None)
         seconds = None if soonest is None else soonest - self._around.clock.now()
         try:
@@ -205,7 +204,8 @@ class Carrier:
             masks, _ = read_masks(files.masks, 0, rest=True)
             self.mask(masks)
         else:
-            execution = Execution(files, Output(self._log, node.serial, files.raw), self._watched(node), self._around)
+            output = Output(self._log, node.serial, files.raw)
+            execution = Execution(files, output, self._watched(node, files), self._around)
             self._executions[node.serial] = execution
             try:
                 if refusal := self._custody.refusal(enclosure):
@@ -226,10 +226,15 @@ class Carrier:
                 self._log.say(f"WARNING: {hint}")
         outputs: Mapping[str, Any] = {}
         exports: Mapping[str, str] = {}
+        if node.phase == DELEGATE and shim.exit_code(files) is None:
+            await end_elsewhere(files)
         if result is None:
             result = plan.judge(node, exit_code=shim.exit_code(files))
-            if is_told_by_us(node) and (told := read_failure(files.failure)):
-                result = failure(told, Kind.SYSTEM, fault=Fault.PLATFORM, exit_code=result.exit_code)
+            if node.phase == DELEGATE:
+                told = self._fold(node, files)
+                result = told if told is not None and plan.reaching(node) is None else result
+            if is_told_by_us(node) and (fault := read_failure(files.failure)):
+                result = failure(fault, Kind.SYSTEM, fault=Fault.PLATFORM, exit_code=result.exit_code)
             if plan.reaching(node) is None and (broken := await enclosure.broken_limit()):
                 result = failure(broken, Kind.LIMIT, exit_code=result.exit_code)
         if enclosure.group is not None:
@@ -270,9 +275,22 @@ class Carrier:
             )
         return self._custody.around_launch(prepared, node, enclosure, files)
 
-    def _watched(self, node: Node) -> Watched:
+    def _fold(self, node: Node, files: StepFiles) -> Finished | None:
+        """Tell what another agent has told of its steps since the last time; how they ended, if they have."""
+        events, end = returned(files.results, node.folded)
+        for told in events:
+            event = replay.folded_event(node, told)
+            self._journal.record(event, folded(node, told))
+            replay.apply(self.tree, self.facts, event)
+        return outcome_of(end) if end else None
+
+    def _watched(self, node: Node, files: StepFiles) -> Watched:
+        def look() -> None:
+            if node.phase == DELEGATE:
+                self._fold(node, files)
+
         def next_deadline() -> float | None:
-            limits = plan.deadlines(node, job_deadline=self.job_deadline)
+            limits = plan.deadlines(node, job_deadline=self.facts.deadline)
             return min([limit for limit, _, _ in limits], default=None)
 
         return Watched(
@@ -280,6 +298,7 @@ class Carrier:
             is_stopped=lambda: plan.reaching(node) is not None,
             next_deadline=next_deadline,
             mask=self.mask,
+            look=look,
             grace_seconds=grace_seconds(node),
             tell=self._tell,
         )
@@ -287,7 +306,7 @@ class Carrier:
     def _has_cause(self, node: Node) -> bool:
         if plan.reaching(node) is not None:
             return True
-        found = plan.reason_to_end(node, now=self._around.clock.now(), job_deadline=self.job_deadline)
+        found = plan.reason_to_end(node, now=self._around.clock.now(), job_deadline=self.facts.deadline)
         if found is not None:
             self.stop(*found)
         return found is not None
@@ -304,7 +323,7 @@ class Carrier:
                 if not NAME.fullmatch(name):
                     raise OutputError(f'output "{name[:100]}": a name of letters, digits and _ is needed')
             return written
-        if node.phase == CLOSE:
+        if node.phase in (DELEGATE, CLOSE):
             return {}
         if node.phase == OPEN:
             assert node.parent is not None

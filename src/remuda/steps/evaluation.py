@@ -10,7 +10,7 @@ are stronger), of the entry, of the definition. A variable sees the layers below
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
 from remuda.steps.policy.rules import clean_env
 from remuda.steps.tree import Entered, Loaded, Node, Tree
+from remuda.wire.proto.agent_pb2 import StartRequest
 
 SHORTEST_SECRET = 3
 """A sensitive text below this many characters is not masked in the log: it would be found everywhere."""
@@ -43,6 +44,9 @@ class Facts:
     """The job's own."""
     key: str
     """Tells the job from all others."""
+    request: StartRequest = field(default_factory=StartRequest)
+    deadline: float | None = None
+    """When the job's time is used up."""
     is_confined: bool = False
     """Its own steps run in an environment that somebody else puts around them."""
 
@@ -107,6 +111,16 @@ def step_environment(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
     layers = dict(_environment_around(tree, facts, node))
     layers.update(node.entered.invocation_env)
     layers.update(node.entered.definition_env)
+    return {name: reveal(value) for name, value in layers.items()}
+
+
+def said_above(tree: Tree, host: Node) -> dict[str, str]:
+    """What exports and the steps around have put over the variables of the job, for steps that run elsewhere."""
+    layers: dict[str, Any] = dict(tree.exports)
+    for one in reversed(list(host.up())):
+        layers.update(one.entered.invocation_env)
+        if not one.makes_environment:
+            layers.update(one.entered.definition_env)
     return {name: reveal(value) for name, value in layers.items()}
 
 

@@ -57,6 +57,7 @@ class Watched:
         is_stopped: Callable[[], bool],
         next_deadline: Callable[[], float | None],
         mask: Callable[[list[str]], None],
+        look: Callable[[], None],
         grace_seconds: float,
         tell: Callable[[], None],
     ) -> None:
@@ -66,6 +67,8 @@ class Watched:
         """Whether such a reason is written down."""
         self.next_deadline = next_deadline
         self.mask = mask
+        self.look = look
+        """Called when the step has printed something."""
         self.grace_seconds = grace_seconds
         """Between SIGTERM and SIGKILL."""
         self.tell = tell
@@ -185,6 +188,7 @@ class Execution:
             # Whatever the step asked to be masked before it printed this is known by now.
             self._look_for_masks()
             self._output.take(data)
+            self._job.look()
         due = self._output.partial_due_at
         if due is not None and self._around.clock.now() >= due:
             self._output.show_partial()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 EXCHANGE = "exchange"
 _OWN = (".raw", ".exit", ".pid", ".env", ".failure")
+_DELEGATED = (".order", ".results", ".results.place")
 _SHARED = (".script", ".inputs", ".outputs", ".exports", ".masks")
 
 
@@ -57,6 +58,16 @@ class StepFiles:
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
+    def order(self) -> Path:
+        """What another agent is to run."""
+        return Path(f"{self._own}.order")
+
+    @property
+    def results(self) -> Path:
+        """What has come back from there."""
+        return Path(f"{self._own}.results")
+
+    @property
     def failure(self) -> Path:
         """Written by our own programs that run something in an environment, when it is they who failed."""
         return Path(f"{self._own}.failure")
@@ -85,6 +96,9 @@ class StepFiles:
     def remove(self) -> None:
         for suffix in _OWN:
             with suppress(FileNotFoundError):
+                os.unlink(self._own + suffix)
+        with suppress(FileNotFoundError):
+            for suffix in _DELEGATED:
                 os.unlink(self._own + suffix)
         # What a step has made of its own files is removed with the job at the latest.
         for suffix in _SHARED:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import write_whole
+from remuda.steps.delegating import write_order
 from remuda.steps.environment import PROXIES, fit
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, step_environment
@@ -28,7 +29,7 @@ from remuda.steps.plan import GRACE_SECONDS
 from remuda.steps.policy.rules import clean_env
 from remuda.steps.program import own_command
 from remuda.steps.script import script_command
-from remuda.steps.tree import Node, Tree
+from remuda.steps.tree import DELEGATE, Node, Tree
 
 OWN = "remuda-step"
 LONG_GRACE_SECONDS = 15.0
@@ -60,6 +61,9 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
+    if node.phase == DELEGATE:
+        argv = own_command("delegate", str(write_order(tree, facts, node, files)))
+        return Launch(argv=tuple(argv), env=dict(facts.base_env) | {MARK: facts.key}, work_dir=facts.work_dir)
     env = step_environment(tree, facts, node)
     host = node.host
     if is_own_program(node):
@@ -97,6 +101,8 @@ def is_own_program(node: Node) -> bool:
 
 def grace_seconds(node: Node) -> float:
     """How long a step may take to end that was told to."""
+    if node.phase == DELEGATE:
+        return LONG_GRACE_SECONDS
     return GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
 
 

@@ -66,6 +66,14 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
+def folded_event(node: Node, told: Mapping[str, Any]) -> Event:
+    """Another agent tells of a step that it runs; what it gave is known to later steps of the list around."""
+    event: Event = {"event": "folded", "node": node.key}
+    if told["event"] == "finished" and told["path"].count("/") == 1 and not told.get("retried"):
+        event |= {"name": told["name"], "outputs": told.get("outputs", {}), "exports": told.get("exports", {})}
+    return event
+
+
 def surround_event(node: Node, around: Inserted) -> Event:
     """A policy puts steps around one whose turn has come."""
     before, after = ([call.name for call in calls] for calls in (around.before, around.after))
@@ -86,29 +94,25 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
             if entering is None:
                 loaded = stored(node, event.get("loaded", {}))
                 entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
+            entered = entering[1]
+            tree.masks += secrets_in(entered.inputs, entered.invocation_env, entered.definition_env)
             tree.enter(node, *entering, serial=event["serial"], stream=event["stream"], at=event["at"])
             node.started_text, node.log_start = event["text"], event["log_start"]
         case "finish":
             outputs = dict(event.get("outputs", {}))
             for name in event.get("sensitive", ()):
                 outputs[name] = sensitive(outputs[name])
+            tree.masks += secrets_in(outputs)
             result, exports = _from_stored(event["result"]), event.get("exports", {})
             tree.finish(tree.find(event["node"]), result, outputs, exports, event.get("masks", []))
         case "delay":
             tree.delay(tree.find(event["node"]), _from_stored(event["result"]), event["masks"], until=event["until"])
         case "stop":
             tree.stop(tree.find(event["node"]), Cause(event["cause"]), event.get("text", ""))
+        case "folded":
+            tree.fold(tree.find(event["node"]), event)
         case "surround":
             tree.surround(tree.find(event["node"]), event["before"], event["after"])
-
-
-def secrets_of(tree: Tree) -> list[str]:
-    """What is to be masked beside what the request says: the values of open steps, and what steps asked for."""
-    found = list(tree.masks)
-    for node in tree.open.values():
-        entered = node.entered
-        found += secrets_in(entered.inputs, entered.invocation_env, entered.definition_env)
-    return found
 
 
 def _as_stored(result: Finished) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from remuda.lib.aio import happens, one_error
 from remuda.lib.masking import Secrets
 from remuda.steps import leftovers, plan, replay
 from remuda.steps.carrying import Carrier
+from remuda.steps.delegating import read_context
 from remuda.steps.environment import write_files
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
@@ -111,6 +112,8 @@ class Job:
             work_dir=request.work_dir,
             folder=journal.folder,
             key=journal.key,
+            request=request,
+            deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
             is_confined=is_confined(step),
         )
         tree = Tree(
@@ -118,15 +121,14 @@ class Job:
             work_dir=request.work_dir,
             around=custody.around_job(),
             insertable=custody.insertable(),
+            context=read_context(request.steps),
         )
         for event in journal.past:
             replay.apply(tree, facts, event)
         journal.past.clear()
         self.log.keep(tree.open)
-        limit = request.timeout_seconds
-        deadline = journal.accepted_at + limit if limit else None
-        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, job_deadline=deadline, tell=self._tell)
-        carrier.mask(replay.secrets_of(tree))
+        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, tell=self._tell)
+        carrier.mask(tree.masks)
         self._carrier = carrier
         self.log.open(JOB, *request.banner)
         for node in tree.open.values():
@@ -162,7 +164,7 @@ class Job:
                 now = self._around.clock.now()
                 until: float | None = None
                 did = False
-                actions = plan.next_actions(tree, holds, now=now, job_deadline=carrier.job_deadline)
+                actions = plan.next_actions(tree, holds, now=now, job_deadline=facts.deadline)
                 for action in actions:
                     match action:
                         case End(outcome):

@@ -20,8 +20,9 @@ from remuda.steps.policy.values import NOTHING_INSERTED, Inserted
 
 ENVIRONMENT = "environment"
 """The output of a step that has opened one: how to run something there."""
-OPEN, CLOSE = "+open", "+close"
-"""Names of the steps around an environment; no step that somebody wrote can have such a name."""
+OPEN, DELEGATE, CLOSE = "+open", "+delegate", "+close"
+"""Names of the steps around an environment, and of the one that has another agent run the inner steps; no step that
+somebody wrote can have such a name."""
 INSERTED = "inserted"
 """The origin of a step that a policy put there."""
 ONLY = "step"
@@ -83,6 +84,16 @@ class Entered:
     work_dir: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What the steps of a job see of the list that they were taken from, where another agent handed them on."""
+
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """Name to {"outputs": ...}."""
+    exports: Mapping[str, str] = field(default_factory=dict)
+
+
 class Node:
     """One step, from waiting to finished. `Tree` changes it, everybody else only reads."""
 
@@ -96,6 +107,7 @@ class Node:
         "decisive",
         "entered",
         "environment",
+        "folded",
         "index",
         "is_after",
         "is_inserted",
@@ -121,7 +133,7 @@ class Node:
         self.parent = parent
         self.index = index
         self.phase = phase
-        """OPEN or CLOSE of the environment that the parent makes."""
+        """OPEN, DELEGATE or CLOSE of the environment that the parent makes."""
         self.path: str = "" if parent is None else f"{parent.path}/{call.name}"
         self.is_after = parent is not None and call.condition is not None and runs_after_failure(call.condition)
         """It runs after a failure: what stops the steps around it does not stop it."""
@@ -149,6 +161,8 @@ class Node:
         self.started_at = 0.0
         self.started_text = ""
         self.log_start = 0
+        self.folded = 0
+        """How many results of another agent are told already."""
         self.children: list[Node] = []
         self.cursor = 0
         """How many of the children are finished, where they run one after the other."""
@@ -224,12 +238,16 @@ class Tree:
         work_dir: str,
         around: Inserted = NOTHING_INSERTED,
         insertable: Mapping[str, Call] | None = None,
+        context: Inherited | None = None,
     ) -> None:
-        """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name."""
+        """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name.
+        `context`: what is known already, where this is a part of another job."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
-        self.root.entered = Entered(work_dir=work_dir)
+        known = context or Inherited()
+        self.root.entered = Entered(work_dir=work_dir, inputs=known.inputs)
+        self.root.steps = dict(known.steps)
         self.root.state = State.ENTERED
         own = step.definition.run or (Call(name=ONLY, place=place),)
         calls = (*around.before, *own, *around.after)
@@ -241,10 +259,10 @@ class Tree:
         self._insertable = insertable or {}
         self.cancelled = False
         self.timed_out = False
-        self.exports: dict[str, str] = {}
+        self.exports: dict[str, str] = dict(known.exports)
         """Of all steps so far, job-wide."""
         self.masks: list[str] = []
-        """What steps asked to be masked."""
+        """What steps asked to be masked, and sensitive values."""
         self.serials = 0
         """How many attempts were begun."""
         self.open: dict[int, Node] = {}
@@ -307,8 +325,27 @@ class Tree:
         elif node.phase == OPEN:
             parent.environment = outputs.get(ENVIRONMENT)
             parent.outputs = {name: value for name, value in outputs.items() if name != ENVIRONMENT}
+            if "agent" in (parent.environment or {}):
+                self._delegate(parent)
         # What was below a finished step is never looked at again.
         node.children = []
+
+    def _delegate(self, host: Node) -> None:
+        """One step takes the place of the inner ones: it has another agent run them."""
+        first, *inner = host.children
+        close = [one for one in inner if one.phase == CLOSE]
+        instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
+        host.children = [first, *instead, *close]
+        for index, one in enumerate(host.children):
+            one.index = index
+
+    def fold(self, node: Node, event: Mapping[str, Any]) -> None:
+        """Another agent tells of a step that it runs."""
+        node.folded += 1
+        assert node.parent is not None
+        if "name" in event:
+            node.parent.frame.steps[event["name"]] = {"outputs": event["outputs"]}
+            self.exports.update(event["exports"])
 
     def delay(self, node: Node, result: Finished, masks: list[str], *, until: float) -> None:
         """An attempt has failed; the next is begun later."""
@@ -343,8 +380,10 @@ def _phase_call(node: Node, phase: str) -> Call:
 
 
 def phase_step(node: Node) -> Step:
-    """What the step is that opens or closes the environment which its parent makes."""
+    """What the step is that opens or closes the environment which its parent makes, or hands steps into it."""
     assert node.parent is not None
+    if node.phase == DELEGATE:
+        return Step(spec=Spec(), definition=Definition(exec=Exec(command=(DELEGATE,))))
     outer = node.parent.loaded
     assert outer is not None
     environment = outer.step.definition.environment

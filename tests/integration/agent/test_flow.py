@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -440,3 +441,112 @@ async def test_killed_at_any_moment_of_a_tree(tmp_path: Path, a_job: Build, work
         if not agent.ready.is_set():
             await agent.wait()
         await check_everything(seen, work)
+
+
+def another_agents(work: Path, agent: AgentProcess) -> None:
+    """A package that makes an environment of another agent."""
+    command = [sys.executable, "-m", "remuda.steps", "proxy", "--data", str(agent.data)]
+    answer = json.dumps({"name": "environment", "value": {"agent": command}})
+    definition = {
+        "environment": {
+            "open": {"command": ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]},
+            "close": {"command": ["sh", "-c", "echo closed >>../trail"]},
+        }
+    }
+    a_package(work, "machine", definition)
+
+
+async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
+    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
+) -> None:
+    an_environment(work)
+    a_package(
+        work,
+        "outer",
+        {
+            "run": [
+                {"name": "first", "script": 'echo \'{"name":"v","value":"w"}\' >>$REMUDA_OUTPUTS'},
+                {
+                    "name": "machine",
+                    "step": "../machine",
+                    "env": {"SAID": "said"},
+                    "run": [
+                        {"name": "one", "script": f"echo one {A_PROCESS} $SAID ${{{{ inputs.who }}}}; {EXPORT}"},
+                        inside({"name": "two", "script": "echo two $WHERE $E ${{ steps.first.outputs.v }}"}),
+                        {"name": "three", "script": "echo three ${{ vars.MASKED }}; exit 4", "continue_on_error": True},
+                    ],
+                },
+                {"name": "last", "script": "echo last $E ${{ steps.one.outputs.v }}"},
+            ]
+        },
+        {"inputs": {"who": {"type": "string"}}},
+    )
+    variables = [JobVariable(key="MASKED", value="hide-this", masked=True), JobVariable(key="E", value="weak")]
+    async with AgentProcess(tmp_path / "there") as there:
+        await there.start()
+        another_agents(work, there)
+        steps = steps_text({"name": "outer", "step": "./outer", "inputs": {"who": "ann"}})
+        seen = await run_job(agent, a_job(steps=steps, variables=variables))
+        async with there.client() as client:
+            assert not (await client.hello()).jobs
+    assert seen.check().status == "success", seen.log
+    printed = [line for line in lines(seen) if not line.startswith((b"section_", b"WARNING"))]
+    assert printed == [
+        f"one {there_is(there)} said ann".encode(), b"there> two there e w", b"three [MASKED]", b"last e w"
+    ]  # fmt: skip
+    found = statuses(seen)
+    assert found == {
+        "/outer/first": "success", "/outer/machine/+open": "success", "/outer/machine/one": "success",
+        "/outer/machine/env/+open": "success", "/outer/machine/env/two": "success",
+        "/outer/machine/env/+close": "success", "/outer/machine/env": "success", "/outer/machine/three": "failure",
+        "/outer/machine/+delegate": "success", "/outer/machine/+close": "success", "/outer/machine": "success",
+        "/outer/last": "success", "/outer": "success",
+    }  # fmt: skip
+    two = next(event for event in seen.results if event["path"] == "/outer/machine/env/two" and "status" in event)
+    assert two["environment"] == "/outer/machine/env"
+    assert (tmp_path / "trail").read_text().split("\n")[-2:] == ["closed", ""]
+
+
+@pytest.mark.parametrize("point", ["agent.step_spawned", "agent.step_exited", "agent.result_stored"])
+async def test_a_delegated_part_survives_the_death_of_the_agent(
+    a_job: Build, work: Path, tmp_path: Path, point: str
+) -> None:
+    async with AgentProcess(tmp_path / "data") as agent, AgentProcess(tmp_path / "there") as there:
+        await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": "2"})
+        await there.start()
+        another_agents(work, there)
+        inner = [
+            {"name": "one", "script": "echo one >>runs; sleep 0.5; echo one"},
+            {"name": "two", "script": "echo two >>runs; exit 3"},
+        ]
+        steps = steps_text({"name": "machine", "step": "./machine", "run": inner})
+        seen = await through_deaths(agent, a_job(steps=steps), kill_point=point)
+    assert seen.check().message == 'step "machine": delegate: step "two": exit status 3'
+    assert (work / "runs").read_text() == "one\ntwo\n"
+    assert [line for line in lines(seen) if not line.startswith(b"section_")] == [b"one"]
+    assert statuses(seen)["/machine/two"] == "failure"
+
+
+async def test_cancel_reaches_another_agent(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
+    async with AgentProcess(tmp_path / "there") as there:
+        await there.start()
+        another_agents(work, there)
+        inner = [{"name": "one", "script": "touch up; sleep 60"}]
+        job = a_job(steps=steps_text({"name": "machine", "step": "./machine", "run": inner}))
+        async with agent.client() as client:
+            await client.start(job)
+            await until((work / "up").exists)
+            await client.cancel("1")
+            seen = await follow(client, "1")
+        async with there.client() as client:
+            assert not (await client.hello()).jobs
+    assert seen.check().reason == "job_canceled"
+    assert statuses(seen)["/machine/one"] == "cancelled"
+    assert (tmp_path / "trail").read_text() == "closed\n"
+
+
+A_PROCESS = "$(ps -o ppid= -p $PPID | tr -d ' ')"
+
+
+def there_is(agent: AgentProcess) -> int:
+    return agent.pid

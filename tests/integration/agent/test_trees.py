@@ -80,7 +80,7 @@ async def test_nested_run_with_inputs_and_outputs(agent: AgentProcess, a_job: Bu
             "outputs": {"last": {"type": "string"}, "both": {"type": "array"}},
         },
     )
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"name": "outer", "step": "./outer", "inputs": {"name": "${{ vars.NAME }}"}},
         {"name": "show", "script": "echo 'got ${{ steps.outer.outputs.last }} ${{ steps.outer.outputs.both }}'"},
     ]
@@ -175,7 +175,7 @@ async def test_environment_has_its_order(agent: AgentProcess, a_job: Build, work
             "env": {"C": "run", "B": "run"},
         },
     )
-    entries = [
+    entries: list[dict[str, Any]] = [
         {
             "name": "export",
             "script": """for n in A B C D; do printf '{"name":"%s","value":"export"}\\n' $n; done >>$REMUDA_EXPORTS""",
@@ -331,7 +331,7 @@ async def test_sensitive_values_are_masked_everywhere(agent: AgentProcess, a_job
     use = json.loads((work / "use/func.yml").read_text().partition("---")[2])
     use["exec"]["command"].append("${{ inputs.token }}")
     (work / "use/func.yml").write_text(f"{json.dumps({'spec': SECRET})}\n---\n{json.dumps(use)}")
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"name": "make", "step": "./make"},
         {"name": "use", "step": "./use", "inputs": {"token": "${{ steps.make.outputs.key }}"}},
     ]
