@@ -9,7 +9,7 @@ Paths are matched as they were sent, before percent-decoding: `/projects/acme%2F
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain, count
 from typing import Any
@@ -62,17 +62,24 @@ from remuda.cell.http.access import GIT, JOB, OPEN, RUNNER, Access
 from remuda.cell.http.admission import admit
 from remuda.cell.http.auditing import Auditor
 from remuda.cell.http.bodies import heard_within
+from remuda.cell.http.connections import send_whole
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
 from remuda.cell.http.openapi import document
 from remuda.cell.http.rate_limits import RateLimits
 from remuda.telemetry.logs import logger
-from remuda.wire.runner_api import JobPayload, RequestJob
+from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob
 
 
 async def _show_document(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/openapi.json: this document."""
     return Response(api_document(), media_type="application/json")
+
+
+def _direct(method: str, path: str, answer: Callable[..., Awaitable[None]], access: Access, **told: Any) -> Endpoint:
+    """A call that the application answers itself, past the router."""
+    handler: Any = answer
+    return Endpoint(method, path, handler, access, **told)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(
@@ -81,6 +88,8 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         discovery.ENDPOINTS,
         registry.ENDPOINTS,
         runner_api.ENDPOINTS,
+        # Answered by the application itself like those of DIRECT; the router knows by it which methods there are.
+        (_direct("PUT", runner_api.UPDATE_ROUTE, runner_api.update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),),
         runner_tokens.ENDPOINTS,
         artifacts.ENDPOINTS,
         results.ENDPOINTS,
@@ -113,12 +122,6 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         (Endpoint("GET", "/api/remuda/v1/openapi.json", _show_document, OPEN, gives=dict[str, Any]),),
     )
 )
-
-
-def _direct(method: str, path: str, answer: Callable[..., Awaitable[None]], access: Access, **told: Any) -> Endpoint:
-    """A call that the application answers itself, past the router."""
-    handler: Any = answer
-    return Endpoint(method, path, handler, access, **told)
 
 
 DIRECT: tuple[Endpoint, ...] = (
@@ -220,9 +223,7 @@ class CellApp:
             await trace.patch_trace(self._edge, int(found[1]), scope, receive, exchange.send)
         elif method == "PUT" and (found := runner_api.UPDATE_PATH.fullmatch(path)):
             exchange.route = runner_api.UPDATE_ROUTE
-            scope["path_params"] = {"job_id": found[1]}
-            answer = await runner_api.update_job(self._edge, Request(scope, receive))
-            await answer(scope, receive, exchange.send)
+            await runner_api.update_job(self._edge, found[1], scope, receive, exchange.send)
         elif found := git.PATH.fullmatch(path):
             exchange.route = f"{git.ROUTE}/{found[2]}"
             await git.serve_git(self._edge, found[1], found[2], scope, receive, exchange.send)
@@ -267,6 +268,12 @@ class _Exchange:
     def add(self, headers: Mapping[str, str]) -> None:
         """Have further headers in the answer."""
         self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """The same for an answer that is whole; whether it could be sent so."""
+        is_sent = send_whole(self._send, status, (*headers, *self.headers), body)
+        self.status = status if is_sent else self.status
+        return is_sent
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

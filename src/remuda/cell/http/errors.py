@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git import GitError
 from remuda.cell.errors import (
@@ -51,6 +52,11 @@ class JsonBytes(Response):
             (b"content-length", b"%d" % len(body)),
             (b"content-type", b"application/json"),
         ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        whole = getattr(getattr(send, "__self__", None), "send_whole", None)
+        if whole is None or not whole(self.status_code, self.raw_headers, self.body):
+            await super().__call__(scope, receive, send)
 
 
 def json_answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.core.payload import ref_of, without_ref
 from remuda.cell.http import auth
-from remuda.cell.http.bodies import Body, HangUp, decode
+from remuda.cell.http.bodies import Body, HangUp, decode_fast, first_headers
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import ClientGoneError, json_answer, no_content
 from remuda.model.runner import RunnerType
@@ -35,7 +35,8 @@ _log = logger("cell")
 async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *, shown_id: str) -> None:
     """Answer one request. `shown_id` is the X-Request-Id that the caller itself sent, by which it may ask again."""
     body = Body(receive)
-    message = _decoded(scope, await body.read(edge.settings.request_limit_bytes))
+    raw = await body.read(edge.settings.request_limit_bytes)
+    message = decode_fast(raw, scope, first_headers(scope).get(b"content-type", b""), _decoder, RequestJob)
     ip = scope["client"][0] if scope.get("client") else ""
     outcome = await _outcome(edge, message, request_id=shown_id, ip=ip, gone=body.hang_up)
     if isinstance(outcome, Handout):
@@ -84,12 +85,3 @@ async def _released_on_failure(edge: Edge, handout: Handout) -> AsyncIterator[No
         _log.warning("a job could not be delivered", job=handout.job.id)
         await edge.dispatch.release(handout.job)
         raise
-
-
-def _decoded(scope: Scope, raw: bytes) -> RequestJob:
-    """Fast for what runners send; old ones send forms, and a mistake is described by the slow way."""
-    try:
-        return _decoder.decode(raw)
-    except msgspec.DecodeError:
-        content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-        return decode(raw, content_type.decode("latin-1"), scope["query_string"], RequestJob)

@@ -13,7 +13,7 @@ from remuda.cell.people import Namespace
 from remuda.cell.values import Job, Pipeline, Project, Runner
 from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
 
-_MAX_DIGITS = 18
+MAX_DIGITS = 18
 
 
 def text_in_path(request: Request, name: str) -> str:
@@ -24,7 +24,7 @@ def text_in_path(request: Request, name: str) -> str:
 def number_in_path(request: Request, name: str) -> int:
     """A part of the path that must be an id."""
     text = request.path_params[name]
-    if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise bad_parameter(f"{name} is invalid")
     return int(text)
 
@@ -54,7 +54,7 @@ async def group_in_path(edge: Edge, request: Request) -> Namespace:
 def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
     """A part of the path that is an id, or else a path or a name."""
     text = text_in_path(request, name)
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     return int(text) if is_number else None, text
 
 

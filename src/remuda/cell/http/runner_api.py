@@ -1,4 +1,5 @@
-"""The Runner API but for its two hottest calls: verify, remove, and a job's state. Runners are made in `runner_tokens`.
+"""The Runner API but for its two hottest calls: verify, remove, and a job's state (as plain ASGI, because it is called
+for every job). Runners are made in `runner_tokens`.
 
 Decided here: what a runner may be called and may ask for (GitLab's rules), and the form of the answers.
 What an update means for the job is decided by `remuda.cell.dispatch`.
@@ -6,17 +7,19 @@ What an update means for the job is decided by `remuda.cell.dispatch`.
 
 import re
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from remuda.cell.coverage import measure_coverage
 from remuda.cell.holders import Updated
 from remuda.cell.http import auth
-from remuda.cell.http.access import JOB, RUNNER
-from remuda.cell.http.bodies import parameters
+from remuda.cell.http.access import RUNNER
+from remuda.cell.http.bodies import Body, decode_fast, first_headers, parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, JsonBytes, bad_field, bad_parameter, json_answer, no_content, not_found
-from remuda.cell.http.lookup import number_in_path
+from remuda.cell.http.lookup import MAX_DIGITS
 from remuda.cell.http.trace import job_headers
 from remuda.cell.values import MAX_PRIORITY, Runner
 from remuda.lib.clock import rfc3339
@@ -29,13 +32,14 @@ from remuda.wire.runner_api import (
 )
 
 UPDATE_ROUTE = "/api/v4/jobs/{job_id}"
-UPDATE_PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})")
+UPDATE_PATH = re.compile(r"/api/v4/jobs/([^/]+)")
 MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
 
 _log = logger("cell")
+_update_decoder = msgspec.json.Decoder(UpdateJob)
 
 _GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
 
@@ -116,14 +120,18 @@ def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
         _log.warning("a trace is not what its runner logged", job=updated.job.id, said=said, stored=known)
 
 
-async def update_job(edge: Edge, request: Request) -> Response:
+async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
     """PUT /jobs/:id."""
-    asked = await parameters(request, UpdateJob, limit_bytes=edge.settings.body_limit_bytes)
-    token = asked.token or request.headers.get("job-token", "")
+    if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
+        raise bad_parameter("job_id is invalid")
+    headers = first_headers(scope)
+    raw = await Body(receive).read(edge.settings.body_limit_bytes)
+    asked = decode_fast(raw, scope, headers.get(b"content-type", b""), _update_decoder, UpdateJob)
+    token = asked.token or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise bad_parameter("token is missing")
-    job = await edge.dispatch.holder(token, number_in_path(request, "job_id"), ended=True)
-    await edge.managers.heard(job, asked.info, request.client.host if request.client else "")
+    job = await edge.dispatch.holder(token, int(job_id), ended=True)
+    await edge.managers.heard(job, asked.info, scope["client"][0] if scope.get("client") else "")
     # Its release is part of a success, so it is there before the success is.
     is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
     spec = await edge.store.job_spec(job.id) if is_end else None
@@ -131,7 +139,8 @@ async def update_job(edge: Edge, request: Request) -> Response:
     updated = await edge.dispatch.update(job, asked, refused=refused)
     _compare(edge, asked, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
-    return JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
+    answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
+    await answer(scope, receive, send)
 
 
 ENDPOINTS = (
@@ -139,5 +148,4 @@ ENDPOINTS = (
     Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str], also=(501,)),
     Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
     Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
-    Endpoint("PUT", UPDATE_ROUTE, update_job, JOB, takes=UpdateJob, gives=int, also=(202,)),
 )

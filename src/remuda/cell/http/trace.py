@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from remuda.cell.http.access import in_project, of_job
 from remuda.cell.http.auth import job_token_in
-from remuda.cell.http.bodies import Body
+from remuda.cell.http.bodies import Body, first_headers
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, JsonBytes, bad_parameter, bad_request, forbidden
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
@@ -31,15 +31,16 @@ _BYTES = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
     """Take in a piece of a trace."""
-    request = Request(scope, receive)
-    token = job_token_in(request)
+    sent = first_headers(scope)
+    in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
+    token = in_query or sent.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise forbidden()
     # The job is read when all bytes are there: its status tells a runner that it was canceled.
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.holder(token, job_id, ended=True)
-    await edge.managers.heard(job, None, request.client.host if request.client else "")
-    start = parse_content_range(request.headers.get("content-range", ""))
+    await edge.managers.heard(job, None, scope["client"][0] if scope.get("client") else "")
+    start = parse_content_range(sent.get(b"content-range", b"").decode("latin-1"))
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
     appended = await edge.dispatch.append_trace(job, start, data)
