@@ -54,6 +54,7 @@ class LocalEnvironment:
                 person = parse_run_as(place.run_as)
                 assert person is not None
                 # Through, not in: everything here that is not for jobs is for its owner only.
+                self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
                 self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
                 caches.mkdir(parents=True, exist_ok=True)
                 for folder in (work, temporary, caches):
