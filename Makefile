@@ -64,6 +64,7 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	cd tests/interop/step-client && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-client .
 	cd tests/interop/step-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-runner gitlab.com/gitlab-org/step-runner
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
+	cd tests/interop/git-lfs && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/git-lfs github.com/git-lfs/git-lfs/v3
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
 lint: setup ## ruff, mypy strict, import contracts

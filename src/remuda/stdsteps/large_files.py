@@ -34,11 +34,11 @@ def pull(git: Git, work_dir: Path) -> None:
     if not any(_says_so(work_dir / os.fsdecode(name)) for name in listed if name):
         return
     say("Fetching files that are kept with Git LFS...")
-    if text := git.patiently("lfs", "pull"):
-        raise StepError(f"git lfs pull failed: {reason(text)}")
-    # So that git, when the job uses it, does not take the content for a change.
+    # Without it git-lfs puts nothing in place, and git, when the job uses it, would take the content for a change.
     with (work_dir / ".git/config").open("a") as file:
         file.write(_FILTER)
+    if text := git.patiently("lfs", "pull"):
+        raise StepError(f"git lfs pull failed: {reason(text)}")
 
 
 def _says_so(path: Path) -> bool:

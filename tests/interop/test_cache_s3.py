@@ -1,0 +1,103 @@
+"""Caches in a bucket of a real S3 server, through the addresses that a manager signs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.lib.clock import SystemClock
+from remuda.manager.cache_config import CacheConfig, S3Config
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import Setting
+from remuda.manager.stored_files import restore_caches, save_caches
+from remuda.manager.variables import Variables
+from remuda.testing.s3_server import PROGRAM, S3Server
+from remuda.wire.runner_api import JobPayload
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    if not PROGRAM.exists():
+        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    with S3Server(tmp_path / "buckets") as served:
+        served.new_bucket("caches")
+        yield served
+
+
+def inputs(server: S3Server, key: str, *fallback: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = server.environment
+    s3 = S3Config(
+        server_address=f"127.0.0.1:{server.port}",
+        access_key=known["AWS_ACCESS_KEY_ID"],
+        secret_key=changes.get("secret", known["AWS_SECRET_ACCESS_KEY"]),
+        bucket="caches",
+        insecure=True,
+    )
+    cache = CacheConfig(type="s3", path="ci", s3=s3)
+    setting = Setting(
+        runner=RunnerConfig(url="http://cell.test", token="glrt-abcdefghijkl", cache=cache),
+        system_id="s",
+        slot=0,
+        work_dir="/w",
+        builds_dir="/b",
+        cache_dir="/c",
+        now=SystemClock().now() - changes.get("age", 0),
+    )
+    entry = {"key": key, "fallback_keys": list(fallback), "paths": ["deps"]}
+    payload = {"id": 5, "token": "t", "job_info": {"project_id": 7}, "runner_info": {"timeout": 60}, "cache": [entry]}
+    job = msgspec.convert(payload, JobPayload)
+    [restore] = restore_caches(job, setting, Variables([]))
+    [save] = save_caches(job, setting, Variables([]))
+    return restore["inputs"], save["inputs"]
+
+
+def run(step: str, given: dict[str, Any], work: Path) -> tuple[dict[str, Any], str]:
+    """A step as a program of its own; what it told and what it printed."""
+    work.mkdir(exist_ok=True)
+    told = work.with_name("told")
+    told.unlink(missing_ok=True)
+    work.with_name("inputs").write_text(json.dumps(given))
+    env = os.environ | {"REMUDA_INPUTS": str(work.with_name("inputs")), "REMUDA_OUTPUTS": str(told)}
+    words = [sys.executable, "-m", "remuda.stdsteps", step]
+    done = subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, check=True)
+    return {one["name"]: one["value"] for one in map(json.loads, told.read_text().splitlines())}, done.stdout
+
+
+def test_save_restore_fallback_and_nothing_new(server: S3Server, tmp_path: Path) -> None:
+    work = tmp_path / "one"
+    (work / "deps").mkdir(parents=True)
+    (work / "deps/blob").write_bytes(os.urandom(40 * MEBIBYTE))
+    restore, save = inputs(server, "feature/one two")
+    assert run("cache_restore", restore, tmp_path / "none")[0]["hit"] is False
+    told, text = run("cache_save", save, work)
+    assert told["saved"] is True, text
+    assert told["bytes"] > 40 * MEBIBYTE
+    assert run("cache_save", save, work)[0]["saved"] is False
+    assert run("cache_restore", restore, tmp_path / "two")[0]["hit"] is True
+    assert (tmp_path / "two/deps/blob").read_bytes() == (work / "deps/blob").read_bytes()
+    restore, _ = inputs(server, "new", "feature/one two")
+    told, _ = run("cache_restore", restore, tmp_path / "three")
+    assert (told["hit"], told["fallback"], told["key"]) == (True, True, "feature/one two")
+
+
+def test_an_address_that_is_too_old_or_wrongly_signed_is_refused(server: S3Server, tmp_path: Path) -> None:
+    work = tmp_path / "one"
+    (work / "deps").mkdir(parents=True)
+    (work / "deps/file").write_text("x")
+    for changes in ({"age": 8000}, {"secret": "wrong"}):
+        _, save = inputs(server, "k", **changes)
+        told, text = run("cache_save", save, work)
+        assert told["saved"] is False
+        assert "the cache is not saved: uploading the cache failed: the server answered 403" in text
+    # A download's address does not upload.
+    restore, save = inputs(server, "k")
+    _, text = run("cache_save", save | {"upload": restore["downloads"][0], "present": ""}, work)
+    assert "the server answered 403" in text

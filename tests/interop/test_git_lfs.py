@@ -1,0 +1,158 @@
+"""Checkouts of a repository that keeps files with Git LFS, by the real git-lfs, from a small LFS server."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.step_server import BASIC, TOKEN, git
+
+PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "git-lfs"
+CONTENT = b"a large file\n" * 10_000
+OID = hashlib.sha256(CONTENT).hexdigest()
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize {len(CONTENT)}\n"
+
+
+@dataclass
+class Served:
+    """A repository and its large files."""
+
+    root: Path
+    port: int = 0
+    requests: list[str] = field(default_factory=list)
+
+    def url(self, token: str = TOKEN) -> str:
+        return f"http://gitlab-ci-token:{token}@127.0.0.1:{self.port}/group/project.git"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: Served
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        self._do()
+
+    def do_POST(self) -> None:
+        self._do()
+
+    def _do(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        path, _, query = self.path.partition("?")
+        if self.headers["Authorization"] != BASIC:
+            self._answer(401, b"", {"WWW-Authenticate": "Basic"})
+        elif path.endswith("/info/lfs/objects/batch"):
+            self.state.requests.append("batch")
+            wanted = json.loads(body)["objects"]
+            start = f"http://127.0.0.1:{self.state.port}/objects"
+            told = [one | {"actions": {"download": {"href": f"{start}/{one['oid']}"}}} for one in wanted]
+            kind = {"Content-Type": "application/vnd.git-lfs+json"}
+            self._answer(200, json.dumps({"transfer": "basic", "objects": told}).encode(), kind)
+        elif path == f"/objects/{OID}":
+            self.state.requests.append("object")
+            self._answer(200, CONTENT, {})
+        else:
+            env = os.environ | {
+                "GIT_PROJECT_ROOT": str(self.state.root),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "PATH_INFO": path,
+                "QUERY_STRING": query,
+                "REQUEST_METHOD": self.command,
+                "CONTENT_TYPE": self.headers["Content-Type"] or "",
+                "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
+            }
+            done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
+            head, _, content = done.stdout.partition(b"\r\n\r\n")
+            fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+            self._answer(int(fields.pop("Status", "200").split()[0]), content, fields)
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    if not PROGRAM.exists():
+        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    state = Served(root=tmp_path / "repos")
+    bare, source = state.root / "group/project.git", tmp_path / "source"
+    bare.mkdir(parents=True)
+    source.mkdir()
+    git(bare, "init", "-q", "--bare", "-b", "main")
+    git(source, "init", "-q", "-b", "main")
+    (source / "assets").mkdir()
+    (source / "assets/.gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    (source / "assets/large.bin").write_text(POINTER)
+    git(source, "-c", "filter.lfs.clean=cat", "-c", "filter.lfs.required=false", "add", ".")
+    git(source, "commit", "-q", "-m", "with a large file")
+    git(source, "push", "-q", str(bare), "main")
+    handler = type("Handler", (_Handler,), {"state": state})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        state.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield state
+        server.shutdown()
+        thread.join()
+
+
+def checkout(
+    served: Served, tmp_path: Path, *, has_lfs: bool = True, **inputs: Any
+) -> "subprocess.CompletedProcess[str]":
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    given = {
+        "repo_url": served.url(),
+        "sha": git(tmp_path / "source", "rev-parse", "HEAD"),
+        "ref": "main",
+        "refspecs": ["+refs/heads/main:refs/remotes/origin/main"],
+    }
+    (tmp_path / "inputs").write_text(json.dumps(given | inputs))
+    env = os.environ | {"REMUDA_INPUTS": str(tmp_path / "inputs"), "HOME": str(tmp_path)}
+    if has_lfs:
+        env["PATH"] = f"{PROGRAM.parent}:{env['PATH']}"
+    words = [sys.executable, "-m", "remuda.stdsteps", "checkout"]
+    return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, check=False)
+
+
+def test_large_files_come_with_the_commit_and_are_no_change(served: Served, tmp_path: Path) -> None:
+    for attempt in range(2):
+        done = checkout(served, tmp_path)
+        assert done.returncode == 0, done.stdout
+        assert (tmp_path / "work/assets/large.bin").read_bytes() == CONTENT, attempt
+    # The second time what the first one fetched was still there.
+    assert served.requests.count("object") == 1
+    env = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    changed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=tmp_path / "work", env=env, capture_output=True, check=True
+    )
+    assert changed.stdout == b""
+    config = (tmp_path / "work/.git/config").read_text()
+    assert TOKEN not in config
+    assert BASIC not in config
+
+
+def test_pointers_stay_where_nobody_wants_or_can_fetch_the_files(served: Served, tmp_path: Path) -> None:
+    done = checkout(served, tmp_path, lfs=False)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "work/assets/large.bin").read_text() == POINTER
+    done = checkout(served, tmp_path, has_lfs=False)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "work/assets/large.bin").read_text() == POINTER
+    assert served.requests == []

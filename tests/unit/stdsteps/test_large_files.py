@@ -1,0 +1,39 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from remuda.stdsteps.git import Git, private_config, split_credentials
+from remuda.stdsteps.large_files import pull
+
+
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
+    """In a repository, on a machine without git-lfs."""
+    work, private = tmp_path / "work", tmp_path / "private"
+    work.mkdir()
+    private.mkdir()
+    subprocess.run(["git", "init", "-q", work], check=True)
+    made = Git(work, private_config(private, split_credentials("https://host.test/g/p.git")))
+    monkeypatch.setenv("PATH", str(private))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("attributes", "warns"), [("*.bin filter=lfs -text\n", True), ("*.c diff=cpp\n", False), (None, False)]
+)
+def test_a_missing_program_is_said_where_it_is_missed(
+    git: Git, tmp_path: Path, attributes: str | None, warns: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    if attributes is not None:
+        (work / ".gitattributes").write_text(attributes)
+    pull(git, work)
+    assert ("git-lfs is not installed" in capsys.readouterr().out) == warns
+
+
+def test_attributes_are_not_read_through_a_link(git: Git, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "elsewhere").write_text("*.bin filter=lfs\n")
+    (tmp_path / "work/.gitattributes").symlink_to(tmp_path / "elsewhere")
+    pull(git, tmp_path / "work")
+    assert capsys.readouterr().out == ""
