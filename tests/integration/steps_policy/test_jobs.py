@@ -238,6 +238,26 @@ async def test_as_the_agents_own_user_the_result_says_advisory(
     assert "own user" in told["why"]["steps"]
 
 
+@as_root
+async def test_agent_of_a_plain_user_says_advisory_and_limits_as_it_can(
+    place: Path, host: Host, a_job: Callable[..., JobStart], web: int
+) -> None:
+    """In a user namespace, so that this program can be read though it is root's."""
+    if not host.has_networks:
+        pytest.skip("this machine cannot")
+    program = ("unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-m", "remuda.steps")
+    async with AgentProcess(place / "data", program) as process:
+        await process.start()
+        job = a_job(f"id -u; {REACH.format(web)}", policy={"limits": {"network": "none"}})
+        seen = await run_job(process, job)
+        with pytest.raises(AgentRefusedError, match="this agent is user 1000, not root"):
+            await run_job(process, a_job("true", id="2", run_as="123456"))
+    assert b"1000" in seen.lines
+    assert any(b"ConnectionRefusedError" in line for line in seen.lines)
+    told = finished(seen, "/s0")["policy"]
+    assert (told["enforced"], told["advisory"]) == ([], ["steps", "network"])
+
+
 async def test_who_wants_nothing_advisory_gets_no_step(
     agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
 ) -> None:

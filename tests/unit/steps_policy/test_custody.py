@@ -1,0 +1,138 @@
+"""What a policy is asked about the steps of a tree, and with whose rights they run."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.language.values import (
+    Call,
+    Definition,
+    EnvironmentDefinition,
+    Exec,
+    Place,
+    ReferenceKind,
+    Spec,
+    Step,
+)
+from remuda.steps.policy import custody as custodies
+from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.host import Host
+from remuda.steps.policy.people import Person
+from remuda.steps.policy.values import Policy
+from remuda.steps.tree import CLOSE, OPEN, Loaded, Node, State, Tree
+
+PERSON = Person(uid=123456, gid=123456)
+COMMAND = Definition(exec=Exec(command=("true",)))
+ENVIRONMENT = Definition(environment=EnvironmentDefinition(open=Exec(command=("remuda-step", "container_open"))))
+Build = Callable[..., Policy]
+
+
+@pytest.fixture(autouse=True)
+def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custodies, "host_of", lambda _: Host(is_root=True, has_networks=True))
+
+
+def a_custody(tmp_path: Path, policy: Policy | None = None, person: Person | None = PERSON) -> Custody:
+    return Custody(policy=policy or Policy(), person=person, job=tmp_path / "data/jobs/j", work_dir=tmp_path / "work")
+
+
+def begun(
+    parent: Node, reference: str, *, origin: str = "user", definition: Definition = COMMAND, phase: str = ""
+) -> Node:
+    """A step that has begun."""
+    name = phase or reference.partition("://")[2].partition("@")[0] or "local"
+    node = Node(Call(name=name, place=Place(file="f", line=1), origin=origin), parent, 0, phase)
+    kind = ReferenceKind.BUILTIN if reference.startswith("builtin://") else ReferenceKind.LOCAL
+    node.loaded = Loaded(step=Step(spec=Spec(), definition=definition), reference=reference, kind=kind, version="1.0.0")
+    node.serial, node.state = 3, State.ENTERED
+    return node
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Node:
+    return Tree(Step(spec=Spec(), definition=COMMAND), work_dir=str(tmp_path)).root
+
+
+@pytest.mark.parametrize(
+    ("reference", "origin", "is_person"),
+    [
+        ("builtin://script@1.0.0", "user", True),
+        ("builtin://checkout@1.0.0", "compiled", True),
+        ("/work/step/func.yml", "user", True),
+        ("builtin://service@1.0.0", "compiled", False),
+        ("builtin://sign@1.0.0", "compiled", False),
+        ("builtin://service@1.0.0", "user", True),
+        ("builtin://sign@1.0.0", "user", True),
+    ],
+)
+def test_only_what_must_has_the_agents_rights(
+    tmp_path: Path, root: Node, reference: str, origin: str, is_person: bool
+) -> None:
+    enclosure = a_custody(tmp_path).enclose(begun(root, reference, origin=origin))
+    assert (enclosure.person is PERSON) is is_person
+    assert "steps" in enclosure.enforced
+
+
+def test_steps_in_a_container_have_its_limits(tmp_path: Path, root: Node, policy_of: Build) -> None:
+    custody = a_custody(tmp_path, policy_of({"limits": {"memory": "1g"}}))
+    container = begun(root, "builtin://container@1.0.0", origin="compiled", definition=ENVIRONMENT)
+    for phase in (OPEN, CLOSE):
+        enclosure = custody.enclose(begun(container, container.loaded.reference, origin="compiled", phase=phase))  # type: ignore[union-attr]
+        assert (enclosure.is_inside, enclosure.person) == (True, None)
+    assert json.loads(enclosure.limits.to_json()) == {"memory_bytes": 2**30}
+    script = custody.enclose(begun(container, "builtin://script@1.0.0"))
+    assert (script.is_inside, script.person, script.enforced) == (True, None, ("steps",))
+    checkout = custody.enclose(begun(container, "builtin://checkout@1.0.0", origin="compiled"))
+    assert (checkout.is_inside, checkout.person) == (False, PERSON)
+
+
+def test_environment_of_a_user_is_no_container(tmp_path: Path, root: Node) -> None:
+    environment = begun(root, "/work/env/func.yml", definition=ENVIRONMENT)
+    inner = a_custody(tmp_path).enclose(begun(environment, "builtin://script@1.0.0"))
+    assert (inner.is_inside, inner.person) == (False, PERSON)
+    assert a_custody(tmp_path, person=None).enclose(begun(environment, "builtin://script@1.0.0")).enforced == ()
+
+
+def test_inner_steps_have_the_limits_of_the_outer_one(tmp_path: Path, root: Node, policy_of: Build) -> None:
+    rules = [
+        {"allow": "local:/work/outer/**", "limits": {"memory": "1g", "pids": 50}},
+        {"allow": "builtin", "limits": {"memory": "2g", "timeout": 5}},
+    ]
+    custody = a_custody(tmp_path, policy_of({"rules": rules}))
+    outer = begun(
+        root, "/work/outer/func.yml", definition=Definition(run=(Call(name="x", place=Place(file="f", line=1)),))
+    )
+    limits = custody.limits(begun(outer, "builtin://script@1.0.0"))
+    assert (limits.memory_bytes, limits.pids, limits.timeout_seconds) == (2**30, 50, 5)
+
+
+def test_whatever_an_inserted_step_runs_is_inserted(tmp_path: Path, root: Node, policy_of: Build) -> None:
+    policy = policy_of({"default": "deny", "insert": [{"name": "local", "script": "true", "before": "job"}]})
+    custody = a_custody(tmp_path, policy)
+    scan = begun(root, "/srv/scan/func.yml", origin="inserted", definition=Definition())
+    inner = begun(scan, "builtin://script@1.0.0")
+    assert inner.loaded is not None
+    assert custody.decide(inner, inner.loaded).allowed
+    own = begun(root, "builtin://script@1.0.0")
+    assert own.loaded is not None
+    assert not custody.decide(own, own.loaded).allowed
+
+
+def test_nobody_has_a_say(tmp_path: Path, root: Node) -> None:
+    custody = a_custody(tmp_path, person=None)
+    node = begun(root, "builtin://script@1.0.0")
+    assert node.loaded is not None
+    decision = custody.decide(node, node.loaded)
+    assert decision.allowed
+    assert custody.report(decision, custody.enclose(node)) == {}
+
+
+def test_who_wants_nothing_advisory(tmp_path: Path, root: Node, policy_of: Build) -> None:
+    policy = policy_of({"advisory": "deny", "limits": {"memory": "1g"}})
+    node = begun(root, "builtin://script@1.0.0")
+    custody = a_custody(tmp_path, policy)
+    refusal = custody.refusal(custody.enclose(node))
+    assert refusal is not None
+    assert refusal.startswith("the policy of runner r wants no step whose limits are advisory (memory: ")
