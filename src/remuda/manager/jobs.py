@@ -8,7 +8,9 @@ import asyncio
 import hashlib
 import sqlite3
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -56,6 +58,9 @@ from remuda.wire.agent_client import (
 from remuda.wire.runner_api import JobPayload, TraceOutput
 from remuda.wire.runner_client import JobReply, RunnerApiTemporaryError, RunnerClient, read_payload
 
+if TYPE_CHECKING:
+    from remuda.manager.tracing import JobSpans
+
 _JOURNAL_SECONDS = 1.0
 """How long to wait before writing again when the journal could not be written."""
 
@@ -71,6 +76,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     keeps_in: Path | None = None
     """The data folder, where working directories of failed jobs stay; None: they do not."""
+    spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
+    """Who makes spans of a job; None: nobody."""
 
 
 class _StepEvent(msgspec.Struct):
@@ -113,6 +120,7 @@ class ManagedJob:
             run_as=run_as(runner, row.slot),
         )
         self._saved = record
+        self._spans = None if around.spans_of is None else around.spans_of(row, payload)
         self._wake = asyncio.Event()
         self._log = logger("manager").bind(job=row.job_id, runner=row.runner)
         now = around.clock.monotonic()
@@ -149,6 +157,8 @@ class ManagedJob:
                 self._wake.clear()
                 action = self.life.next(self._around.clock.monotonic())
                 if isinstance(action, Forget):
+                    if self._spans is not None:
+                        self._spans.end(self.life.outcome, self._around.clock.now())
                     await self._around.journal.remove(self.key)
                     return
                 await self._perform(action)
@@ -265,15 +275,16 @@ class ManagedJob:
             return
         if self._around.keeps_in is not None:
             kept.keep(self._around.keeps_in, self.job_id, work_dir=place.work_dir, variables=compiled.variables)
+        variables = [
+            JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
+            for variable in compiled.variables
+        ]
         await self._around.link.start(
             JobStart(
                 id=self.key,
                 work_dir=place.work_dir,
                 steps=compiled.steps,
-                variables=[
-                    JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
-                    for variable in compiled.variables
-                ],
+                variables=variables if self._spans is None else self._spans.told(variables),
                 masks=compiled.masks,
                 mask_prefixes=compiled.mask_prefixes,
                 timeout_seconds=compiled.timeout_seconds,
@@ -326,7 +337,8 @@ class ManagedJob:
 
     @property
     def position(self) -> tuple[int, int]:
-        return self.life.position
+        log, seq = self.life.position
+        return log, seq if self._spans is None else min(seq, self._spans.next_seq)
 
     def hear(self, event: WatchedEvent) -> None:
         match event:
@@ -337,6 +349,8 @@ class ManagedJob:
                     return  # it changes nothing about when to send
             case StepResultEvent():
                 self.life.result(event.seq, event.json)
+                if self._spans is not None:
+                    self._spans.hear(event.seq, event.json)
                 self.stage = _step_name(event.json) or self.stage
             case JobEnded():
                 self.life.ended(_outcome(event), self._around.clock.monotonic())

@@ -101,6 +101,9 @@ class ManagerMetrics:
             "status_class",
             "method",
         )
+        self._spans = counter(
+            "remuda_manager_spans_total", "Spans of jobs and steps: sent, dropped here, refused there.", "outcome"
+        )
         self._errors = counter("gitlab_runner_errors_total", "Failures that nobody foresaw.", "level")
         version = gauge(
             "gitlab_runner_version_info",
@@ -150,6 +153,10 @@ class ManagerMetrics:
         self._calls.labels(labels.runner, labels.system_id, call.endpoint, status_class, call.method).observe(
             call.seconds
         )
+
+    def spans(self, outcome: str, number: int) -> None:
+        """So many spans were sent, dropped or refused."""
+        self._spans.labels(outcome).inc(number)
 
     def failed(self) -> None:
         """A part of the manager failed in a way nobody foresaw, and was started again."""

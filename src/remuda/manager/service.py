@@ -7,12 +7,14 @@ them; a part that fails unexpectedly is logged and started again, because one jo
 """
 
 import asyncio
+import os
 import sqlite3
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remuda import __version__
 from remuda.lib.backoff import Backoff
@@ -38,6 +40,11 @@ from remuda.telemetry.logs import logger
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import VERSION
 from remuda.wire.runner_client import JobOffer, RunnerClient, new_session, tls_context
+
+if TYPE_CHECKING:
+    from remuda.manager.tracing import JobSpans
+    from remuda.telemetry.otlp import SpanExporter
+    from remuda.wire.runner_api import JobPayload
 
 LOOK_SECONDS = 1.0
 """How often is looked whether the data folder is still there."""
@@ -99,6 +106,8 @@ class ManagerService:
                 keeps_in=self._data if self._keep_builds else None,
                 on_job_over=self._on_job_over,
             )
+            if manager.exporter is not None:
+                await stack.enter_async_context(manager.exporter)
             if config.listen_address:
                 await stack.enter_async_context(serve_metrics(config.listen_address, manager.metrics.registry))
             await manager.serve(stop, drain or asyncio.Event(), ready)
@@ -110,6 +119,24 @@ class ManagerService:
         for warning in loaded.warnings:
             logger("manager").warning(warning)
         return loaded.config, self._config.parent
+
+
+def _exporter(clock: Clock, own_id: str, counted: Callable[[str, int], None]) -> "SpanExporter | None":
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        return None
+    # Not at the top: most managers send no spans, and all would pay for it.
+    from remuda.manager.tracing import find_exporter
+    from remuda.telemetry.otlp_settings import is_wanted
+
+    return find_exporter(os.environ, clock, counted, own_id=own_id) if is_wanted(os.environ) else None
+
+
+def _spans_of(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
+    if exporter is None:
+        return None
+    from remuda.manager.tracing import JobSpans
+
+    return partial(JobSpans, offer=exporter.offer)
 
 
 class Manager:
@@ -129,6 +156,11 @@ class Manager:
         on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_job_over = on_job_over
+        self._jobs: dict[str, ManagedJob] = {}
+        self.metrics = ManagerMetrics(self._samples)
+        self.metrics.configured(config, own_id)
+        self.exporter = _exporter(clock, own_id, self.metrics.spans)
+        """Who sends spans, until it is left; None where nobody wants them."""
         self._config = config
         self._session = session
         self._clock = clock
@@ -140,24 +172,24 @@ class Manager:
             system_id=own_id,
             limits=limits,
             keeps_in=keeps_in,
+            spans_of=_spans_of(self.exporter),
         )
         self._room = Room(
             Slots(concurrent=config.concurrent, limits={runner.short_token: runner.limit for runner in config.runners}),
             runners=len(config.runners),
         )
-        self._jobs: dict[str, ManagedJob] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()
         self._group = asyncio.TaskGroup()
         self._is_lost = False
         self._log = logger("manager")
-        self.metrics = ManagerMetrics(self._samples)
-        self.metrics.configured(config, own_id)
         self._runners = [(runner, self._client(runner)) for runner in config.runners]
 
     async def serve(self, stop: asyncio.Event, drain: asyncio.Event, ready: Callable[[], None]) -> None:
         """Until stopped or drained."""
         async with self._group:
             tasks = [self._supervised("agent link", self._around.link.run)]
+            if self.exporter is not None:
+                tasks.append(self._supervised("sender of spans", self.exporter.run))
             await self._find_jobs()
             asking = Asking(
                 room=self._room,

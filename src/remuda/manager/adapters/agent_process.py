@@ -51,6 +51,6 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float) -> int:
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The manager's environment without Remuda's own settings: some of them are secrets. Kill points stay."""
+    """The manager's environment without its own settings: some of them are secrets. Kill points stay."""
     kept = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
-    return {key: value for key, value in environ.items() if not key.startswith("REMUDA_") or key in kept}
+    return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in kept}

@@ -1,0 +1,167 @@
+"""Sends spans to an OpenTelemetry receiver, in the background: OTLP over HTTP, as JSON.
+
+Who offers a span never waits and never fails. Spans that come faster than they can be sent, or while the receiver is
+away for long, are dropped and counted. A receiver that is busy or away is tried again with growing waits; what it
+refuses is not sent twice. At the end what waits is sent within a few seconds or not at all.
+
+The OpenTelemetry SDK is not used, for reasons in docs/decisions/0014-spans.md.
+"""
+
+import asyncio
+import gzip
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from remuda import __version__
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.telemetry.logs import logger
+from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings
+from remuda.telemetry.spans import Span, encode
+from remuda.wire.http_session import HttpSession
+from remuda.wire.runner_client import environment_proxy, tls_context
+
+MOST_WAITING = 10_000
+"""Spans; some kilobytes each at most."""
+BATCH = 200
+GATHERING_SECONDS = 1.0
+"""Spans wait so long for others."""
+LAST_SECONDS = 3.0
+"""How long the end may take."""
+_AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
+_LATER = frozenset({429, 502, 503, 504})
+_MOST_ANSWER_BYTES = 64 * 1024
+
+Counted = Callable[[str, int], None]
+"""Told of spans that were `sent`, `dropped` here or `refused` there, and how many."""
+
+
+class _Answer(msgspec.Struct):
+    """What a receiver may say about spans that it did not take."""
+
+    partial: dict[str, int | str] = msgspec.field(name="partialSuccess", default_factory=dict)
+
+
+class SpanExporter:
+    """The spans on their way. Somebody has to `run` it; when it is left, it sends the last ones.
+
+    OtlpError says why there can be none.
+    """
+
+    def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
+        self._settings = settings
+        self._session = HttpSession({"User-Agent": f"remuda {__version__}"}, connect_seconds=settings.timeout_seconds)
+        self._clock = clock
+        self._counted = counted
+        self._waiting: deque[Span] = deque()
+        self._filled = asyncio.Event()
+        self._failures = 0
+        self._log = logger("spans")
+        self._proxy = environment_proxy(settings.url)
+        self._tls: ssl.SSLContext | None = None
+        if settings.ca_file:
+            try:
+                self._tls = tls_context(ca_file=settings.ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise OtlpError(f"the OTLP certificate {settings.ca_file} cannot be used: {error}") from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._finish()
+        except TimeoutError:
+            self._lose("the receiver takes too long")
+        finally:
+            await self._session.__aexit__(kind, error, trace)
+
+    def offer(self, span: Span) -> None:
+        """Take a span along if there is room."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._counted("dropped", 1)
+            return
+        self._waiting.append(span)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        while True:
+            await self._filled.wait()
+            if self._failures:
+                await self._clock.sleep(_AGAIN.delay(self._failures))
+            elif len(self._waiting) < BATCH:
+                await self._clock.sleep(GATHERING_SECONDS)
+            await self._send_batch()
+
+    async def _finish(self) -> None:
+        """One more try for what is left; a receiver that was away may be back."""
+        self._failures = 0
+        while self._waiting and not self._failures:
+            await self._send_batch()
+        if self._waiting:
+            self._lose("the receiver is away")
+
+    def _lose(self, cause: str) -> None:
+        self._counted("dropped", len(self._waiting))
+        self._log.warning("spans are lost at the end", spans=len(self._waiting), cause=cause)
+        self._waiting.clear()
+
+    async def _send_batch(self) -> None:
+        batch = [self._waiting[number] for number in range(min(BATCH, len(self._waiting)))]
+        problem = await self._send(batch)
+        if problem:
+            self._failures += 1
+            if self._failures == 1:
+                self._log.warning("spans cannot be sent; they are kept for a while", cause=problem)
+            return
+        if self._failures:
+            self._log.info("spans can be sent again")
+        self._failures = 0
+        for _ in batch:
+            self._waiting.popleft()
+        if not self._waiting:
+            self._filled.clear()
+
+    async def _send(self, batch: Sequence[Span]) -> str:
+        """Why these are to be sent again; empty when they need not be."""
+        settings = self._settings
+        body = encode(batch, resource=settings.resource, version=__version__)
+        headers = {"Content-Type": "application/json", **settings.headers}
+        if settings.is_compressed:
+            body = gzip.compress(body, 3)
+            headers["Content-Encoding"] = "gzip"
+        try:
+            async with (
+                asyncio.timeout(settings.timeout_seconds),
+                self._session.request(
+                    "POST", settings.url, data=body, headers=headers, tls=self._tls, proxy=self._proxy
+                ) as answer,
+            ):
+                status, said = answer.status, await answer.read()
+        except (OSError, ValueError) as error:
+            return str(error) or type(error).__name__
+        if status in _LATER:
+            return f"status {status}"
+        refused = len(batch) if status >= 300 else min(_rejected(said), len(batch))
+        if refused:
+            self._counted("refused", refused)
+            self._log.warning("the receiver refused spans", spans=refused, status=status)
+        self._counted("sent", len(batch) - refused)
+        return ""
+
+
+def _rejected(body: bytes) -> int:
+    try:
+        told = msgspec.json.decode(body[:_MOST_ANSWER_BYTES], type=_Answer)
+        return int(told.partial.get("rejectedSpans", 0))
+    except (msgspec.MsgspecError, ValueError):
+        return 0

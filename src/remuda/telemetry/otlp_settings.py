@@ -1,0 +1,90 @@
+"""Where spans are sent, as OpenTelemetry's environment variables say. Pure.
+
+Decided here: which of them count. A variable for traces wins over the one for all signals. `remuda.telemetry.otlp`
+sends to what came out.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+_ALL, _TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
+_PROTOCOLS = ("", "http/json", "http/protobuf")
+
+
+class OtlpError(ValueError):
+    """The variables ask for something that cannot be done; the text says what to do."""
+
+
+class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A receiver, and how to call it."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+    is_compressed: bool = False
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    ca_file: str = ""
+    resource: Mapping[str, str] = {}
+    """Who sends: service.name and what else was said."""
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether spans are to be sent at all."""
+    is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporters = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
+    is_named = bool(environment.get(f"{_TRACES}ENDPOINT") or environment.get(f"{_ALL}ENDPOINT"))
+    return is_named and not is_off and "none" not in map(str.strip, exporters)
+
+
+def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
+    """What the variables say; `service` is the service's name unless they give it another."""
+
+    def said(name: str) -> str:
+        return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()
+
+    url = environment.get(f"{_TRACES}ENDPOINT", "").strip()
+    if not url:
+        url = f"{environment.get(f'{_ALL}ENDPOINT', '').strip().rstrip('/')}/v1/traces"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OtlpError("the OTLP endpoint is no http or https address; write for example http://host:4318")
+    if said("PROTOCOL") not in _PROTOCOLS:
+        raise OtlpError(
+            f"the OTLP protocol {said('PROTOCOL')!r} is not spoken here; set OTEL_EXPORTER_OTLP_PROTOCOL to http/json, "
+            "and the endpoint to the receiver's port for HTTP, mostly 4318"
+        )
+    if said("COMPRESSION") not in ("", "none", "gzip"):
+        raise OtlpError(f"the OTLP compression {said('COMPRESSION')!r} is none of none, gzip")
+    resource = {"service.name": service} | _pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    if name := environment.get("OTEL_SERVICE_NAME", "").strip():
+        resource["service.name"] = name
+    return OtlpSettings(
+        url=url,
+        headers=_pairs(said("HEADERS")),
+        is_compressed=said("COMPRESSION") == "gzip",
+        timeout_seconds=_seconds(said("TIMEOUT")),
+        ca_file=said("CERTIFICATE"),
+        resource=resource,
+    )
+
+
+def shown_url(url: str) -> str:
+    """The address without what may be secret in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`name=value,name=value`, percent-encoded; what has no name or no sign is left out."""
+    found = (part.partition("=") for part in text.split(","))
+    return {unquote(name.strip()): unquote(value.strip()) for name, sign, value in found if sign and name.strip()}
+
+
+def _seconds(milliseconds: str) -> float:
+    if not milliseconds:
+        return DEFAULT_TIMEOUT_SECONDS
+    if not milliseconds.isascii() or not milliseconds.isdigit() or int(milliseconds) == 0:
+        raise OtlpError(f"the OTLP timeout {milliseconds!r} is no number of milliseconds")
+    return int(milliseconds) / 1000

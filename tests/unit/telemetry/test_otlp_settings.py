@@ -1,0 +1,70 @@
+"""What the variables of OpenTelemetry say."""
+
+import pytest
+
+from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, is_wanted, otlp_settings, shown_url
+
+ALL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
+HERE = {f"{ALL}ENDPOINT": "http://collector:4318/"}
+
+
+def settings(**said: str) -> OtlpSettings:
+    return otlp_settings(HERE | said, service="remuda")
+
+
+def test_nothing_is_sent_unless_somebody_says_where() -> None:
+    assert not is_wanted({})
+    assert not is_wanted({f"{ALL}HEADERS": "a=b"})
+    assert is_wanted(HERE)
+    assert is_wanted({f"{TRACES}ENDPOINT": "http://x/"})
+    assert not is_wanted(HERE | {"OTEL_SDK_DISABLED": "True"})
+    assert not is_wanted(HERE | {"OTEL_TRACES_EXPORTER": "none"})
+    assert is_wanted(HERE | {"OTEL_TRACES_EXPORTER": "otlp"})
+
+
+def test_the_address_of_all_signals_gets_a_path_that_of_traces_has_one() -> None:
+    assert settings().url == "http://collector:4318/v1/traces"
+    assert settings(**{f"{TRACES}ENDPOINT": "https://traces.example/in"}).url == "https://traces.example/in"
+
+
+def test_what_else_can_be_said() -> None:
+    assert settings(
+        **{
+            f"{ALL}HEADERS": "api-key=a%20b, x = y ,broken,=z",
+            f"{ALL}COMPRESSION": "none",
+            f"{TRACES}COMPRESSION": "gzip",
+            f"{ALL}TIMEOUT": "2500",
+            f"{ALL}CERTIFICATE": "/ca.pem",
+            f"{ALL}PROTOCOL": "http/protobuf",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.name=other,deployment.environment.name=lab",
+        }
+    ) == OtlpSettings(
+        url="http://collector:4318/v1/traces",
+        headers={"api-key": "a b", "x": "y"},
+        is_compressed=True,
+        timeout_seconds=2.5,
+        ca_file="/ca.pem",
+        resource={"service.name": "other", "deployment.environment.name": "lab"},
+    )
+    assert settings(OTEL_SERVICE_NAME="ci", OTEL_RESOURCE_ATTRIBUTES="service.name=x").resource == {
+        "service.name": "ci"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ENDPOINT", "collector:4318", "no http or https address"),
+        ("PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL to http/json"),
+        ("COMPRESSION", "zstd", "none of none, gzip"),
+        ("TIMEOUT", "soon", "milliseconds"),
+        ("TIMEOUT", "0", "milliseconds"),
+    ],
+)
+def test_what_cannot_be_done(name: str, value: str, words: str) -> None:
+    with pytest.raises(OtlpError, match=words):
+        settings(**{ALL + name: value})
+
+
+def test_an_address_is_shown_without_its_secrets() -> None:
+    assert shown_url("https://user:secret@host:1/v1/traces?key=secret") == "https://host:1/v1/traces"
