@@ -6,7 +6,6 @@ is decided in `plan`, what it is told as in `reporting`.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from remuda.lib.aio import one_error
@@ -221,15 +220,17 @@ class Carrier:
                 del self._executions[node.serial]
             masks = execution.masks
             if (usage := execution.usage) is not None:
-                more["usage"] = asdict(usage)
+                more["usage"] = usage.as_told()
             if hint := enclosure.hint():
                 self._log.say(f"WARNING: {hint}")
         outputs: Mapping[str, Any] = {}
         exports: Mapping[str, str] = {}
-        if node.phase == DELEGATE and shim.exit_code(files) is None:
+        record = shim.record(files)
+        exit_code = record.exit_code if record else None
+        if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)
         if result is None:
-            result = plan.judge(node, exit_code=shim.exit_code(files))
+            result = plan.judge(node, exit_code=exit_code)
             if node.phase == DELEGATE:
                 told = self._fold(node, files)
                 result = told if told is not None and plan.reaching(node) is None else result
@@ -246,7 +247,10 @@ class Carrier:
             except DefinitionError as error:
                 result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
         # File times are coarser than the clock, so that a short step could seem to end before it began.
-        ended_at = max(shim.exited_at(files) or self._around.clock.now(), node.started_at)
+        ended_at = max((record and record.ended_at) or self._around.clock.now(), node.started_at)
+        # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
+        if record is not None and (leftover := leftovers.find((record.pid, record.start))):
+            self._journal.record_leftover(leftover)
         self.finish(node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more)
         enclosure.remove()
 
@@ -373,9 +377,6 @@ class Carrier:
         elif lines:
             self._log.say(*lines)
         files = self._journal.step_files(serial)
-        # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
-        if is_open and node.has_command and (leftover := leftovers.find(files)):
-            self._journal.record_leftover(leftover)
         public = reporting.finished(
             node,
             result,

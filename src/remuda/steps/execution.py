@@ -88,12 +88,14 @@ class Execution:
         self._terminated_at: float | None = None
         self._killed = False
         self._abandoned = False
+        self.record: shim.Record | None = None
+        """What the shim has left, once it has ended."""
         self.masks: list[str] = []
         """What the step asked to be masked."""
 
     @property
     def usage(self) -> Usage | None:
-        told = shim.told_usage(self._files)
+        told = self.record.usage if self.record else None
         if told is not None:
             return Usage(cpu_user_seconds=told[0], cpu_system_seconds=told[1], max_rss_bytes=told[2] * 1024)
         return self._process.usage if self._process else None
@@ -174,13 +176,14 @@ class Execution:
         if self._abandoned:
             return None
         deadline = self._around.clock.monotonic() + CLAIM_SECONDS
-        while (claim := shim.claimed(self._files)) is None:
+        while (found := shim.record(self._files)) is None:
             # Ours has ended without a claim. If nobody else made one, nobody may any more.
             if shim.forbid(self._files) or self._around.clock.monotonic() >= deadline:
                 self._abandoned = True
                 return None
             await asyncio.sleep(POLL_SECONDS)
-        return self._adopt(claim) if claim[0] != process.pid else None
+        self.record = found
+        return self._adopt((found.pid, found.start)) if found.pid != process.pid else None
 
     def _take_output(self) -> int:
         data = self._output.read()

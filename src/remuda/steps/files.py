@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 EXCHANGE = "exchange"
-_OWN = (".raw", ".exit", ".pid", ".env", ".failure")
+_OWN = (".raw", ".pid", ".env", ".failure")
 _DELEGATED = (".order", ".results", ".results.place")
 _SHARED = (".script", ".inputs", ".outputs", ".exports", ".masks")
 
@@ -31,18 +31,18 @@ class StepFiles:
 
     @property
     def pid(self) -> Path:
-        """Made exclusively by the shim that runs the step: process number and start time."""
+        """Made exclusively by the shim that runs the step: process number and start time; then the exit code."""
         return Path(f"{self._own}.pid")
+
+    @property
+    def claim(self) -> str:
+        """The same, for those who look often."""
+        return f"{self._own}.pid"
 
     @property
     def raw(self) -> Path:
         """What the step prints."""
         return Path(f"{self._own}.raw")
-
-    @property
-    def exit(self) -> Path:
-        """The exit code; complete when it ends in a line feed."""
-        return Path(f"{self._own}.exit")
 
     @property
     def env(self) -> Path:

@@ -168,8 +168,11 @@ def stored_jobs(jobs: Path) -> Iterator[Path]:
             yield folder
 
 
+_encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
 def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 def _append(path: Path, line: bytes) -> None:

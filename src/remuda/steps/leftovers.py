@@ -21,7 +21,6 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.steps import shim
-from remuda.steps.files import StepFiles
 from remuda.steps.kernel import POLL_SECONDS
 
 MARK = "REMUDA_JOB_KEY"
@@ -43,12 +42,10 @@ class Leftover:
     processes: tuple[tuple[int, int], ...]
 
 
-def find(files: StepFiles) -> Leftover | None:
-    """What lives of a step whose shim has ended."""
-    claim = shim.claimed(files)
-    if claim is not None:
-        reaped(-claim[0])
-    if claim is None or not _group_exists(claim[0]) or shim.start_time(claim[0]) not in (None, claim[1]):
+def find(claim: tuple[int, int]) -> Leftover | None:
+    """What lives of a step whose shim, with this number and start time, has ended."""
+    reaped(-claim[0])
+    if not _group_exists(claim[0]) or shim.start_time(claim[0]) not in (None, claim[1]):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
     return Leftover(session=claim[0], processes=processes) if processes else None

@@ -25,6 +25,14 @@ class Usage:
     max_rss_bytes: int | None
     """Unknown where it is not above the agent's own: a new process starts with its parent's peak."""
 
+    def as_told(self) -> dict[str, float | int | None]:
+        """For a result."""
+        return {
+            "cpu_user_seconds": self.cpu_user_seconds,
+            "cpu_system_seconds": self.cpu_system_seconds,
+            "max_rss_bytes": self.max_rss_bytes,
+        }
+
 
 class StepProcess:
     """A shim, from the moment the agent knows it until it has ended."""

@@ -5,7 +5,7 @@ job is found again after a crash.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from remuda.steps.evaluation import Facts, evaluate, secrets_in
@@ -116,7 +116,9 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
 
 
 def _as_stored(result: Finished) -> dict[str, Any]:
-    return {name: value for name, value in asdict(result).items() if value is not None}
+    told = {"status": str(result.status), "exit_code": result.exit_code, "error": result.error}
+    told |= {"fault": result.fault and str(result.fault), "kind": result.kind and str(result.kind)}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _from_stored(values: Mapping[str, Any]) -> Finished:

@@ -3,14 +3,16 @@
 The shim outlives the agent. It is the leader of a session of its own, so that one signal reaches everything the step
 started, and it ignores the signals that end its command, so that it can still write down how that ended.
 
-Whoever makes the pid file, exclusively, runs the step. So an agent that does not know whether its predecessor
-started a step starts it again: the second shim finds the file and goes. `forbid` makes the same claim for nobody.
+Whoever makes the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
+whether its predecessor started a step starts it again: the second shim finds the file and goes. `forbid` makes the same
+claim for nobody.
 The environment is given to the shim itself, nothing secret is an argument, and it needs no program but the shell.
 """
 
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.steps.files import StepFiles
@@ -40,7 +42,7 @@ while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
 shift
 cd "$_remuda_work" && exec "$@"
 )
-echo "$?" >"$_remuda_base.exit"
+echo "$?" >>"$_remuda_base.pid"
 """
 RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 
@@ -60,44 +62,55 @@ def spawn(
     return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What stands in the file of a step that was claimed: who runs it, and how it ended if it has."""
+
+    pid: int
+    start: int
+    exit_code: int | None = None
+    """None while it runs, and where the shim did not come to write it."""
+    usage: tuple[float, float, int] | None = None
+    """Seconds of user and system time and KiB of memory, where whoever ran the step could tell."""
+    ended_at: float | None = None
+
+
+def record(files: StepFiles) -> Record | None:
+    """What is known of the shim that runs the step; None while there is none."""
+    try:
+        file = os.open(files.claim, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        first, *rest = os.read(file, 4096).split(b"\n")
+        written_at = os.fstat(file).st_mtime
+    finally:
+        os.close(file)
+    if not rest:
+        return None
+    pid, start = first.split()
+    if len(rest) < 2:
+        return Record(pid=int(pid), start=int(start))
+    code, *told = rest[0].split()
+    usage = (float(told[0]), float(told[1]), int(told[2])) if told else None
+    return Record(pid=int(pid), start=int(start), exit_code=int(code), usage=usage, ended_at=written_at)
+
+
 def claimed(files: StepFiles) -> tuple[int, int] | None:
     """Process number and start time of the shim that runs the step; None while there is none."""
-    text = _complete(files.pid)
-    if text is None:
-        return None
-    pid, start = text.split()
-    return int(pid), int(start)
+    found = record(files)
+    return None if found is None else (found.pid, found.start)
 
 
 def forbid(files: StepFiles) -> bool:
     """Make sure that no shim starts this step from now on; False when one already did."""
     try:
-        os.close(os.open(files.pid, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return False
     except FileNotFoundError:
         pass
     return True
-
-
-def exit_code(files: StepFiles) -> int | None:
-    """How the command ended; None when the shim did not come to write it."""
-    text = _complete(files.exit)
-    return None if text is None else int(text.split()[0])
-
-
-def told_usage(files: StepFiles) -> tuple[float, float, int] | None:
-    """Seconds of user and system time and KiB of memory, where whoever ran the step could tell."""
-    words = (_complete(files.exit) or "").split()[1:]
-    return (float(words[0]), float(words[1]), int(words[2])) if words else None
-
-
-def exited_at(files: StepFiles) -> float | None:
-    """When the exit code was written."""
-    try:
-        return files.exit.stat().st_mtime
-    except FileNotFoundError:
-        return None
 
 
 def start_time(pid: int) -> int | None:
@@ -107,11 +120,3 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat[stat.rindex(b")") + 2 :].split()[19])
-
-
-def _complete(path: Path) -> str | None:
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return None
-    return text.strip() if text.endswith("\n") else None

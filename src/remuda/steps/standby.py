@@ -164,7 +164,7 @@ def _run(request: dict[str, Any], program: Any) -> NoReturn:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         user, system = sum(one.ru_utime for one in used), sum(one.ru_stime for one in used)
         # As a shell tells it, and with what a shell cannot tell.
-        with open(f"{base}.exit", "w") as file:
+        with open(f"{base}.pid", "a") as file:
             file.write(f"{code} {user:.6f} {system:.6f} {max(one.ru_maxrss for one in used)}\n")
     finally:
         os._exit(code)

@@ -11,7 +11,6 @@ import pytest
 
 from remuda.lib.clock import SystemClock
 from remuda.steps import leftovers, shim
-from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -25,12 +24,6 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(running.pid, signal.SIGKILL)
 
 
-def claim(folder: Path, pid: int, start: int) -> StepFiles:
-    files = StepFiles(folder, 0)
-    files.pid.write_text(f"{pid} {start}\n")
-    return files
-
-
 def started(process: subprocess.Popen[bytes]) -> int:
     start = shim.start_time(process.pid)
     assert start is not None
@@ -38,23 +31,22 @@ def started(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_nothing_is_left_of_a_session_that_is_gone(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    files = claim(tmp_path, process.pid, started(process))
+    claim = (process.pid, started(process))
     process.kill()
     process.wait()
-    assert leftovers.find(files) is None
-    assert leftovers.find(StepFiles(tmp_path, 1)) is None
+    assert leftovers.find(claim) is None
 
 
 async def test_a_number_that_was_given_away_again_is_somebody_elses(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    assert leftovers.find(claim(tmp_path, process.pid, started(process) - 1)) is None
+    assert leftovers.find((process.pid, started(process) - 1)) is None
     leftovers.kill([leftovers.Leftover(session=process.pid, processes=((process.pid, started(process) - 1),))])
     assert process.poll() is None
 
 
 async def test_what_is_left_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    found = leftovers.find(claim(tmp_path, process.pid, started(process)))
+    found = leftovers.find((process.pid, started(process)))
     assert found == leftovers.Leftover(session=process.pid, processes=((process.pid, started(process)),))
     await leftovers.end([found], SystemClock())
     assert process.wait(10) == -signal.SIGTERM

@@ -29,6 +29,12 @@ def wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def exit_code(files: StepFiles) -> int | None:
+    found = shim.record(files)
+    assert found is not None
+    return found.exit_code
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10
     while not condition():
@@ -39,12 +45,11 @@ def until(condition: Callable[[], object]) -> None:
 def test_files_of_a_step(files: StepFiles) -> None:
     pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
-    claim = shim.claimed(files)
-    assert claim is not None
-    assert claim[0] == pid
-    assert shim.exit_code(files) == 7
+    found = shim.record(files)
+    assert found is not None
+    assert (found.pid, found.exit_code, found.usage) == (pid, 7, None)
     assert files.raw.read_text() == f"out\nerr\n{files.base.parent}\n512\n"
-    assert abs((shim.exited_at(files) or 0) - time.time()) < 5
+    assert abs((found.ended_at or 0) - time.time()) < 5
 
 
 def test_the_second_shim_goes_without_running_anything(files: StepFiles) -> None:
@@ -67,7 +72,7 @@ def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
     assert os.getpgid(pid) == os.getsid(pid) == pid
     os.killpg(pid, 15)
     assert wait(pid) == 0
-    assert shim.exit_code(files) == 128 + 15
+    assert exit_code(files) == 128 + 15
     assert files.raw.read_text() == "up\n"
 
 
@@ -78,23 +83,27 @@ def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
     assert claim == (pid, shim.start_time(pid))
     os.killpg(pid, 9)
     wait(pid)
-    assert shim.exit_code(files) is None
+    assert exit_code(files) is None
     assert shim.start_time(pid) is None
 
 
 def test_a_missing_program_and_folder_are_exit_codes(files: StepFiles) -> None:
     pid = shim.spawn(files, ["/no/such"], work_dir=files.base.parent, env={}, open_files=512)
     wait(pid)
-    assert shim.exit_code(files) == 127
+    assert exit_code(files) == 127
     assert b"/no/such" in files.raw.read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "12", "12 34"])
-def test_incomplete_files_do_not_count(files: StepFiles, text: str) -> None:
+def test_an_incomplete_claim_does_not_count(files: StepFiles, text: str) -> None:
     files.pid.write_text(text)
-    files.exit.write_text(text)
     assert shim.claimed(files) is None
-    assert shim.exit_code(files) is None
+
+
+@pytest.mark.parametrize("text", ["", "1", "12 0.5"])
+def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> None:
+    files.pid.write_text(f"12 34\n{text}")
+    assert shim.record(files) == shim.Record(pid=12, start=34)
 
 
 def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
@@ -115,5 +124,5 @@ def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_
     other = StepFiles(tmp_path, 1)
     missing = [*joins, str(tmp_path / "none/there")]
     assert wait(shim.spawn(other, command, work_dir=folder, env=env, open_files=512, joins=missing)) == 0
-    assert shim.exit_code(other) not in (0, None)
+    assert exit_code(other) not in (0, None)
     assert "ran" not in other.raw.read_text()

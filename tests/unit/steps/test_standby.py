@@ -29,6 +29,11 @@ def standby() -> Iterator[Standby]:
     made.close()
 
 
+def exit_code(files: StepFiles) -> int | None:
+    found = shim.record(files)
+    return found.exit_code if found else None
+
+
 def spawn(standby: Standby, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
     """A checkout that does nothing, or one that finds its inputs wrong."""
     files.raw.touch()
@@ -48,8 +53,8 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def ended(files: StepFiles) -> int:
-    until(lambda: shim.exit_code(files) is not None)
-    code = shim.exit_code(files)
+    until(lambda: exit_code(files) is not None)
+    code = exit_code(files)
     assert code is not None
     return code
 
@@ -60,9 +65,10 @@ def test_files_of_a_step(standby: Standby, files: StepFiles) -> None:
     assert ended(files) == 0
     assert shim.claimed(files) == started
     assert files.raw.read_text() == "Skipping Git repository setup\n"
-    usage = shim.told_usage(files)
-    assert usage is not None
-    assert usage[2] > 1000
+    found = shim.record(files)
+    assert found is not None
+    assert found.usage is not None
+    assert found.usage[2] > 1000
 
 
 def test_steps_have_an_environment_and_a_directory_of_their_own(standby: Standby, tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ def test_a_step_that_somebody_claimed_is_not_started(standby: Standby, files: St
     started = spawn(standby, files)
     assert started is not None
     until(lambda: shim.start_time(started[0]) is None)
-    assert shim.exit_code(files) is None
+    assert exit_code(files) is None
     assert files.raw.read_text() == ""
 
 
