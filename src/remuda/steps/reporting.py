@@ -19,6 +19,8 @@ LONGEST_TEXT = 16 * 1024
 """Of inputs, environment and command."""
 LONGEST_OUTPUT = 512 * 1024
 """Of outputs and exports."""
+DEEPEST = 32
+"""How deep the values of a result may be nested; who keeps results takes no more than twice that."""
 _SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 
 
@@ -115,21 +117,38 @@ class Shown:
         self._room = limit
         return self._show(conceal(value))
 
-    def _show(self, value: Any) -> Any:
-        if self._room <= 0:
-            return "(left out: the result has no room for it)"
+    def _show(self, value: Any, depth: int = 0) -> Any:
         self._room -= 8
         match value:
             case str():
                 text = self.secrets.mask(value)
-                cut = len(text) - self._room
+                cut = len(text) - max(self._room, 0)
                 self._room -= len(text)
                 return text if cut <= 0 else f"{text[: len(text) - cut]}… ({cut} characters more)"
+            case list() | tuple() | dict() if depth == DEEPEST:
+                return "(left out: it is nested too deeply)"
             case list() | tuple():
-                return [self._show(item) for item in value]
+                shown: list[Any] = []
+                for number, item in enumerate(value):
+                    if self._room <= 0:
+                        return [*shown, _left_out(len(value) - number)]
+                    shown.append(self._show(item, depth + 1))
+                return shown
             case dict():
-                return {self.secrets.mask(str(key)): self._show(item) for key, item in value.items()}
+                named: dict[str, Any] = {}
+                for number, (key, item) in enumerate(value.items()):
+                    if self._room <= 0:
+                        return named | {"…": _left_out(len(value) - number)}
+                    name = self.secrets.mask(str(key))
+                    self._room -= len(name)
+                    named[name] = self._show(item, depth + 1)
+                return named
         return value
+
+
+def _left_out(number: int) -> str:
+    """One note, however much it stands for."""
+    return f"({number} more: the result has no room for them)"
 
 
 def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, Any]:
