@@ -45,6 +45,7 @@ def test_sessions_of_a_job_are_those_that_live(tmp_path: Path) -> None:
     (tmp_path / "step-0.pid").write_text(f"{own} {start_time(own)}\n")
     (tmp_path / "step-1.pid").write_text(f"{own} 1\n")  # the number was used again
     (tmp_path / "step-2.pid").write_text("")
+    (tmp_path / "step-4.pid").write_text(f"{own} {start_time(own)}\n0\n")  # ended
     (tmp_path / "step-3.pid").write_text(f"{2**22} 77\n")
     assert usage.sessions_in(tmp_path) == {own}
     assert usage.sessions_in(tmp_path / "gone") == set()
