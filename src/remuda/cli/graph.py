@@ -9,10 +9,10 @@ Only needs are edges. A job without `needs` waits for all jobs of earlier stages
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from remuda.lib.values import dataclass
 from remuda.pipeline import JobSpec, Pipeline
 from remuda.pipeline.errors import printable
 

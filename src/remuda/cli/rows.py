@@ -5,10 +5,11 @@ Decided here: what is left out where there is little room. Pipelines that a trig
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from remuda.cli.stepevents import StepView
 from remuda.cli.view import RunView, StageView, note_of
+from remuda.lib.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.cli.exits import BadInputError, CommandError
 from remuda.cli.git_variables import REPOSITORY_VARIABLES
+from remuda.lib.values import dataclass
 
 if TYPE_CHECKING:
     from remuda.cli.repository import Repository

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from remuda.cli.signals import STOPPING, handled
 from remuda.cli.step_tree import result_of
 from remuda.lib.clock import SystemClock
 from remuda.lib.masking import TOKEN_PREFIXES
+from remuda.lib.values import dataclass
 from remuda.steps.environment import clean_base
 from remuda.steps.errors import AgentError
 from remuda.steps.execution import Surroundings

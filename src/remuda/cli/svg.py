@@ -9,12 +9,12 @@ Invariant: well-formed XML whatever jobs are called; size and time are linear in
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from remuda.cli.columns import cut, width
 from remuda.cli.graph import By, Graph, Node
 from remuda.cli.report import counted
+from remuda.lib.values import dataclass
 from remuda.pipeline.errors import printable
 
 SHORT_COLUMN = 24

@@ -4,7 +4,7 @@ Jitter comes in as a number between 0 and 1; the shell draws it. Full jitter ove
 clients from returning in step while no client waits less than half of what was meant.
 """
 
-from dataclasses import dataclass
+from remuda.lib.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

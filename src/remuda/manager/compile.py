@@ -10,10 +10,10 @@ import json
 import platform
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
+from remuda.lib.values import dataclass
 from remuda.manager.containers import (
     Containers,
     around,

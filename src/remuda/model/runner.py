@@ -4,8 +4,9 @@ Tags of the job must all be the runner's; a job without tags needs a runner that
 takes only jobs of protected refs; a runner serves an organization, a project, or all of its cell.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from remuda.lib.values import dataclass
 
 
 class RunnerType(StrEnum):

@@ -18,9 +18,9 @@ import os
 import re
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps import images, job_containers
 from remuda.stdsteps.container_options import host_config, mounts
 from remuda.stdsteps.docker_api import DEFAULT_HOST, Engine, EngineRefusedError, Stream

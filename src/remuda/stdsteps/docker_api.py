@@ -12,11 +12,11 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import PlatformError, StepError
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"

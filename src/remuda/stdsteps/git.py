@@ -14,10 +14,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.patience import PassingError, patiently
 from remuda.stdsteps.speech import say

@@ -10,10 +10,10 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.inputs import Inputs

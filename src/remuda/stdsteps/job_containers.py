@@ -16,10 +16,10 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.speech import say

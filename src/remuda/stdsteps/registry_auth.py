@@ -8,8 +8,9 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from remuda.lib.values import dataclass
 
 HUB = "docker.io"
 _HUB_NAMES = ("index.docker.io", "registry-1.docker.io", "docker.io")

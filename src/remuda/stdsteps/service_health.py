@@ -7,10 +7,10 @@ is taken as it is. What became of it is returned, never raised: a job may do wit
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps import job_containers
 from remuda.stdsteps.docker_api import Engine, EngineGoneError
 from remuda.stdsteps.docker_exec import run_inside

@@ -13,10 +13,11 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
 
 if TYPE_CHECKING:

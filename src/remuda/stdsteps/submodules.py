@@ -5,9 +5,10 @@ submodule on the job's own server is fetched with the job's token; relative addr
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import empty, remove
 from remuda.stdsteps.git import Git, reason, shallow

@@ -7,10 +7,10 @@ serves all secrets of a step that want the same one. A redirection is not follow
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.transfer import HttpError, request, with_retries

@@ -10,10 +10,10 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda import __version__
+from remuda.lib.values import dataclass
 from remuda.steps.errors import AgentError
 from remuda.steps.pack import pack
 from remuda.steps.program import PROTOCOL, Form, digest_of, form, own_file

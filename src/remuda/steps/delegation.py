@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Self
 
+from remuda.lib.values import dataclass
 from remuda.steps.errors import BadRequestError
 from remuda.wire.proto import agent_pb2 as pb
 

@@ -10,10 +10,10 @@ files of file variables.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.lib.files import write_whole
+from remuda.lib.values import dataclass
 from remuda.steps.errors import BadRequestError
 from remuda.steps.language.values import NAME
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable

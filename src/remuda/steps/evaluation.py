@@ -10,10 +10,11 @@ are stronger), of the entry, of the definition. A variable sees the layers below
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.steps import plan
 from remuda.steps.errors import DefinitionError
 from remuda.steps.files import StepFiles

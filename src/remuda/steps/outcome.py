@@ -1,7 +1,8 @@
 """How a step and a job can end, in values. Pure; `plan` decides with them, results and the wire carry them."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from remuda.lib.values import dataclass
 
 
 class Cause(StrEnum):

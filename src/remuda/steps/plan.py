@@ -10,8 +10,9 @@ below them. Asking twice is asking once; Close ends everything.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from remuda.lib.values import dataclass
 from remuda.steps.errors import AgentError
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
 from remuda.steps.tree import Node, State, Tree

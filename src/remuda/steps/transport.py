@@ -18,7 +18,6 @@ import socket as sockets
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
@@ -27,6 +26,7 @@ from grpclib.const import Status
 from grpclib.events import RecvRequest, listen
 from grpclib.server import Server
 
+from remuda.lib.values import dataclass
 from remuda.steps.datafolder import announce, announce_endpoint, socket_path
 from remuda.steps.errors import AgentError
 

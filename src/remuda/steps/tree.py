@@ -9,10 +9,11 @@ that. Where a step stands is its *key*, the numbers of the places on the way to 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.evaluate import runs_after_failure
 from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
 from remuda.steps.outcome import Cause, Finished, Status

@@ -8,9 +8,9 @@ import os
 import resource
 import shutil
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.lib.values import dataclass
 from remuda.steps.shim import start_time
 
 _PAGE = resource.getpagesize()
@@ -63,7 +63,7 @@ def sessions_in(folder: Path) -> set[int]:
     for claim in folder.glob("step-*.pid"):
         try:
             pid, start = (int(word) for word in claim.read_text().split())
-        except (OSError, ValueError):  # just removed, or just being written
+        except (OSError, ValueError):  # removed, half written, or with the end behind it
             continue
         if start_time(pid) == start:
             found.add(pid)

@@ -8,9 +8,10 @@ A value that is sensitive, or made with one, comes back as `Sensitive`.
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
+from remuda.lib.values import dataclass
 from remuda.steps.language import operations, syntax
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.escaping import OPENER

@@ -8,9 +8,10 @@ Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so that reader
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.escaping import CLOSER, OPENER
 

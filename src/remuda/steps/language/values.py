@@ -5,9 +5,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from remuda.lib.values import dataclass
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 """Of an input, output, variable or step."""

@@ -13,9 +13,10 @@ import errno
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from remuda.lib.values import dataclass
 from remuda.steps.policy.values import Limits, StepUsage
 
 V1 = ("memory", "cpu", "cpuacct", "pids", "blkio")

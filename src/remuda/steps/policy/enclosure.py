@@ -12,12 +12,13 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
+from remuda.lib.values import dataclass
 from remuda.steps.environment import DEFAULT_PATH
 from remuda.steps.policy import measuring
 from remuda.steps.policy.cgroups import StepGroup

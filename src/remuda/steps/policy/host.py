@@ -6,10 +6,11 @@ Only facts: what follows from them for a step is decided in `enclosure`. Nothing
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
+from remuda.lib.values import dataclass
 from remuda.steps.policy.cgroups import Groups, find_groups
 from remuda.steps.policy.entering import can_leave_network
 

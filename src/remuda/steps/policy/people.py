@@ -7,9 +7,10 @@ decision. A numeric user need not exist in the user list, so that each slot can 
 import os
 import pwd
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from remuda.lib.values import dataclass
 from remuda.steps.errors import AgentError, BadRequestError
 
 LARGEST_ID = 2**31 - 1

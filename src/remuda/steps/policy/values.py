@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.values import Call, ReferenceKind
 
 AllowList = tuple[str, ...]

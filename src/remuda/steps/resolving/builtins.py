@@ -8,10 +8,10 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.reading import read_step
 from remuda.steps.resolving.errors import ResolveError
 

@@ -22,12 +22,12 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
+from remuda.lib.values import dataclass
 from remuda.steps.resolving import tree
 
 LIMIT_BYTES = 4 * 1024**3

@@ -16,10 +16,10 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, unquote
 
+from remuda.lib.values import dataclass
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
 from remuda.steps.resolving.retrying import PROXIES
 from remuda.steps.resolving.values import git_address

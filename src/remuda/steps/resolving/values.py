@@ -6,10 +6,10 @@ compares that. `pinned` leads there again, from the cache and without credential
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
 
