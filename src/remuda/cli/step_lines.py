@@ -1,6 +1,7 @@
 """A tree of step results as lines for people. Pure; `remuda job show --steps` and `remuda step run` print them.
 
-Decided here: what of a result is worth a place in a line. Everything else is in `--output json`.
+Decided here: what of a result is worth a place in a line. Everything else is in `--output json`. Nobody has checked
+what a result says, so that a field of another kind is passed over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,11 +73,11 @@ def _reference(step: Step) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
-    cpu = (usage.get("cpu_user_seconds") or 0.0) + (usage.get("cpu_system_seconds") or 0.0)
+    cpu = _number(usage, "cpu_user_seconds") + _number(usage, "cpu_system_seconds")
     if cpu >= 0.05:
         yield f"cpu {duration(cpu)}"
     for field, word in (("max_rss_bytes", "memory"), ("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
-        if number := usage.get(field):
+        if number := _number(usage, field):
             yield f"{word} {_size(number)}"
 
 
@@ -88,16 +89,15 @@ def _remarks(step: Step) -> Iterator[str]:
         yield f'denied by rule "{policy.get("rule")}"{reason}'
     elif policy.get("rule"):
         yield f'allowed by rule "{policy["rule"]}"{reason}'
-    if policy.get("enforced"):
-        yield f"enforced: {', '.join(map(str, policy['enforced']))}"
-    if policy.get("advisory"):
+    if enforced := _texts(policy, "enforced"):
+        yield f"enforced: {', '.join(enforced)}"
+    if advisory := _texts(policy, "advisory"):
         why = _mapping(policy, "why")
-        weak = (f"{name} ({why[name]})" if why.get(name) else str(name) for name in policy["advisory"])
-        yield f"advisory: {', '.join(weak)}"
+        yield f"advisory: {', '.join(f'{name} ({why[name]})' if why.get(name) else name for name in advisory)}"
     if step.get("error"):
         yield str(step["error"])
-    if step.get("left_out"):
-        yield f"too long to be kept: {', '.join(map(str, step['left_out']))}"
+    if left_out := _texts(step, "left_out"):
+        yield f"too long to be kept: {', '.join(left_out)}"
 
 
 def _values(values: Mapping[str, Any]) -> str:
@@ -114,6 +114,16 @@ def _value(value: Any) -> str:
 def _mapping(step: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = step.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def _texts(step: Mapping[str, Any], name: str) -> list[str]:
+    found = step.get(name)
+    return [str(item) for item in found] if isinstance(found, list) else []
+
+
+def _number(step: Mapping[str, Any], name: str) -> float:
+    found = step.get(name)
+    return found if isinstance(found, int | float) else 0
 
 
 def _size(number: float) -> str:

@@ -15,7 +15,7 @@ from remuda.lib.clock import moment
 
 DEEPEST = 64
 """Agents allow half of that; what claims to be deeper is told at the top."""
-_OF_THE_EVENT = frozenset({"version", "seq", "event", "time", "retried"})
+_NOT_OF_THE_STEP = frozenset({"version", "seq", "event", "time", "retried", "steps", "attempts"})
 
 Step = dict[str, Any]
 """What is known of a step: the fields of its last event; `steps`, those that it called; `attempts`, where it was tried
@@ -58,12 +58,13 @@ def tree_of(events: Iterable[Any]) -> list[Step]:
             (top if above is None else above.step["steps"]).append(place.step)
         elif place.is_retried and event.get("attempt") != place.step.get("attempt"):
             place.next_attempt()
-        told = {name: value for name, value in event.items() if name not in _OF_THE_EVENT}
+        told = {name: value for name, value in event.items() if name not in _NOT_OF_THE_STEP}
         if kind == "started":
             told |= {"status": "running", "started_at": event.get("time")}
         elif told.get("finished_at") is None:
             told["finished_at"] = event.get("time")
-        place.step |= {"status": "success"} | told | {"steps": place.step["steps"]}
+        below = {name: place.step.pop(name) for name in ("attempts", "steps") if name in place.step}
+        place.step |= {"status": "success"} | told | below
         place.is_retried = kind == "finished" and event.get("retried") is True
         place.is_over = kind == "finished" and not place.is_retried
     return top

@@ -16,7 +16,7 @@ MADE = r"""spec:
 ---
 run:
   - name: say
-    script: echo hello; echo '{"name":"said","value":"hi"}' >"${{ output_file }}"
+    script: echo hello; echo '{"name":"said","value":"hi"}' >>"$REMUDA_OUTPUTS"
   - name: fail
     script: exit 7
 outputs: {said: "${{ steps.say.outputs.said }}"}

@@ -1,6 +1,7 @@
 """Jobs of a pipeline file, from a real cell through a real manager and agent."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentLostError
@@ -110,6 +112,57 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert "from the cache" in second["build"]["log"]
     assert "Nothing has changed since this cache was saved" in second["build"]["log"]
     assert len(list((bench.data / "cache/root/app").glob("tools-main*.zip"))) == 1
+
+
+NESTED = """
+build:
+  variables: {GIT_STRATEGY: fetch}
+  run:
+    - {name: greet, step: ./steps/greet, inputs: {who: world}}
+    - {name: last, script: exit 4}
+"""
+GREET = """spec:
+  inputs: {who: {type: string}}
+  outputs: {said: {type: string}}
+---
+run:
+  - name: say
+    script: |
+      echo "hello ${{ inputs.who }}"
+      echo '{"name": "said", "value": "hello ${{ inputs.who }}"}' >>"$REMUDA_OUTPUTS"
+outputs: {said: "${{ steps.say.outputs.said }}"}
+"""
+
+
+async def test_steps_that_call_steps_are_stored_and_shown_as_a_tree(
+    cell: ServedCell, bench: ManagerBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell.new_project("app", NESTED, **{"steps/greet/func.yml": GREET})
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    async with bench.manager():
+        [job] = (await through(cell, pushed["id"])).values()
+    monkeypatch.setenv("REMUDA_URL", cell.url)
+    monkeypatch.setenv("REMUDA_TOKEN", cell.token)
+    capsys.readouterr()
+    assert await asyncio.to_thread(call, ["job", "show", str(job["id"]), "--steps", "--output", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    sources, greet, last = shown["steps"]
+    assert (sources["name"], sources["origin"], sources["steps"]) == ("get_sources", "compiled", [])
+    assert (greet["inputs"], greet["outputs"]) == ({"who": "world"}, {"said": "hello world"})
+    assert greet["resolved"]["digest"].startswith("sha256:")
+    [say] = greet["steps"]
+    assert (say["path"], say["status"], say["exit_code"]) == ("/greet/say", "success", 0)
+    assert (last["status"], last["exit_code"], last["fault"]) == ("failure", 4, "user")
+    spent = shown["times"]["split"]["parts"]
+    assert sum(spent.values()) == pytest.approx(shown["times"]["split"]["total_seconds"], abs=1e-6)
+    own = sum(step["seconds"] or 0.0 for step in shown["times"]["steps"] if step["path"] in ("/greet", "/last"))
+    assert spent["script"] == pytest.approx(own, abs=1e-3)
+    assert await asyncio.to_thread(call, ["job", "show", str(job["id"]), "--steps"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    [line] = [line for line in told if "greet" in line]
+    assert line.startswith("    ✓ greet ")
+    assert f"{greet['resolved']['digest'][:19]}, gave said=hello world" in line
+    assert any(line.startswith("      ✓ say ") for line in told)
 
 
 class BreaksOnce(LocalEnvironment):

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from remuda.cli.job import describe
 from remuda.cli.step_lines import step_lines
 from remuda.cli.step_tree import result_of, summary_of
@@ -90,6 +93,42 @@ def test_attempts() -> None:
 def test_what_is_of_another_kind_is_passed_over() -> None:
     [line] = lines(finished("/a", usage=5, outputs=[1], policy="x", resolved=None, exports=""))
     assert line == "✓ a  success, 1.5s"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+USAGE = {"cpu_user_seconds": JSON, "max_rss_bytes": JSON}
+POLICY = {"decision": JSON, "rule": JSON, "advisory": JSON, "why": JSON, "enforced": JSON}
+FIELDS = (
+    *(
+        "status",
+        "name",
+        "started_at",
+        "exit_code",
+        "error",
+        "origin",
+        "reference",
+        "resolved",
+        "environment",
+        "attempt",
+    ),
+    *("usage", "outputs", "exports", "policy", "attempts", "steps", "left_out", "retried"),
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(FIELDS, JSON)
+        | {"usage": st.fixed_dictionaries(USAGE), "policy": st.fixed_dictionaries(POLICY)},
+    )
+)
+def test_whatever_a_result_says_is_shown(more: dict[str, Any]) -> None:
+    assert lines({"event": "finished", "path": "/a"} | more)
+    assert describe(JOB | {"steps": [{"event": "finished", "path": "/a"} | more]})
 
 
 JOB: dict[str, Any] = {
