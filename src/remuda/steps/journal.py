@@ -18,13 +18,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
+from remuda.lib.values import dataclass
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
 from remuda.steps.outcome import Outcome, Status

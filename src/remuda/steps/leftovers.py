@@ -16,10 +16,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.lib.clock import Clock
+from remuda.lib.values import dataclass
 from remuda.steps import shim
 from remuda.steps.kernel import POLL_SECONDS
 

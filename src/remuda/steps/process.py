@@ -10,8 +10,8 @@ import contextlib
 import os
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
 
