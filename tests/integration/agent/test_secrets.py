@@ -2,101 +2,21 @@
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.vault_server import JWT, PASSWORD, TOKEN, FakeVault, serving_vault
 from remuda.wire.agent_client import JobStart
-
-JWT = "header.payload.signature-of-the-job"
-TOKEN = "hvs.CAESIJ-client-token"
-PASSWORD = "correct-horse-battery"
-
-
-@dataclass
-class FakeVault:
-    """What a test's Vault holds, and how it misbehaves."""
-
-    port: int = 0
-    answers: list[int] = field(default_factory=list)
-    """Statuses of the next requests; then the right ones. -1: no answer at all."""
-    requests: list[str] = field(default_factory=list)
-    namespaces: set[str | None] = field(default_factory=set)
-    release: threading.Event = field(default_factory=threading.Event)
-    values: dict[str, Any] = field(default_factory=dict)
-
-    def secret(self, name: str = "password", *, engine: str = "kv-v2", path: str = "db", **rest: Any) -> dict[str, Any]:
-        auth = {"name": "jwt", "path": "gitlab", "data": {"role": "deploy"}}
-        server = {"url": f"http://127.0.0.1:{self.port}", "namespace": "team", "auth": auth}
-        vault = {"server": server, "engine": {"name": engine, "path": "ops"}, "path": path, "field": name}
-        return {"vault": vault, "file": False} | rest
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    state: FakeVault
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        self._do()
-
-    def do_POST(self) -> None:
-        self._do()
-
-    def _do(self) -> None:
-        state = self.state
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        state.requests.append(f"{self.command} {self.path}")
-        state.namespaces.add(self.headers["X-Vault-Namespace"])
-        status = state.answers.pop(0) if state.answers else 0
-        if status == -1:
-            state.release.wait(60)
-            self.close_connection = True
-        elif status:
-            self._answer(status, {"errors": ["this is said by the vault"]})
-        elif self.path == "/v1/auth/gitlab/login":
-            known = json.loads(body) == {"role": "deploy", "jwt": JWT}
-            self._answer(200 if known else 400, {"auth": {"client_token": TOKEN}} if known else {"errors": ["no"]})
-        elif self.headers["X-Vault-Token"] != TOKEN:
-            self._answer(403, {"errors": ["permission denied"]})
-        elif self.path == "/v1/auth/token/revoke-self":
-            self._answer(204, None)
-        elif self.path.removeprefix("/v1/") in state.values:
-            self._answer(200, {"data": state.values[self.path.removeprefix("/v1/")]})
-        else:
-            self._answer(404, {"errors": []})
-
-    def _answer(self, status: int, content: Any) -> None:
-        body = b"" if content is None else json.dumps(content).encode()
-        self.send_response(status)
-        if status != 204:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 @pytest.fixture
 def vault() -> Iterator[FakeVault]:
-    state = FakeVault()
-    state.values["ops/data/db"] = {"data": {"password": PASSWORD, "port": 5432, "key": "first line\nsecond line\n}"}}
-    state.values["ops/db"] = {"password": "from-version-one"}
-    handler = type("Handler", (_Handler,), {"state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving_vault() as state:
         yield state
-        state.release.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

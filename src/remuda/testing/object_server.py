@@ -1,0 +1,124 @@
+"""A small object storage for tests: real HTTP, one bucket in memory, open only to addresses that are signed for it.
+
+A test reads what is in it, and says how it misbehaves. Signatures are made anew to compare them, by what the manager
+makes them with; that this is right is tested against others.
+"""
+
+import base64
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from remuda.manager.cache_config import S3Config, bucket_of
+from remuda.manager.object_urls import signed_url
+
+BUCKET = "caches"
+
+
+@dataclass
+class ObjectServer:
+    """What a test's storage holds, by the last part of names, and how it misbehaves."""
+
+    port: int = 0
+    objects: dict[str, bytes] = field(default_factory=dict)
+    answers: list[int] = field(default_factory=list)
+    """Statuses of the next requests; then the right ones. -1: the connection breaks in the middle."""
+    requests: list[str] = field(default_factory=list)
+
+    @property
+    def config(self) -> S3Config:
+        """What a runner has to know."""
+        address = f"127.0.0.1:{self.port}"
+        return S3Config(server_address=address, access_key="AK", secret_key="SK", bucket=BUCKET, insecure=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: ObjectServer
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        self._note()
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        if self._misbehaves():
+            return
+        data = self.state.objects.get(name)
+        if data is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        elif (wanted := self.headers.get("Range", "")).startswith("bytes=-"):
+            self._answer(206, data[-int(wanted[7:]) :])
+        else:
+            self._answer(200, data)
+
+    def do_PUT(self) -> None:
+        self._note()
+        assert "Transfer-Encoding" not in self.headers
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self._misbehaves():
+            return
+        digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+        if self.headers["Content-MD5"] != digest:
+            self._answer(400, b"<Error><Code>BadDigest</Code></Error>")
+            return
+        self.state.objects[self.path.partition("?")[0].rpartition("/")[2]] = data
+        self._answer(200, b"")
+
+    def _note(self) -> None:
+        self.state.requests.append(f"{self.command} {self.path.partition('?')[0].rpartition('/')[2]}")
+
+    def _misbehaves(self) -> bool:
+        status = self.state.answers.pop(0) if self.state.answers else 0
+        if not self._is_signed():
+            status = 403
+        if status == -1:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(b"PK")
+            self.close_connection = True
+        elif status:
+            self._answer(status, b"<Error><Code>AccessDenied</Code></Error>" if status == 403 else b"")
+        return bool(status)
+
+    def _is_signed(self) -> bool:
+        """Whether a holder of the keys has made the address for this method; how old it is does not count."""
+        path, _, query = self.path.partition("?")
+        fields = {name: values[0] for name, values in parse_qs(query).items()}
+        try:
+            moment = datetime.strptime(fields["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+            seconds = int(fields["X-Amz-Expires"])
+        except (KeyError, ValueError):
+            return False
+        name = unquote(path).removeprefix(f"/{BUCKET}/")
+        right = signed_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
+        return right == f"http://127.0.0.1:{self.state.port}{self.path}"
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def serving_objects() -> Iterator[ObjectServer]:
+    """The server, on loopback, as long as this lasts."""
+    state = ObjectServer()
+    handler = type("Handler", (_Handler,), {"state": state})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        state.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="test storage")
+        thread.start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,147 @@
+"""Whole jobs that need something from outside: secrets of a Vault, a bucket for caches, the runner's signature."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cli.main import call
+from remuda.stdsteps.statements import NAME, read_statement
+from remuda.telemetry.logs import configure
+from remuda.testing.coordinator import Coordinator, ServerJob
+from remuda.testing.manager_bench import ManagerBench
+from remuda.testing.object_server import ObjectServer, serving_objects
+from remuda.testing.served_cell import ServedCell
+from remuda.testing.vault_server import JWT, PASSWORD, FakeVault, serving_vault
+
+NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
+
+
+@pytest.fixture
+def vault() -> Iterator[FakeVault]:
+    with serving_vault() as state:
+        yield state
+
+
+@pytest.fixture
+def storage() -> Iterator[ObjectServer]:
+    with serving_objects() as state:
+        yield state
+
+
+def told(job: ServerJob, name: str) -> dict[str, Any]:
+    """The result of a step."""
+    [found] = [result for result in job.results if result["name"] == name and result["event"] == "finished"]
+    return found
+
+
+async def test_a_job_gets_its_secrets_and_nobody_sees_them(
+    bench: ManagerBench, coordinator: Coordinator, vault: FakeVault
+) -> None:
+    secret = vault.secret()["vault"]
+    secret["server"]["auth"]["data"]["jwt"] = "$VAULT_ID_TOKEN"
+    variables = [*NO_SOURCES, {"key": "VAULT_ID_TOKEN", "value": JWT, "masked": True}]
+    secrets = {"PLAIN": {"vault": secret, "file": False}, "KEPT": {"vault": secret, "file": True}}
+    async with bench.manager():
+        job = await coordinator.enqueue(
+            f'test "$PLAIN" = {PASSWORD}', 'cat "$KEPT"; echo', secrets=secrets, variables=variables
+        )
+        await coordinator.until_over(job)
+        other = {"A": {"azure_key_vault": {"name": "x"}, "file": True}}
+        refused = await coordinator.enqueue("true", secrets=other, variables=variables)
+        await coordinator.until_over(refused)
+    assert job.status == "success", job.trace
+    assert list(told(job, "resolve_secrets")["outputs"]["names"]) == ["PLAIN", "KEPT"]
+    shown = bytes(job.trace) + json.dumps(job.results).encode()
+    assert PASSWORD.encode() not in shown
+    assert JWT.encode() not in shown
+    assert refused.status == "failed"
+    assert b"azure_key_vault is not supported" in bytes(refused.trace)
+
+
+async def test_a_cache_goes_from_job_to_job_through_a_bucket(
+    bench: ManagerBench, coordinator: Coordinator, storage: ObjectServer
+) -> None:
+    s3 = storage.config
+    bench.write_config(
+        extra=f'[runners.cache]\nType = "s3"\nPath = "ci"\n[runners.cache.s3]\nServerAddress = "{s3.server_address}"\n'
+        f'AccessKey = "{s3.access_key}"\nSecretKey = "{s3.secret_key}"\nBucketName = "{s3.bucket}"\nInsecure = true\n'
+    )
+    cache = [{"key": "deps", "paths": ["deps"], "fallback_keys": ["other"]}]
+    new = [{"key": "new", "paths": ["deps"], "policy": "pull", "fallback_keys": ["deps"]}]
+    async with bench.manager():
+        first = await coordinator.enqueue("mkdir deps; echo one >deps/it", cache=cache, variables=NO_SOURCES)
+        await coordinator.until_over(first)
+        second = await coordinator.enqueue("cat deps/it", cache=cache, variables=NO_SOURCES)
+        await coordinator.until_over(second)
+        third = await coordinator.enqueue("cat deps/it", cache=new, variables=NO_SOURCES)
+        await coordinator.until_over(third)
+    assert (first.status, second.status, third.status) == ("success", "success", "success"), first.trace
+    found = [told(job, "restore_cache")["outputs"] for job in (first, second, third)]
+    assert [(one["hit"], one["key"], one["fallback"]) for one in found] == [
+        (False, "", False),
+        (True, "deps", False),
+        (True, "deps", True),
+    ]
+    assert (found[1]["bytes"], found[1]["seconds"] > 0) == (len(storage.objects["deps"]), True)
+    assert not (bench.data / "cache/group").exists()
+    assert b"X-Amz" not in bytes(first.trace) + json.dumps([first.results, second.results, third.results]).encode()
+
+
+SIGNED = "make: {script: [mkdir out, date >out/app], artifacts: {paths: [out]}}"
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    # A cell in a thread logs while pytest swaps the standard streams.
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A private key; its public half is `public.pem` beside it."""
+    path = tmp_path / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
+    path.chmod(0o600)
+    subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", tmp_path / "public.pem"], check=True)
+    return path
+
+
+async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Path, tmp_path: Path) -> None:
+    public, archive = tmp_path / "public.pem", tmp_path / "artifacts.zip"
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(
+        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
+        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n[runners.remuda]\nsigning_key = "{key}"\n'
+    )
+    cell.new_project("app", SIGNED)
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    path = f"/projects/1/pipelines/{pushed['id']}"
+
+    def is_over() -> bool:
+        return cell.api("GET", path).json()["status"] in ("success", "failed")
+
+    async with bench.manager():
+        await asyncio.to_thread(cell.until, is_over, "the pipeline ends", seconds=60)
+    await bench.close()
+    [job] = cell.api("GET", f"{path}/jobs").json()
+    assert job["status"] == "success"
+    archive.write_bytes(cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body)
+    verify = ["artifacts", "verify", str(archive), "--key", str(public)]
+    assert call(verify) == 0
+    with zipfile.ZipFile(archive) as opened:
+        names = opened.namelist()
+        about = read_statement(opened.read(NAME)).predicate
+        with zipfile.ZipFile(tmp_path / "changed.zip", "w") as changed:
+            for name in names:
+                changed.writestr(name, opened.read(name) + (b"!" if name == "out/app" else b""))
+    assert (about["project"]["path"], about["runner"], about["job"]["name"]) == ("root/app", "bench", "make")
+    assert call(["artifacts", "verify", str(tmp_path / "changed.zip"), "--key", str(public)]) == 1
