@@ -12,7 +12,7 @@ our own programs do, and none of its own steps may use them.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +77,14 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         return _own(entered.command[1:], _machine_env(facts, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
     _make_mentioned(node, files, entered.inputs)
-    if host is not None:
-        command = list(entered.command)
-        if loaded.is_script:
-            command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables={})
-            _put(files.script, text.encode("utf-8", "surrogateescape"))
-        return _through(facts, host, command, entered.work_dir, env, files)
     fitting = fit(env)
+    if host is not None:
+        command, large = list(entered.command), fitting.too_large if loaded.is_script else {}
+        if loaded.is_script:
+            command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
+            _put(files.script, text.encode("utf-8", "surrogateescape"))
+        started = _through(facts, host, command, entered.work_dir, fitting.exported, files)
+        return replace(started, only_for_shells=tuple(sorted(large)))
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
         argv, text = script_command(reveal(dict(entered.inputs)), files.script, path=path, variables=fitting.too_large)

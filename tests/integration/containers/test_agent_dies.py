@@ -9,7 +9,7 @@ import pytest
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, through_deaths
 from remuda.testing.agent_process import until as happens
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
-from remuda.wire.agent_client import JobStart
+from remuda.wire.agent_client import JobStart, JobVariable
 
 
 @pytest.fixture
@@ -119,3 +119,14 @@ async def test_steps_of_the_machine_cannot_be_called_from_inside(
     assert not (tmp_path / "stolen").exists()
     assert b"outside" in seen.log
     assert (engine.containers(), engine.networks()) == ([], [])
+
+
+async def test_environment_over_the_os_limit_still_starts(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    job = a_job(engine, tmp_path, {"name": "large", "script": "echo ${#LARGE} $SMALL"})
+    variables = [JobVariable(key="LARGE", value="x" * 200_000), JobVariable(key="SMALL", value="small")]
+    await agent.start()
+    seen = await run_job(agent, JobStart(id="1", work_dir=job.work_dir, steps=job.steps, variables=variables))
+    assert b"200000 small" in seen.lines, seen.log.decode()[-2000:]
+    assert any(b"known to the script's shell only: LARGE" in line for line in seen.agent_lines)
