@@ -7,7 +7,7 @@ says of which jobs it has not all.
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from starlette.requests import Request
@@ -32,6 +32,28 @@ NAMED_WAITS = 10
 STEPS_BYTES = 8 * 1024 * 1024
 """So much of step results is in one answer, whichever jobs they are of."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
+
+
+class StepStanding(TypedDict, total=False):
+    """Of a step's result what tells how the step stands; what it took and gave may be long, and this is asked often."""
+
+    version: Any
+    seq: Any
+    event: Any
+    path: Any
+    name: Any
+    reference: Any
+    origin: Any
+    attempt: Any
+    retried: Any
+    time: Any
+    status: Any
+    exit_code: Any
+    error: Any
+    fault: Any
+    started_at: Any
+    finished_at: Any
+    note: Any
 
 
 class _Asked:
@@ -88,15 +110,16 @@ async def _job(edge: Edge, asked: _Asked, job: Job, family: Family) -> JobProgre
     return shown
 
 
-async def _steps(edge: Edge, asked: _Asked, job: Job) -> tuple[tuple[dict[str, Any], ...], str]:
-    """What the agent reported, as far as there is room, and a note if there is not."""
-    told: list[dict[str, Any]] = []
+async def _steps(edge: Edge, asked: _Asked, job: Job) -> tuple[tuple[StepStanding, ...], str]:
+    """How the steps stand, as far as there is room, and a note if there is not."""
+    told: list[StepStanding] = []
     async with aclosing(results_of(edge.store, job.id)) as results:
         async for result in results:
-            asked.room -= len(bytes(result.body))
+            event = msgspec.json.decode(result.body, type=StepStanding)
+            asked.room -= len(msgspec.json.encode(event))
             if asked.room < 0:
                 return tuple(told), f"there are more: GET /api/remuda/v1/jobs/{job.id}/steps tells all"
-            told.append(msgspec.json.decode(result.body))
+            told.append(event)
     return tuple(told), ""
 
 
