@@ -125,12 +125,9 @@ def run(inputs: Inputs) -> None:
 def creation(wish: Wish, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
     """What the engine is asked to make. Pure, but for the working directory and the limits of this process."""
     work_dir = os.getcwd()
-    limits = json.loads(os.environ.get("REMUDA_LIMITS") or "{}")
-    if any(limits.get("network") or ()) and all(limits["network"]):
-        say("WARNING: the list of hosts that may be reached is not enforced in a container")
     binds, inner = mounts(wish.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
-    host: dict[str, Any] = {"NetworkMode": network or "bridge"} | host_config(wish.options, limits)
+    host: dict[str, Any] = {"NetworkMode": network or "bridge"} | host_config(wish.options, policy_limits())
     host |= {"Binds": [*shared, *binds], "AutoRemove": True}
     own_labels = {key: str(value) for key, value in wish.labels.items()}
     made: dict[str, Any] = {
@@ -152,6 +149,14 @@ def creation(wish: Wish, owner: Owner, *, network: str, until: float, exchange: 
         # A list with an empty text is how GitLab says: none at all.
         made["Entrypoint"] = [] if wish.entrypoint == [""] else wish.entrypoint
     return made
+
+
+def policy_limits() -> dict[str, Any]:
+    """What a policy holds this container to."""
+    limits: dict[str, Any] = json.loads(os.environ.get("REMUDA_LIMITS") or "{}")
+    if any(limits.get("network") or ()) and all(limits["network"]):
+        say("WARNING: the list of hosts that may be reached is not enforced in a container")
+    return limits
 
 
 def idling(seconds: int) -> str:

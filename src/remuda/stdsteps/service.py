@@ -10,7 +10,14 @@ from typing import Any
 
 from remuda.stdsteps import images, job_containers, service_health
 from remuda.stdsteps.container_logs import log_of, show
-from remuda.stdsteps.container_open import JOB_NETWORK, LEASE_SECONDS, START_SECONDS, create, engine_address
+from remuda.stdsteps.container_open import (
+    JOB_NETWORK,
+    LEASE_SECONDS,
+    START_SECONDS,
+    create,
+    engine_address,
+    policy_limits,
+)
 from remuda.stdsteps.container_options import host_config, mounts
 from remuda.stdsteps.docker_api import Engine, EngineRefusedError
 from remuda.stdsteps.errors import PlatformError, StepError
@@ -55,12 +62,13 @@ def run(inputs: Inputs) -> None:
         "User": user,
         "Labels": owner.labels(role=SERVICE_ROLE, until=until) | {"remuda.service": names[0] if names else name},
         "Volumes": inner,
-        "HostConfig": {"NetworkMode": network, "Binds": binds} | host_config(options),
+        "HostConfig": {"NetworkMode": network, "Binds": binds} | host_config(options, policy_limits()),
     }
     if entrypoint:
         body["Entrypoint"] = [] if entrypoint == [""] else entrypoint
     if command:
         body["Cmd"] = command
+    network = body["HostConfig"]["NetworkMode"]
     if network not in WITHOUT_NAMES and not network.startswith("container:"):
         body["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": names}}}
     started = time.monotonic()

@@ -113,3 +113,11 @@ def test_a_log_without_end_is_cut(engine: DockerEngine, job: Any) -> None:
     stopped = job.step("service_stop", log_lines=2000)
     assert "[...]" in stopped.text
     assert len(stopped.text) < 20_000
+
+
+def test_limits_of_a_policy_hold_for_services(engine: DockerEngine, job: Any) -> None:
+    job.env["REMUDA_LIMITS"] = '{"memory_bytes": 33554432, "network": [[]]}'
+    started = serve(job, command=["sleep", "1000"])
+    assert started.code == 0, started.text
+    host = engine.api.call("GET", f"/containers/{started.outputs['container']}/json")["HostConfig"]
+    assert (host["Memory"], host["NetworkMode"]) == (33554432, "none")
