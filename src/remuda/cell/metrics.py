@@ -8,11 +8,9 @@ How many ended is counted by each process from its start. docs/reference/http.md
 from collections import Counter as Numbers
 from collections.abc import Mapping
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from remuda.model.job import FINAL, JobState
 from remuda.model.progress import OPEN
-from remuda.telemetry.metrics import new_registry, render
+from remuda.telemetry.metrics import Counter, Gauge, Histogram, Number, Registry, Spread, render
 
 QUEUE_BUCKETS = (0.05, 0.25, 1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -35,7 +33,7 @@ class CellMetrics:
     """The metrics of one cell."""
 
     def __init__(self) -> None:
-        self.registry = new_registry()
+        self.registry = Registry()
         self._requests = Counter(
             "remuda_cell_http_requests",
             "Requests answered, by route and status.",
@@ -62,7 +60,7 @@ class CellMetrics:
             "Jobs that ended with a checksum of their log that is not that of the stored one.",
             registry=self.registry,
         )
-        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._answers: dict[tuple[str, str, int], tuple[Number, Spread]] = {}
         self._jobs = Gauge("remuda_cell_jobs", "Jobs that are not over, by state.", ("state",), registry=self.registry)
         self._pipelines = Gauge(
             "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry

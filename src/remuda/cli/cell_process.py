@@ -32,7 +32,7 @@ STOP_SECONDS = 10.0
 """How long it may take to stop before it is killed."""
 SHARED = (
     *("remuda.pipeline", "remuda.wire.user_api", "remuda.wire.runner_api", "remuda.cli.servicelog"),
-    *("remuda.telemetry.metrics", "remuda.lib.sqlite_writer", "yaml"),
+    *("remuda.lib.sqlite_writer", "yaml"),
 )
 """What both processes need is imported before they part."""
 _MODULES = ("remuda.cell.service", "remuda.cli.access", "uvicorn.lifespan.off", "encodings.idna")

@@ -10,19 +10,17 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from remuda import __version__
 from remuda.manager.config import ManagerConfig, listen_address
 from remuda.manager.errors import ManagerError
-from remuda.telemetry.metrics import CONTENT_TYPE, new_registry, render
+from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
 from remuda.wire.runner_client import Measured
 
 MODE = "traditional"
 """Jobs come as scripts; GitLab calls those that come as steps `steps`."""
 _RUNNER = ("runner", "runner_name", "system_id")
+_OF_JOB = ("state", "stage", "executor_stage")
 _DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
 _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -51,8 +49,7 @@ class ManagerMetrics:
     """The manager's registry and everything in it."""
 
     def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
-        self.registry: CollectorRegistry = new_registry()
-        self.registry.register(_JobsCollector(sample))
+        self.registry = Registry()
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, registry=self.registry)
@@ -61,8 +58,11 @@ class ManagerMetrics:
             return Gauge(name, text, labels, registry=self.registry)
 
         def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
-            return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
+            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
+        self._sample = sample
+        self._jobs_now = gauge("gitlab_runner_jobs", "Jobs the manager has now.", *_RUNNER, *_OF_JOB)
+        self.registry.refreshers.append(self._count_jobs)
         self._jobs = counter("gitlab_runner_jobs_total", "Jobs handled.", *_RUNNER)
         self._failed = counter(
             "gitlab_runner_failed_jobs_total", "Jobs failed.", "runner", "runner_name", "failure_reason", "mode"
@@ -162,29 +162,15 @@ class ManagerMetrics:
         """A part of the manager failed in a way nobody foresaw, and was started again."""
         self._errors.labels("error").inc()
 
-
-class _JobsCollector(Collector):
-    def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
-        self._sample = sample
-
-    def describe(self) -> list[Metric]:
-        """Nothing: the library takes this gauge and the counter gitlab_runner_jobs_total for two of one name."""
-        return []
-
-    def collect(self) -> list[Metric]:
-        family = self._family()
-        tally = Tally((*job.labels.values(), job.state, job.stage) for job in self._sample())
+    def _count_jobs(self) -> None:
+        self._jobs_now.parts.clear()
+        tally = Tally((*job.labels.values(), job.state, job.stage, "") for job in self._sample())
         for labels, number in tally.items():
-            family.add_metric([*labels, ""], number)
-        return [family]
-
-    def _family(self) -> GaugeMetricFamily:
-        labels = [*_RUNNER, "state", "stage", "executor_stage"]
-        return GaugeMetricFamily("gitlab_runner_jobs", "Jobs the manager has now.", labels=labels)
+            self._jobs_now.labels(*labels).set(number)
 
 
 @asynccontextmanager
-async def serve_metrics(address: str, registry: CollectorRegistry) -> AsyncIterator[None]:
+async def serve_metrics(address: str, registry: Registry) -> AsyncIterator[None]:
     """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does."""
     from aiohttp import web  # not at the top: most managers serve none, and all would pay for it
 

@@ -1,18 +1,147 @@
-"""Metrics of one service: a registry of its own, because one process may host several services.
+"""Metrics of one service: plain numbers in a registry of its own, because one process may host several services.
 
-What each service counts stands in its own `metrics.py`; here is what they share: the registry and its text form.
+What each service counts stands in its own `metrics.py`. The library that knows Prometheus's text form is imported when
+somebody looks: it brings an HTTP server, and takes longer to import than a short job takes to run.
 """
 
-from prometheus_client import CollectorRegistry, generate_latest
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-
-def new_registry() -> CollectorRegistry:
-    """A registry without the process-wide default collectors."""
-    return CollectorRegistry(auto_describe=True)
+T = TypeVar("T")
 
 
-def render(registry: CollectorRegistry) -> bytes:
+class Registry:
+    """All metrics of a service."""
+
+    def __init__(self) -> None:
+        self.families: list[Callable[[], Metric]] = []
+        self.refreshers: list[Callable[[], None]] = []
+        """Called before somebody looks, for numbers that nobody counts as they change."""
+
+
+class Number:
+    """A count, or what something is now."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, by: float = 1) -> None:
+        self.value += by
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+
+class Spread:
+    """How many values were how large."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+
+class _Labelled(Generic[T]):
+    """One of them for each set of labels; without labels there is one."""
+
+    def __init__(self, labels: Sequence[str], new: Callable[[], T]) -> None:
+        self._new = new
+        self.names = tuple(labels)
+        self.parts: dict[tuple[str, ...], T] = {} if labels else {(): new()}
+
+    def labels(self, *values: str) -> T:
+        """The one with these values, which are as many as there are names."""
+        found = self.parts.get(values)
+        if found is None:
+            if len(values) != len(self.names):
+                raise ValueError(f"{len(self.names)} labels are needed ({', '.join(self.names)}), not {values}")
+            found = self.parts[values] = self._new()
+        return found
+
+
+class Counter(_Labelled[Number]):
+    """What only ever grows."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
+        super().__init__(labels, Number)
+        registry.families.append(lambda: self._family(name, text))
+
+    def inc(self, by: float = 1) -> None:
+        self.labels().inc(by)
+
+    def _family(self, name: str, text: str) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily(name, text, labels=self.names)
+        for values, number in self.parts.items():
+            family.add_metric(values, number.value)
+        return family
+
+
+class Gauge(_Labelled[Number]):
+    """What goes up and down."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
+        super().__init__(labels, Number)
+        registry.families.append(lambda: self._family(name, text))
+
+    def set(self, value: float) -> None:
+        self.labels().set(value)
+
+    def _family(self, name: str, text: str) -> "Metric":
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(name, text, labels=self.names)
+        for values, number in self.parts.items():
+            family.add_metric(values, number.value)
+        return family
+
+
+class Histogram(_Labelled[Spread]):
+    """How values are spread; `buckets` are upper ends, each included."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Iterable[float], registry: Registry
+    ) -> None:
+        self._bounds = tuple(buckets)
+        super().__init__(labels, lambda: Spread(self._bounds))
+        registry.families.append(lambda: self._family(name, text))
+
+    def _family(self, name: str, text: str) -> "Metric":
+        from prometheus_client.core import HistogramMetricFamily
+        from prometheus_client.utils import floatToGoString
+
+        family = HistogramMetricFamily(name, text, labels=self.names)
+        ends = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, spread in self.parts.items():
+            sums = [sum(spread.counts[: number + 1]) for number in range(len(ends))]
+            family.add_metric(values, buckets=list(zip(ends, sums, strict=True)), sum_value=spread.sum)
+        return family
+
+
+def render(registry: Registry) -> bytes:
     """The registry as Prometheus reads it."""
-    return generate_latest(registry)
+    from prometheus_client import generate_latest
+    from prometheus_client.registry import Collector
+
+    class Look(Collector):
+        def collect(self) -> "list[Metric]":
+            return [family() for family in registry.families]
+
+    for refresh in registry.refreshers:
+        refresh()
+    return generate_latest(Look())
