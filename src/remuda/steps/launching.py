@@ -12,11 +12,12 @@ our own programs do, and none of its own steps may use them.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import write_whole
+from remuda.lib.values import dataclass
 from remuda.steps.delegating import write_order
 from remuda.steps.environment import PROXIES, fit
 from remuda.steps.errors import DefinitionError
