@@ -31,10 +31,10 @@ from remuda.manager.entries import (
 from remuda.manager.object_urls import signed_url
 from remuda.manager.variables import Variables
 from remuda.stdsteps.caches import SUFFIX, file_name
-from remuda.stdsteps.statements import NAME as STATEMENT
-from remuda.stdsteps.statements import SUFFIX as SIGNATURE
 from remuda.wire.runner_api import JobPayload
 
+STATEMENT = "remuda-artifacts.json"
+"""What a signature speaks of, in the working directory and in the archive."""
 POLICIES = {"pull-push": (True, True), "pull": (True, False), "push": (False, True)}
 """Whether a cache is restored, and whether it is saved."""
 DEFAULT_KEY = "default"
@@ -120,7 +120,7 @@ def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables
         if setting.runner.remuda.signing_key and form == "zip":
             signed = chosen | _signing(payload, setting.runner)
             entries.append(entry(numbered("sign_artifacts", number), "sign", signed) | condition)
-            chosen = chosen | {"paths": [*chosen["paths"], STATEMENT, STATEMENT + SIGNATURE]}
+            chosen |= {"statement": signed["statement"]}
         inputs = {
             "api_url": api_url(setting.runner),
             "job_id": payload.id,
@@ -144,7 +144,7 @@ def _signing(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
         "server": runner.url,
         "runner": runner.name,
     }
-    return {"key": runner.remuda.signing_key, "about": about, "apart": runs_apart(runner)}
+    return {"key": runner.remuda.signing_key, "about": about, "apart": runs_apart(runner), "statement": STATEMENT}
 
 
 def runs_apart(runner: RunnerConfig) -> bool:

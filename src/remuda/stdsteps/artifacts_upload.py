@@ -20,6 +20,7 @@ from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.selection import select
 from remuda.stdsteps.speech import say
+from remuda.stdsteps.statements import SUFFIX
 from remuda.stdsteps.transfer import HttpError, request, with_retries
 
 FORMATS = ("zip", "gzip", "raw")
@@ -34,6 +35,7 @@ def run(inputs: Inputs) -> None:
     api_url, job_id, token = inputs.text("api_url").rstrip("/"), inputs.number("job_id", 0), inputs.text("token")
     paths, exclude = inputs.texts("paths", []), inputs.texts("exclude", [])
     untracked, name = inputs.flag("untracked", False), inputs.text("name", "")
+    statement = inputs.text("statement", "")
     when = inputs.one_of("when", WHEN)
     query = {
         "artifact_format": inputs.one_of("artifact_format", FORMATS),
@@ -51,6 +53,9 @@ def run(inputs: Inputs) -> None:
         say("WARNING: No files to upload")
         tell(files=0, bytes=0)
         return
+    if statement:
+        # Whatever the job excludes, these belong to the files.
+        names |= {own for own in (statement, statement + SUFFIX) if (root / own).is_file()}
     with tempfile.TemporaryDirectory(prefix="remuda-artifacts-") as folder:
         archive = Path(folder) / "artifacts"
         build(archive, root, names, query["artifact_format"])

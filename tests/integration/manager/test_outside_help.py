@@ -115,14 +115,9 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Path, tmp_path: Path) -> None:
-    public, archive = tmp_path / "public.pem", tmp_path / "artifacts.zip"
-    bench = ManagerBench(tmp_path, Coordinator())
-    bench.config.write_text(
-        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n[runners.remuda]\nsigning_key = "{key}"\n'
-    )
-    cell.new_project("app", SIGNED)
+async def the_job(cell: ServedCell, bench: ManagerBench, pipeline_file: str) -> dict[str, Any]:
+    """The one job of a pipeline, when it is over."""
+    cell.new_project("app", pipeline_file)
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     path = f"/projects/1/pipelines/{pushed['id']}"
 
@@ -133,6 +128,17 @@ async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Pat
         await asyncio.to_thread(cell.until, is_over, "the pipeline ends", seconds=60)
     await bench.close()
     [job] = cell.api("GET", f"{path}/jobs").json()
+    return dict(job)
+
+
+async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Path, tmp_path: Path) -> None:
+    public, archive = tmp_path / "public.pem", tmp_path / "artifacts.zip"
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(
+        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
+        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n[runners.remuda]\nsigning_key = "{key}"\n'
+    )
+    job = await the_job(cell, bench, SIGNED)
     assert job["status"] == "success"
     archive.write_bytes(cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body)
     verify = ["artifacts", "verify", str(archive), "--key", str(public)]
@@ -145,3 +151,35 @@ async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Pat
                 changed.writestr(name, opened.read(name) + (b"!" if name == "out/app" else b""))
     assert (about["project"]["path"], about["runner"], about["job"]["name"]) == ("root/app", "bench", "make")
     assert call(["artifacts", "verify", str(tmp_path / "changed.zip"), "--key", str(public)]) == 1
+
+
+WITH_SECRETS = """
+deploy:
+  id_tokens: {VAULT_ID_TOKEN: {aud: https://vault.example.com}}
+  variables: {VAULT_SERVER_URL: "http://127.0.0.1:PORT", VAULT_AUTH_PATH: gitlab, VAULT_AUTH_ROLE: deploy}
+  secrets:
+    PASSWORD: {vault: db/password@ops, file: false}
+    AS_FILE: {vault: {engine: {name: kv-v1, path: ops}, path: db, field: password}, token: $VAULT_ID_TOKEN}
+  script: ['echo "<$PASSWORD> <$(cat $AS_FILE)>"', 'test -n "$PASSWORD"']
+"""
+
+
+async def test_secrets_of_a_pipeline_file_are_fetched_with_the_jobs_own_token(
+    cell: ServedCell, vault: FakeVault, tmp_path: Path
+) -> None:
+    vault.jwt = None
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(
+        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
+        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
+    )
+    job = await the_job(cell, bench, WITH_SECRETS.replace("PORT", str(vault.port)))
+    log = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+    assert job["status"] == "success", log
+    assert "<[MASKED]> <[MASKED]>" in log
+    assert vault.requests == [
+        "POST /v1/auth/gitlab/login",
+        "GET /v1/ops/data/db",
+        "GET /v1/ops/db",
+        "POST /v1/auth/token/revoke-self",
+    ]
