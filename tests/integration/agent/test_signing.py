@@ -55,7 +55,12 @@ def entries(server: StepServer, key: Path, **own: Any) -> list[dict[str, Any]]:
     remuda = RemudaConfig(signing_key=str(key), **own)
     runner = RunnerConfig(url=server.url, name="r", token="glrt-x", remuda=remuda)
     setting = Setting(runner=runner, system_id="s", slot=0, work_dir="/w", builds_dir="/b", cache_dir="/c")
-    payload = {"id": 7, "token": TOKEN, "git_info": {"sha": "a" * 40}, "artifacts": [{"paths": ["out"]}]}
+    payload = {
+        "id": 7,
+        "token": TOKEN,
+        "git_info": {"sha": "a" * 40},
+        "artifacts": [{"paths": ["out"], "exclude": ["*.json"]}],
+    }
     return upload_artifacts(msgspec.convert(payload, JobPayload), setting, Variables([]))
 
 

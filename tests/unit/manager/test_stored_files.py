@@ -8,8 +8,9 @@ import pytest
 from remuda.manager.cache_config import CacheConfig, S3Config
 from remuda.manager.config import RemudaConfig, RunnerConfig
 from remuda.manager.entries import CompileError, Setting
-from remuda.manager.stored_files import restore_caches, save_caches, upload_artifacts
+from remuda.manager.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
 from remuda.manager.variables import Variables, variable_list
+from remuda.stdsteps.statements import NAME
 from remuda.wire.runner_api import JobPayload
 
 SETTING = Setting(
@@ -160,9 +161,11 @@ def test_a_runner_with_a_key_signs_archives_and_sends_the_signature_along() -> N
     assert sign["inputs"]["paths"] == ["out"]
     assert (sign["inputs"]["key"], sign["inputs"]["apart"]) == ("/etc/remuda/key.pem", False)
     assert sign["inputs"]["about"]["job"]["id"] == 5
-    assert upload["inputs"]["paths"] == ["out", "remuda-artifacts.json", "remuda-artifacts.json.sig"]
+    assert upload["inputs"]["paths"] == ["out"]
+    assert sign["inputs"]["statement"] == upload["inputs"]["statement"] == STATEMENT == NAME
     assert sign["inputs"]["exclude"] == upload["inputs"]["exclude"] == ["out/x"]
     assert report["inputs"]["paths"] == ["r.xml"]
+    assert "statement" not in report["inputs"]
 
 
 def test_the_key_is_out_of_reach_where_jobs_are_other_users() -> None:
