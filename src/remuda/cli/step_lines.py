@@ -76,7 +76,9 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
     cpu = _number(usage, "cpu_user_seconds") + _number(usage, "cpu_system_seconds")
     if cpu >= 0.05:
         yield f"cpu {duration(cpu)}"
-    for field, word in (("max_rss_bytes", "memory"), ("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
+    if peak := _number(usage, "memory_peak_bytes") or _number(usage, "max_rss_bytes"):
+        yield f"memory {_size(peak)}"
+    for field, word in (("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
         if number := _number(usage, field):
             yield f"{word} {_size(number)}"
 

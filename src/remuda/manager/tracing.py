@@ -78,8 +78,10 @@ class JobSpans:
         self.is_wanted = around is None or around.is_sampled
         self._parent_id = around.span_id if around else ""
         info = payload.job_info
+        # Local runs all begin to count at 1, maybe at an address that was used before.
+        pipeline = (row.url, info.pipeline_id or row.key, given.get("CI_PIPELINE_CREATED_AT", ""))
         self.context = Context(
-            trace_id=around.trace_id if around else trace_id_of("pipeline", row.url, info.pipeline_id or row.key),
+            trace_id=around.trace_id if around else trace_id_of("pipeline", *pipeline),
             span_id=span_id_of("job", row.url, row.key),
         )
         self._name = info.name or f"job {row.job_id}"

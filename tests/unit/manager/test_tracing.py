@@ -245,6 +245,7 @@ def test_jobs_of_a_pipeline_are_one_trace() -> None:
     assert one.span_id != other.span_id
     assert Bench(a_payload(pipeline=4)).job.context.trace_id != one.trace_id
     assert Bench(url="https://other.example").job.context.trace_id != one.trace_id
+    assert Bench(a_payload(CI_PIPELINE_CREATED_AT="2026-01-01")).job.context.trace_id != one.trace_id
 
 
 def test_a_job_may_be_part_of_a_trace() -> None:
