@@ -198,12 +198,13 @@ class Carrier:
         result: Finished | None = None
         more: dict[str, Any] = {}
         masks: list[str]
+        record: shim.Record | None = None
         enclosure = self._custody.enclose(node)
         if self._log.is_closed(node.serial):
             masks, _ = read_masks(files.masks, 0, rest=True)
             self.mask(masks)
         else:
-            output = Output(self._log, node.serial, files.raw)
+            output = Output(self._log, node.serial, files.own(".raw"))
             execution = Execution(files, output, self._watched(node, files), self._around)
             self._executions[node.serial] = execution
             try:
@@ -218,14 +219,15 @@ class Carrier:
                 result = failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)
             finally:
                 del self._executions[node.serial]
-            masks = execution.masks
+            masks, record = execution.masks, execution.record
             if (usage := execution.usage) is not None:
                 more["usage"] = usage.as_told()
             if hint := enclosure.hint():
                 self._log.say(f"WARNING: {hint}")
         outputs: Mapping[str, Any] = {}
         exports: Mapping[str, str] = {}
-        record = shim.record(files)
+        left = files.left()
+        record = shim.record(files) if record is None else record
         exit_code = record.exit_code if record else None
         if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)
@@ -243,7 +245,8 @@ class Carrier:
         more |= self._custody.report(self._custody.decide(node, _loaded(node)), enclosure)
         if result.status is Status.SUCCESS:
             try:
-                outputs, exports = self._written(node, files), read_exports(files.exports)
+                outputs = self._written(node, files, left)
+                exports = read_exports(files.exports) if ".exports" in left else {}
             except DefinitionError as error:
                 result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
         # File times are coarser than the clock, so that a short step could seem to end before it began.
@@ -251,7 +254,9 @@ class Carrier:
         # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
         if record is not None and (leftover := leftovers.find((record.pid, record.start))):
             self._journal.record_leftover(leftover)
-        self.finish(node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more)
+        self.finish(
+            node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more, left=left
+        )
         enclosure.remove()
 
     async def _run(self, node: Node, execution: Execution, enclosure: Enclosure, files: StepFiles) -> None:
@@ -315,13 +320,13 @@ class Carrier:
             self.stop(*found)
         return found is not None
 
-    def _written(self, node: Node, files: StepFiles) -> Mapping[str, Any]:
+    def _written(self, node: Node, files: StepFiles, left: set[str]) -> Mapping[str, Any]:
         """The outputs of a command that ended well. A script declares none, so it may write any."""
         assert node.loaded is not None
         spec = node.loaded.step.spec
         if spec.delegates_outputs:
             return read_result_of_another(files.outputs)
-        written = read_outputs(files.outputs)
+        written = read_outputs(files.outputs) if ".outputs" in left else {}
         if node.loaded.is_script:
             for name in written:
                 if not NAME.fullmatch(name):
@@ -360,6 +365,7 @@ class Carrier:
         exports: Mapping[str, str] | None = None,
         masks: list[str] | None = None,
         more: Mapping[str, Any] | None = None,
+        left: set[str] | None = None,
     ) -> None:
         """Store how a step ended, or that it is tried again."""
         outputs, exports = outputs or {}, exports or {}
@@ -397,7 +403,9 @@ class Carrier:
         replay.apply(self.tree, self.facts, event)
         if is_open:
             self._log.forget(serial)
-            files.remove()
+            files.remove(left)
+            if node.phase or node.host is not None or self._custody.has_a_say:
+                files.remove_rare()
 
 
 def _loaded(node: Node) -> Loaded:

@@ -10,7 +10,6 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
@@ -84,7 +83,7 @@ class Execution:
         self._around = around
         self._wake = asyncio.Event()
         self._process: StepProcess | None = None
-        self._masks_read = 0
+        self._masks_file, self._masks_read = str(files.masks), 0
         self._terminated_at: float | None = None
         self._killed = False
         self._abandoned = False
@@ -116,7 +115,7 @@ class Execution:
         if claim is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
         process = self._adopt(claim) if claim else self._spawn(prepare)
-        watch = self._around.changes.watch(self._files.raw, self._wake.set)
+        watch = self._around.changes.watch(self._files.own(".raw"), self._wake.set)
         try:
             while True:
                 self._wake.clear()
@@ -139,8 +138,7 @@ class Execution:
 
     def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
         launch = prepare()
-        work_dir = Path(launch.work_dir)
-        os.close(os.open(self._files.raw, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        os.close(os.open(self._files.own(".raw"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         reach("agent.step_prepared")
         limits = self._around.open_files
         started = None
@@ -148,7 +146,7 @@ class Execution:
             started = self._around.standby.spawn(
                 self._files,
                 launch.program,
-                work_dir=work_dir,
+                work_dir=launch.work_dir,
                 env=launch.env if launch.program_env is None else launch.program_env,
                 open_files=limits,
                 enclosure=launch.enclosure,
@@ -157,7 +155,7 @@ class Execution:
             reach("agent.step_spawned")
             return self._adopt(started)
         pid = shim.spawn(
-            self._files, launch.argv, work_dir=work_dir, env=launch.env, open_files=limits, joins=launch.joins
+            self._files, launch.argv, work_dir=launch.work_dir, env=launch.env, open_files=limits, joins=launch.joins
         )
         reach("agent.step_spawned")
         self._process = self._watched(pid, start=None)
@@ -200,7 +198,7 @@ class Execution:
         return len(data)
 
     def _look_for_masks(self, *, rest: bool = False) -> None:
-        found, self._masks_read = read_masks(self._files.masks, self._masks_read, rest=rest)
+        found, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
         if found:
             self.masks += found
             self._job.mask(found)

@@ -10,9 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 EXCHANGE = "exchange"
-_OWN = (".raw", ".pid", ".env", ".failure")
-_DELEGATED = (".order", ".results", ".results.place")
-_SHARED = (".script", ".inputs", ".outputs", ".exports", ".masks")
+_OWN = (".raw", ".pid")
+_RARE = (".env", ".failure", ".order", ".results", ".results.place")
 
 
 class StepFiles:
@@ -93,20 +92,30 @@ class StepFiles:
         """Those that expressions know: for outputs, exports and inputs."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
-    def remove(self) -> None:
+    def own(self, suffix: str) -> str:
+        """One of those that only the agent and the shim know, for those who look often."""
+        return self._own + suffix
+
+    def left(self) -> set[str]:
+        """Which files of the step's own are there."""
+        folder, _, name = self._shared.rpartition("/")
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return set()
+        return {found.removeprefix(name) for found in names if found.startswith(name + ".")}
+
+    def remove(self, left: set[str] | None = None) -> None:
+        """What `left` says, or what is there; what a step has made of its files goes with the job at the latest."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
-        with suppress(FileNotFoundError):
-            for suffix in _DELEGATED:
-                os.unlink(self._own + suffix)
-        # What a step has made of its own files is removed with the job at the latest.
-        for suffix in _SHARED:
+        for suffix in self.left() if left is None else left:
             with suppress(OSError):
                 os.unlink(self._shared + suffix)
-        level = 1
-        with suppress(OSError):
-            os.unlink(self.command())
-            while True:
-                os.unlink(self.command(level))
-                level += 1
+
+    def remove_rare(self) -> None:
+        """What only some steps have, and of the agent's own."""
+        for suffix in _RARE:
+            with suppress(FileNotFoundError):
+                os.unlink(self._own + suffix)

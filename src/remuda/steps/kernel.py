@@ -62,11 +62,11 @@ class Changes:
             os.close(self._fd)
             self._fd = -1
 
-    def watch(self, path: Path, callback: Callable[[], None]) -> "Watch":
+    def watch(self, path: Path | str, callback: Callable[[], None]) -> "Watch":
         """A watch that is not armed yet."""
         return Watch(self, path, callback)
 
-    def add(self, path: Path, callback: Callable[[], None]) -> int:
+    def add(self, path: Path | str, callback: Callable[[], None]) -> int:
         watch: int = -1
         if self._fd >= 0:
             watch = _libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY | _IN_ONESHOT)
@@ -100,7 +100,7 @@ class Changes:
 class Watch:
     """The wish to be told about one file."""
 
-    def __init__(self, changes: Changes, path: Path, callback: Callable[[], None]) -> None:
+    def __init__(self, changes: Changes, path: Path | str, callback: Callable[[], None]) -> None:
         self._changes = changes
         self._path = path
         self._callback = callback

@@ -5,11 +5,14 @@ environment. `resolving` finds packages, `language` reads them; `runner` calls t
 `stored` makes the same again out of the journal.
 """
 
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from remuda.lib.clock import SystemClock
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, reference_text
 from remuda.steps.language.escaping import OPENER
@@ -29,6 +32,34 @@ _SCRIPT = Loaded(
     version=SCRIPT_VERSION,
 )
 """The one step that the agent itself is: a text for a shell."""
+
+
+class _Nearby:
+    """A step beside its caller as it was last read; a file that was just written may yet change unnoticed."""
+
+    def __init__(self, loaded: Loaded, path: str) -> None:
+        self.loaded = loaded
+        self._path = path
+        self._state = self._now()
+
+    def is_unchanged(self) -> bool:
+        return self._state is not None and self._state == self._now()
+
+    def _now(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode) or _CLOCK.now() - found.st_mtime < _SETTLED_SECONDS:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_nearby: dict[tuple[Reference, str, str | None], _Nearby] = {}
+_MOST_NEARBY = 1000
+_SETTLED_SECONDS = 0.1
+_CLOCK = SystemClock()
+"""What the times of files are held against."""
 
 
 class Resolver(Protocol):
@@ -81,6 +112,10 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
             raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
     elif OPENER in reference.url:
         reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
+    key = (reference, frame.loaded.folder, frame.loaded.root)
+    if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
+        _check(node, known.loaded)
+        return known.loaded
     resolved = await resolver.resolve(
         reference,
         base=Path(frame.loaded.folder),
@@ -100,6 +135,10 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         version=resolved.version,
     )
     _check(node, loaded)
+    if loaded.kind is ReferenceKind.LOCAL:
+        if len(_nearby) >= _MOST_NEARBY:
+            _nearby.clear()
+        _nearby[key] = _Nearby(loaded, loaded.reference)
     return loaded
 
 

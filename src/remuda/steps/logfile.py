@@ -192,7 +192,7 @@ class LogFile:
 class Output:
     """The raw output of one running step on its way into the log."""
 
-    def __init__(self, log: LogFile, serial: int, raw: Path) -> None:
+    def __init__(self, log: LogFile, serial: int, raw: Path | str) -> None:
         self._log = log
         self._serial = serial
         self._raw = str(raw)

@@ -36,7 +36,7 @@ def read_exports(path: Path) -> dict[str, str]:
     return export_texts(read_lines(_read(path, "export file"), what="export file"))
 
 
-def read_masks(path: Path, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
+def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
     """Whole lines from a byte on, and where the next begins; `rest`: an unfinished line counts too."""
     try:
         data = _read(path, "mask file", offset)
@@ -58,7 +58,7 @@ def read_failure(path: Path) -> str | None:
     return str(told.get("error") if isinstance(told, dict) else told)
 
 
-def _read(path: Path, what: str, offset: int = 0) -> bytes:
+def _read(path: Path | str, what: str, offset: int = 0) -> bytes:
     """What is there, with one byte more than there may be."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -51,7 +51,7 @@ def spawn(
     files: StepFiles,
     command: Sequence[str],
     *,
-    work_dir: Path,
+    work_dir: Path | str,
     env: Mapping[str, str],
     open_files: int,
     joins: Sequence[str] = (),

@@ -59,7 +59,7 @@ class Standby:
         files: StepFiles,
         program: Sequence[str],
         *,
-        work_dir: Path,
+        work_dir: Path | str,
         env: Mapping[str, str],
         open_files: int,
         enclosure: Mapping[str, Any] | None = None,
