@@ -142,7 +142,7 @@ def test_names_that_are_none(job: Any, name: str) -> None:
 
 
 def test_unused_images_make_room_and_then_a_pull_is_refused(
-    registry: Callable[[str], str], own_engine: DockerEngine, new_job: Callable[..., Any], tmp_path: Path
+    own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
     """Disk guard: the oldest unused image goes first, one that is used stays, and a full disk is not filled up."""
     engine = own_engine
