@@ -8,6 +8,7 @@ be made for one that another process gets. The HTTP edge calls `request_job`.
 Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
 """
 
+import asyncio
 import contextlib
 import math
 import random
@@ -32,6 +33,7 @@ from remuda.cell.polls import HangUp
 from remuda.cell.ports import Belongings
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.lib import killpoints
+from remuda.lib.aio import happens_by
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.runner import Fingerprint, RunnerType
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
@@ -42,6 +44,8 @@ MANY = 5
 
 OFFERS_SECONDS = 10.0
 """For so long it is good enough to know which runners there are."""
+LOOK_AHEAD_SECONDS = 4.0
+"""More often than keys and runners have to be read again."""
 ALIKE = 32
 """Where so many jobs wait that are as good as each other, a process of a cell begins with every second of them. If each
 process chose the oldest, they would choose the same, and every second claim would be lost to another one. Nobody says
@@ -174,10 +178,24 @@ class Claims(Motion):
         if how is None or not self._settings.is_shared:
             return 0.0
         if self._clock.monotonic() - self._offers_at >= OFFERS_SECONDS:
-            self._offers_at = self._clock.monotonic()
-            runners, _ = await self._store.runners(_ALL)
-            self._offers = offers_of(runners, await self._store.all_managers(), now)
+            await self._read_offers()
         return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
+
+    async def _read_offers(self) -> None:
+        self._offers_at = self._clock.monotonic()
+        runners, _ = await self._store.runners(_ALL)
+        self._offers = offers_of(runners, await self._store.all_managers(), self._clock.now())
+
+    async def look_ahead(self, stop: asyncio.Event) -> None:
+        """Until told to stop: read what hand-outs need from time to time before they do, so that none waits for it."""
+        while not stop.is_set():
+            try:
+                await self._keys.load()
+                if self._settings.is_shared:
+                    await self._read_offers()
+            except StoreError as error:
+                self._log.warning("what hand-outs need cannot be read now", error=str(error))
+            await happens_by(self._clock, stop, within_seconds=LOOK_AHEAD_SECONDS, name="look ahead")
 
     async def _lease(
         self, job_id: JobId, terms: leases.Lease, now: float, runner: Runner, *, is_woken: bool, closely: bool = True

@@ -9,6 +9,7 @@ Invariant: `ready` is called when requests are served, not before.
 import asyncio
 import contextlib
 import errno
+import gc
 import itertools
 import logging
 import secrets
@@ -111,6 +112,10 @@ class CellService:
         await edge.projects.namespaces.adopt_projects()
         folder.share()
         await edge.dispatch.start()
+        await store.warm()
+        # What is there now stays: later collections need not look at it again, and are over sooner.
+        gc.collect()
+        gc.freeze()
         connections = connections_within(raise_limit())
         server = _Server(
             uvicorn.Config(
@@ -129,6 +134,7 @@ class CellService:
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(edge.dispatch.watch(stop), name="cell sweep")
+            group.create_task(edge.dispatch.look_ahead(stop), name="cell look ahead")
             group.create_task(self._bridges(edge).watch(stop), name="cell trigger jobs")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")

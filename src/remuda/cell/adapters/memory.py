@@ -62,6 +62,9 @@ class MemoryStore(MemoryAudit):
     async def close(self) -> None:
         return
 
+    async def warm(self) -> None:
+        return
+
     async def writable(self) -> None:
         return
 

@@ -11,6 +11,7 @@ the runner had come a moment later.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -19,9 +20,9 @@ from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.adapters.pieces import read_in_pieces
 from remuda.cell.adapters.postgres_access import AWAY, FAILURES, LostRaceError, draw, plain, store_error
-from remuda.cell.adapters.postgres_families import Made, Wanted, change_families, lock
+from remuda.cell.adapters.postgres_families import FAMILIES, Made, Wanted, change_families, lock
 from remuda.cell.adapters.postgres_hints import Hints
-from remuda.cell.adapters.postgres_keeping import PostgresKeeping
+from remuda.cell.adapters.postgres_keeping import RUNNERS, PostgresKeeping
 from remuda.cell.adapters.postgres_pool import Connection, Pool
 from remuda.cell.adapters.sqlite_rows import IS_OPEN, order
 from remuda.cell.adapters.together import Together
@@ -46,12 +47,26 @@ from remuda.pipeline import JobSpec
 
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = $1"
 _JOBS = "SELECT id, body FROM jobs WHERE id = ANY($1::bigint[])"
+_SOME_JOBS = "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id"
 _PIPELINES = "SELECT id, body FROM pipelines WHERE id = ANY($1::bigint[])"
 _SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
 _LEASED = (
     "SELECT runner_id, request_id, body FROM jobs JOIN unnest($1::bigint[], $2::text[]) AS asked (runner, request)"
     " ON runner_id = asked.runner AND request_id = asked.request WHERE state = 'leased'"
 )
+_OFTEN: Mapping[str, int] = {
+    rows.STORE_JOBS: 9,
+    rows.LEASE_JOBS: 14,
+    rows.BELONGINGS: 5,
+    rows.UPDATE_PIPELINES: 4,
+    FAMILIES: 1,
+    RUNNERS: 1,
+    _LEASED: 2,
+    _JOBS: 1,
+    _SOME_JOBS: 1,
+    _PIPELINES: 1,
+}
+"""What calls of runners need, with the number of lists that each is told."""
 _HOPEFUL_TRIES = 3
 """How often a job is changed in the hope that nobody else does; then it is locked."""
 _JOB_LANES = 2
@@ -67,6 +82,17 @@ class PostgresStore(PostgresKeeping):
         self._job_lane = Together(self._store_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
+
+    async def warm(self) -> None:
+        """The server plans a statement when it is first used on a connection, which takes longer than many uses."""
+
+        async def plan(db: Connection) -> None:
+            for sql, lists in _OFTEN.items():
+                await db.fetch(sql, *([] for _ in range(lists)))
+            await db.execute(rows.UPDATE_JOB, *(None,) * 7)
+
+        with suppress(*FAILURES, ExceptionGroup):  # then it is done when it is needed
+            await self._keyed_pool.warm(plan)
 
     def changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
@@ -185,7 +211,7 @@ class PostgresStore(PostgresKeeping):
         return await self._keyed(Job, _JOBS, job_id)
 
     async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
-        return await self._all(Job, "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id", list(job_ids))
+        return [decode(Job, row[0]) for row in await self._rows(_SOME_JOBS, list(job_ids), keyed=True)]
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
         return await self._keyed(JobSpec, _SPECS, job_id)

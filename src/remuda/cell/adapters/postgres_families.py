@@ -22,7 +22,7 @@ from remuda.cell.ports import Applied, Changes
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.model.job import JobId, PipelineId
 
-_FAMILIES = (
+FAMILIES = (
     "SELECT pipeline_id, body FROM (SELECT id AS pipeline_id, 0 AS id, body FROM pipelines WHERE id = ANY($1::bigint[])"
     " UNION ALL SELECT pipeline_id, id, body FROM jobs WHERE pipeline_id = ANY($1::bigint[]) AND retried = 0)"
     " AS families ORDER BY pipeline_id, id"
@@ -57,7 +57,7 @@ def lock(pipeline_ids: Iterable[PipelineId]) -> str:
 
 async def change_families(db: Connection, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
     """Make decisions about pipelines that are locked: what each came to; None: it has to be made alone."""
-    found = await db.fetch(_FAMILIES, sorted({one.pipeline_id for one in wanted}))
+    found = await db.fetch(FAMILIES, sorted({one.pipeline_id for one in wanted}))
     families, bodies = _read(found)
     made, jobs, pipelines = decided(wanted, families)
     await rows.update_jobs(db, jobs, bodies)

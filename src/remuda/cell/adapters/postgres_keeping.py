@@ -24,6 +24,7 @@ from remuda.cell.values import (
 from remuda.model.job import JobId, ProjectId, RunnerId
 
 _PUT_SETTING = "INSERT INTO settings VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+RUNNERS = "SELECT token_hash, body FROM runners WHERE token_hash = ANY($1::text[])"
 _SETTINGS_LOCK = 7_236_389
 """The first half of an advisory lock; the second is the setting."""
 
@@ -112,8 +113,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
         return await self._one(Runner, "SELECT body FROM runners WHERE id = $1", runner_id)
 
     async def runner_by_token(self, token_hash: str) -> Runner | None:
-        sql = "SELECT token_hash, body FROM runners WHERE token_hash = ANY($1::text[])"
-        return await self._keyed(Runner, sql, token_hash)
+        return await self._keyed(Runner, RUNNERS, token_hash)
 
     async def put_runner(self, runner: Runner) -> None:
         sql = "UPDATE runners SET token_hash = $1, body = $2 WHERE id = $3"

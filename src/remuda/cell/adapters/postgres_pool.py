@@ -78,6 +78,22 @@ class Pool:
         else:
             self._idle.append((db, self._clock.monotonic()))
 
+    async def warm(self, work: Callable[[Connection], Awaitable[object]]) -> None:
+        """Make all connections, and do something with each, while nobody else needs them."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._most):
+                group.create_task(self._warm(work), name=f"connection {number}")
+
+    async def _warm(self, work: Callable[[Connection], Awaitable[object]]) -> None:
+        db = await self.take()
+        try:
+            await work(db)
+        except BaseException:
+            db.terminate()
+            raise
+        finally:
+            self.give(db)
+
     async def close(self) -> None:
         """Give out no more. Those that are idle are closed, those that are still in a hand when they come back."""
         self._closed = True

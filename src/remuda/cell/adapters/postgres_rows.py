@@ -328,17 +328,19 @@ async def add_pipeline(db: Connection, pipeline: Pipeline) -> None:
     )
 
 
+UPDATE_PIPELINES = (
+    "UPDATE pipelines SET status = new.status, updated_at = new.updated_at, body = new.body"
+    " FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bytea[])"
+    " AS new (id, status, updated_at, body) WHERE pipelines.id = new.id"
+)
+
+
 async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> None:
     """Store pipelines whose rows are locked."""
     if not pipelines:
         return
-    sql = (
-        "UPDATE pipelines SET status = new.status, updated_at = new.updated_at, body = new.body"
-        " FROM unnest($1::bigint[], $2::text[], $3::double precision[], $4::bytea[])"
-        " AS new (id, status, updated_at, body) WHERE pipelines.id = new.id"
-    )
     columns = zip(*((one.id, one.status, one.updated_at, encode(one)) for one in pipelines), strict=True)
-    await db.execute(sql, *map(list, columns))
+    await db.execute(UPDATE_PIPELINES, *map(list, columns))
 
 
 def conditions(wanted: PipelineFilter) -> dict[str, Any]:

@@ -34,6 +34,10 @@ class Store(PeopleStore, StartsStore, Protocol):
 
     async def close(self) -> None: ...
 
+    async def warm(self) -> None:
+        """Do what the first calls would otherwise wait for, such as connecting; nothing is stored."""
+        ...
+
     async def writable(self) -> None:
         """Return when a write transaction can be committed; raise StoreError when not (full disk, read-only)."""
         ...
