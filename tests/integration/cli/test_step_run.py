@@ -158,3 +158,16 @@ def test_an_interrupt_cancels(folder: Path) -> None:
     assert process.returncode == 130
     assert json.loads(printed)["status"] == "cancelled"
     assert (folder / "ended").exists()
+
+
+def test_attempts_and_groups_are_in_the_tree(folder: Path) -> None:
+    (folder / "func.yml").write_text(
+        "spec: {remuda: 1}\n---\nrun:\n"
+        "  - {name: flaky, retry: {times: 2}, script: '[ -e mark ] || { touch mark; exit 9; }'}\n"
+        "  - {name: both, parallel: [{name: one, script: 'true'}, {name: two, script: 'true'}]}\n"
+    )
+    flaky, both = result(called(folder, "."))["steps"]
+    [earlier] = flaky["attempts"]
+    assert (flaky["attempt"], flaky["exit_code"]) == (2, 0)
+    assert (earlier["attempt"], earlier["status"], earlier["exit_code"]) == (1, "failure", 9)
+    assert sorted(step["path"].rpartition("/")[2] for step in both["steps"]) == ["one", "two"]

@@ -109,3 +109,15 @@ async def test_settings_that_make_no_sense_hold_up_nothing(
         job = await coordinator.enqueue("echo parent=$TRACEPARENT.")
         await coordinator.until_over(job)
     assert b"parent=.\n" in job.output
+
+
+async def test_jobs_of_a_server_that_takes_no_results_have_spans_too(
+    bench: ManagerBench, coordinator: Coordinator, receiver: OtlpReceiver
+) -> None:
+    coordinator.is_remuda = False
+    async with bench.manager():
+        job = await coordinator.enqueue("echo hello")
+        await coordinator.until_over(job)
+    assert job.results == []
+    [root], [script] = receiver.named("test"), receiver.named("step_script")
+    assert script.parent_id == root.span_id
