@@ -7,6 +7,7 @@ from pathlib import Path
 from remuda.stdsteps.archive import LARGEST_BYTES, unpack_zip
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.speech import say
 from remuda.stdsteps.transfer import request, store, with_retries
 
@@ -17,6 +18,7 @@ def run(inputs: Inputs) -> None:
     largest = inputs.number("limit_bytes", LARGEST_BYTES)
     dependencies, shared_token = inputs.groups("dependencies"), inputs.text("token", "")
     inputs.done()
+    files = packed = 0
     for dependency in dependencies:
         job_id, name = dependency.number("id", 0), dependency.text("name", "")
         token = dependency.text("token", shared_token or None)
@@ -34,6 +36,8 @@ def run(inputs: Inputs) -> None:
                 raise StepError(f"the artifacts of job {job_id} are no zip archive; only zip can be unpacked yet")
             count = unpack_zip(archive, Path.cwd(), largest_bytes=largest)
         say(f"Downloaded {size} bytes, unpacked {count} files and folders")
+        files, packed = files + count, packed + size
+    tell(jobs=len(dependencies), files=files, bytes=packed)
 
 
 def download(url: str, token: str, target: Path, failures: int) -> int:

@@ -190,6 +190,8 @@ async def test_artifacts_go_up_and_come_down(
         "GET /api/v4/jobs/5/artifacts?direct_download=true",
         "GET /api/v4/jobs/5/artifacts",
     ]
+    told = seen.results[-1]["outputs"]
+    assert (told["jobs"], told["bytes"]) == (1, len(server.archives["/api/v4/jobs/5/artifacts"]))
     made = tmp_path / "other/out"
     assert stat.S_IMODE((made / "run").stat().st_mode) == 0o755
     assert (made / "link").read_bytes() == (work / "out/deep/data").read_bytes()
