@@ -1,1 +1,1 @@
-"""Logs, metrics and spans of the services. Names of metrics are GitLab's where GitLab has them, so dashboards keep working."""
+"""Logs, metrics and spans. Names of metrics are GitLab's where GitLab has them, so dashboards keep working."""
