@@ -114,7 +114,8 @@ class Job:
             key=journal.key,
             request=request,
             deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
-            is_confined=is_confined(step),
+            # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
+            is_confined=is_confined(step) or bool(request.run_as),
         )
         tree = Tree(
             step,

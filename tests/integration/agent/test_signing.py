@@ -20,7 +20,7 @@ from remuda.manager.variables import Variables
 from remuda.stdsteps.statements import NAME, SUFFIX, read_statement
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.testing.step_server import TOKEN, StepServer
-from remuda.wire.agent_client import JobStart
+from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -128,6 +128,38 @@ async def test_the_key_is_out_of_reach_of_another_users_job(
     archive = uploaded(server)
     assert archive.read("out/app") == b"123456\n"
     assert read_statement(archive.read(NAME)).predicate["protection"] == "enforced"
+
+
+@as_root
+async def test_a_job_cannot_choose_what_runs_with_the_agents_rights(
+    open_agent: AgentProcess, place: Path, key: Path, server: StepServer
+) -> None:
+    script = f"""
+        mkdir out bin tmp; echo x >out/app; chmod 777 . tmp
+        for name in git openssl python3; do
+            echo '#!/bin/sh' >bin/$name; echo 'id -u >>{place}/work/ran' >>bin/$name; chmod +x bin/$name
+        done
+        /usr/bin/git init -q; /usr/bin/git config core.fsmonitor 'id -u >>{place}/work/ran'
+    """
+    variables = {
+        "PATH": f"{place}/work/bin:{os.environ['PATH']}",
+        "TMPDIR": f"{place}/work/tmp",
+        "HOME": f"{place}/work",
+    }
+    signing, upload = entries(server, key, run_as="123456")
+    signing["inputs"]["untracked"] = True
+    seen = await run(
+        open_agent,
+        place,
+        a_script(script),
+        signing,
+        upload,
+        run_as="123456",
+        variables=[JobVariable(key=name, value=value) for name, value in variables.items()],
+    )
+    assert ended(seen, "sign_artifacts")["status"] == "success", seen.lines
+    ran = place / "work/ran"
+    assert not ran.exists() or "0" not in ran.read_text().split()
 
 
 @as_root
