@@ -14,7 +14,7 @@ from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, plan, replay, reporting, shim
 from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.errors import AgentError, DefinitionError
-from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in
+from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of
 from remuda.steps.execution import Execution, Surroundings, Watched
 from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
@@ -110,6 +110,10 @@ class Carrier:
         self._log.open(node.serial, first, stream=node.stream)
 
     async def _begin(self, node: Node) -> bool:
+        if node.state is State.DELAYED:
+            event = replay.again_event(node)
+            self._journal.record(event)
+            replay.apply(self.tree, self.facts, event)
         try:
             check_room(self.tree, node)
             loaded = loaded_at_once(node) or await self._load(node)
@@ -129,7 +133,7 @@ class Carrier:
         except AgentError as error:
             self.finish(node, failure(str(error), Kind.LOAD))
             return False
-        self.mask(secrets_in(entered.inputs, entered.invocation_env, entered.definition_env))
+        self.mask(secrets_of(loaded, entered))
         reach("agent.step_found")
         now = self._around.clock.now()
         has_command = bool(entered.command) or loaded.is_script
@@ -178,18 +182,20 @@ class Carrier:
         if node.call.reference.kind in _NEAR:
             return await work
         limits = plan.deadlines(node, job_deadline=self.facts.deadline)
-        soonest = min((limit for limit, _, _ in limits), default=None)
-        seconds = None if soonest is None else soonest - self._around.clock.now()
+        soonest = min(limits, key=lambda limit: limit[0], default=None)
+        waiting = asyncio.timeout(None if soonest is None else soonest[0] - self._around.clock.now())
+        self._loading[node] = waiting
         try:
-            async with asyncio.timeout(seconds) as waiting:
-                self._loading[node] = waiting
+            async with waiting:
                 return await work
         except TimeoutError:
-            if not self._has_cause(node):
+            if not waiting.expired():
                 raise
-            return None
         finally:
             del self._loading[node]
+        if plan.reaching(node) is None and soonest is not None:
+            self.stop(soonest[1], soonest[2])
+        return None
 
     async def _execute(self, node: Node) -> None:
         files = self._journal.step_files(node.serial)

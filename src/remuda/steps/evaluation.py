@@ -139,6 +139,12 @@ def secrets_in(*values: Any) -> list[str]:
     return found
 
 
+def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
+    """The same of a step that begins. The text of a script is none, though a secret may stand in it: that is known."""
+    inputs = {} if loaded.is_script else entered.inputs
+    return secrets_in(inputs, entered.invocation_env, entered.definition_env)
+
+
 def _texts(value: Any) -> list[str]:
     match value:
         case str():

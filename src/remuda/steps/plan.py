@@ -113,12 +113,14 @@ def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadlin
         match child.state:
             case State.FINISHED:
                 continue
+            case State.WAITING if child.attempt > 1:
+                yield _for_delayed(child, child.retry_at)
             case State.WAITING:
                 if not parent.is_group or len(tree.open) + begun < MOST_AT_ONCE:
                     begun += 1
                     yield _for_waiting(tree, child, holds, now, job_deadline)
             case State.DELAYED:
-                yield _for_delayed(tree, child, now)
+                yield _for_delayed(child, now)
             case State.ENTERED if child.has_command:
                 yield Run(child)
             case State.ENTERED if child.cursor == len(child.children):
@@ -142,7 +144,7 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
     return Enter(node) if runs else Skip(node)
 
 
-def _for_delayed(tree: Tree, node: Node, now: float) -> Action:
+def _for_delayed(node: Node, now: float) -> Action:
     assert node.parent is not None
     assert node.result is not None
     cause = None if node.is_after else reaching(node.parent)
@@ -174,7 +176,8 @@ def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, No
     for one in node.up():
         limit, cause = job_deadline, Cause.JOB_TIMEOUT
         if one.parent is not None:
-            seconds = one.call.timeout_seconds
+            # What has not begun has all its time left.
+            seconds = one.call.timeout_seconds if one.state is State.ENTERED else None
             limit, cause = None if seconds is None else one.started_at + seconds, Cause.STEP_TIMEOUT
         if limit is not None:
             if shelter is not None:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from remuda.steps.evaluation import Facts, evaluate, secrets_in
+from remuda.steps.evaluation import Facts, evaluate, secrets_in, secrets_of
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 from remuda.steps.loading import as_stored, stored
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status
 from remuda.steps.policy.values import Inserted
-from remuda.steps.tree import Entered, Loaded, Node, State, Tree
+from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 Event = dict[str, Any]
 
@@ -61,6 +61,11 @@ def delay_event(node: Node, result: Finished, *, until: float, masks: list[str])
     return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
 
 
+def again_event(node: Node) -> Event:
+    """The next attempt begins."""
+    return {"event": "again", "node": node.key}
+
+
 def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     """The agent ends a step."""
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
@@ -87,15 +92,12 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
             tree.stop(tree.root, Cause.CANCEL)
         case "enter":
             node = tree.find(event["node"])
-            if node.state is State.DELAYED:
-                node.again()
             if "timeout" in event:
                 node.call = replace(node.call, timeout_seconds=event["timeout"])
             if entering is None:
                 loaded = stored(node, event.get("loaded", {}))
                 entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
-            entered = entering[1]
-            tree.masks += secrets_in(entered.inputs, entered.invocation_env, entered.definition_env)
+            tree.masks += secrets_of(*entering)
             tree.enter(node, *entering, serial=event["serial"], stream=event["stream"], at=event["at"])
             node.started_text, node.log_start = event["text"], event["log_start"]
         case "finish":
@@ -105,6 +107,8 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
             tree.masks += secrets_in(outputs)
             result, exports = _from_stored(event["result"]), event.get("exports", {})
             tree.finish(tree.find(event["node"]), result, outputs, exports, event.get("masks", []))
+        case "again":
+            tree.find(event["node"]).again()
         case "delay":
             tree.delay(tree.find(event["node"]), _from_stored(event["result"]), event["masks"], until=event["until"])
         case "stop":

@@ -1,5 +1,6 @@
 """Steps that call steps: what they are given, what they see, what they give back, and how they fail."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 Build = Callable[..., JobStart]
@@ -367,7 +368,72 @@ async def test_mask_added_at_run_time(agent: AgentProcess, a_job: Build, tmp_pat
     assert by_path(seen)["/two"]["env"] == {"E": "[MASKED]"}
 
 
-async def test_error_texts_and_results_hold_no_secrets(agent: AgentProcess, a_job: Build, work: Path) -> None:
+async def test_a_script_with_a_secret_in_it_is_still_shown(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "outer", {"run": [{"name": "in", "script": "echo 'use ${{ inputs.token }}'\necho plain"}]}, SECRET)
+    entry = {"name": "it", "step": "./outer", "inputs": {"token": "s3cret-value"}}
+    seen = await run_job(agent, a_job(steps=steps_text(entry)))
+    assert seen.lines == [b"use [MASKED]", b"plain"]
+    assert by_path(seen)["/it/in"]["inputs"] == {"script": "[MASKED]"}
+
+
+async def test_script_above_128_kib_runs(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "script": f": {'x' * 300_000}\necho ran"})))
+    assert seen.lines == [b"ran"]
+    assert "characters more" in by_path(seen)["/it"]["inputs"]["script"]
+
+
+async def test_environment_over_the_os_limit_still_starts(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "small", shell("echo ${#SMALL} ${#HUGE}"))
+    variables = [JobVariable(key="SMALL", value="s"), JobVariable(key="HUGE", value="h" * 200_000)]
+    steps = steps_text({"name": "script", "script": "echo ${#SMALL} ${#HUGE}"}, {"name": "exec", "step": "./small"})
+    seen = await run_job(agent, a_job(steps=steps, variables=variables))
+    assert seen.lines == [b"1 200000", b"1 0"]
+
+
+async def test_export_names_are_checked(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "set", "script": EXPORT % ("A=B", "x")})))
+    assert 'export "A=B" is no name of a variable' in seen.check().message
+
+
+async def test_large_results_stream(agent: AgentProcess, a_job: Build) -> None:
+    """Outputs of hundreds of KiB in each of many steps arrive, in steps and in results."""
+    write = """printf '{"name":"long","value":"%0300000d"}\\n' 7 >>$REMUDA_OUTPUTS"""
+    entries = [{"name": f"w{number}", "script": write} for number in range(20)]
+    last = {"name": "last", "script": "x='${{ steps.w19.outputs.long }}'; echo ${#x}"}
+    seen = await run_job(agent, a_job(steps=steps_text(*entries, last)))
+    assert seen.lines == [b"300000"]
+    assert all(len(by_path(seen)[f"/w{number}"]["outputs"]["long"]) == 300_000 for number in range(20))
+
+
+async def test_shim_and_native_see_the_same_variables(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    """A script, a command and one in a nested list have the same environment, but for the names of their own files."""
+    a_package(work, "show", {"exec": {"command": ["env"]}})
+    a_package(work, "outer", {"run": [{"name": "in", "step": "../show"}]})
+    steps = [{"name": "a", "script": "exec env"}, {"name": "b", "step": "./show"}, {"name": "c", "step": "./outer"}]
+    found = []
+    for number, step in enumerate(steps):
+        variables = [JobVariable(key="A", value="1"), JobVariable(key="FILE", value="2", file=True)]
+        seen = await run_job(agent, a_job(str(number), steps=steps_text(step), variables=variables, env={"B": "3"}))
+        names = {line.partition(b"=")[0] for line in seen.lines}
+        found.append(names - {b"PWD", b"OLDPWD", b"SHLVL", b"_"})
+    assert found[0] == found[1] == found[2]
+    assert {b"A", b"B", b"FILE", b"CI_JOB_STATUS"} <= found[0]
+
+
+async def test_request_timeout_ends_the_job_and_cancelled_is_reported(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script="sleep 60", timeout_seconds=1))
+    assert (seen.check().reason, by_path(seen)["/script"]["error_kind"]) == ("job_execution_timeout", "timeout")
+    async with agent.client() as client:
+        await client.start(a_job("2", script="sleep 60"))
+        await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
+        await client.cancel("2")
+        seen = await follow(client, "2")
+    assert (seen.check().status, by_path(seen)["/script"]["status"]) == ("cancelled", "cancelled")
+
+
+async def test_error_texts_hold_no_secrets_and_results_hold_no_secrets(
+    agent: AgentProcess, a_job: Build, work: Path
+) -> None:
     job = a_job(
         steps=steps_text({"name": "it", "step": "./${{ vars.S }}", "inputs": {"a": "${{ vars.S }}"}}),
         variables=[JobVariable(key="S", value="s3cret-value", masked=True)],
@@ -395,3 +461,50 @@ async def test_a_file_that_is_no_plain_file_is_a_mistake_of_the_step(
     for number, trick in enumerate([f"ln -s {tmp_path}/private", "mkfifo", "mkdir"]):
         seen = await run_job(agent, a_job(str(number), script=f'{trick} "$REMUDA_OUTPUTS"'))
         assert "has to be a plain file" in seen.check().message
+
+
+@pytest.mark.parametrize("ending", ["cancel", "timeout", "step timeout"])
+async def test_a_step_that_is_looked_for_can_be_stopped(
+    agent: AgentProcess, a_job: Build, ending: str, work: Path
+) -> None:
+    """The server takes the connection and never answers."""
+    asked = asyncio.Event()
+
+    async def never(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await asyncio.sleep(60)
+        writer.close()
+
+    async with await asyncio.start_server(never, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        reference = {"git": {"url": f"http://127.0.0.1:{port}/project", "rev": "v1"}}
+        entry: dict[str, Any] = {"name": "it", "step": reference, "timeout": 60}
+        if ending == "step timeout":
+            a_package(work, "outer", {"run": [entry]}, {"remuda": 1})
+            entry = {"name": "it", "step": "./outer", "timeout": 1}
+        job = a_job(steps=steps_text(entry), timeout_seconds=1 if ending == "timeout" else 0)
+        async with agent.client() as client:
+            await client.start(job)
+            async with asyncio.timeout(20):
+                await asked.wait()
+            if ending == "cancel":
+                await client.cancel("1")
+            seen = await follow(client, "1")
+    expected = {"cancel": "job_canceled", "timeout": "job_execution_timeout", "step timeout": "script_failure"}
+    assert seen.check().reason == expected[ending]
+    assert by_path(seen)["/it"]["status"] == ("cancelled" if ending == "cancel" else "failure")
+
+
+async def test_what_could_not_be_loaded_is_tried_again(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "made", printing("here"))
+    steps = steps_text(
+        {"name": "group", "parallel": [
+            {"name": "late", "step": "./late", "retry": {"times": 50, "delay": 0.1}},
+            {"name": "make", "script": "sleep 0.3; mv made late"},
+        ]},
+    )  # fmt: skip
+    seen = await run_job(agent, a_job(steps=steps))
+    assert seen.check().status == "success"
+    late = [event for event in seen.results if event["name"] == "late" and event["event"] == "finished"]
+    assert late[-1]["status"] == "success"
+    assert [event["attempt"] for event in late] == list(range(1, len(late) + 1))

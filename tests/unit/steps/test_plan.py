@@ -327,7 +327,7 @@ def test_reasons_to_end() -> None:
     def reason(call: Call, now: float, cancelled: bool = False, deadline: float | None = 100) -> Cause | None:
         tree = Tree(a_list(call), work_dir="/")
         node = tree.root.children[0]
-        node.started_at = 50
+        node.state, node.started_at = State.ENTERED, 50
         if cancelled:
             tree.stop(tree.root, Cause.CANCEL)
         found = plan.reason_to_end(node, now=now, job_deadline=deadline)
