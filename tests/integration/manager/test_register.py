@@ -71,7 +71,7 @@ async def test_a_file_that_would_not_work_is_refused_before_the_server_is_asked(
     path = tmp_path / "config.toml"
     for text, words in (("concurrent = 0\n", "concurrent"), ("concurrent = \n", "config.toml:1"), ("", "executor")):
         path.write_text(text)
-        wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "docker")
+        wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "kubernetes")
         with pytest.raises(ConfigError, match=words):
             await register(path, wanted)
         assert path.read_text() == text
