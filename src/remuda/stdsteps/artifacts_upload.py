@@ -18,7 +18,7 @@ from remuda.stdsteps.archive import write_zip
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
-from remuda.stdsteps.selection import select
+from remuda.stdsteps.selection import leads_inside, select
 from remuda.stdsteps.speech import say
 from remuda.stdsteps.statements import SUFFIX
 from remuda.stdsteps.transfer import HttpError, request, with_retries
@@ -48,7 +48,7 @@ def run(inputs: Inputs) -> None:
     root = Path.cwd()
     names = select(root, paths, exclude, untracked=untracked)
     if query["artifact_format"] != "zip":
-        names = {name for name in names if (root / name).is_file()}
+        names = {name for name in names if (root / name).is_file() and leads_inside(root, name)}
     if not names:
         say("WARNING: No files to upload")
         tell(files=0, bytes=0)

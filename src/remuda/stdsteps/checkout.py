@@ -113,11 +113,14 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
 
 def has_links(inside: Path) -> bool:
     """Whether a job has put links into its repository: git never does, and would write through them."""
-    folders = [inside, *(path for name in ("objects", "refs") if (path := inside / name).is_dir())]
-    for folder in folders:
-        with os.scandir(folder) as entries:
-            if any(entry.is_symlink() for entry in entries):
-                return True
+    waiting = [str(inside)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    return True
+                if entry.is_dir():
+                    waiting.append(entry.path)
     return False
 
 

@@ -45,10 +45,20 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
         found = set(filter(is_kept, _untracked(root)))
         say(f"untracked: found {len(found)} files")
         names |= found
+    outside = _outside(root, names)
+    if outside:
+        say(f"WARNING: {len(outside)} files lie behind links out of the working directory and are left out")
+    names -= outside
     unreadable = {name for name in names if not _is_text(name)}
     if unreadable:
         say(f"WARNING: {len(unreadable)} files have names that are no UTF-8 text and are left out")
     return names - unreadable
+
+
+def leads_inside(root: Path, name: str) -> bool:
+    """Whether what is found under a name, links followed, is in the working directory: a step may have more rights
+    than the job that left the links."""
+    return Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root))
 
 
 def alternatives(pattern: str) -> list[str]:
@@ -152,6 +162,19 @@ def _leads_out(root: Path, folder: str) -> bool:
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
+
+
+def _outside(root: Path, names: Iterable[str]) -> set[str]:
+    """Those in folders that are not in the working directory. A link itself may lead anywhere."""
+    known: dict[str, bool] = {"": True}
+
+    def is_inside(folder: str) -> bool:
+        if folder not in known:
+            above = is_inside(os.path.dirname(folder))
+            known[folder] = above and (not os.path.islink(root / folder) or leads_inside(root, folder))
+        return known[folder]
+
+    return {name for name in names if not is_inside(os.path.dirname(name))}
 
 
 def _joined(folder: str, name: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.selection import alternatives, pattern_regex, select
+from remuda.stdsteps.selection import alternatives, leads_inside, pattern_regex, select
 
 
 @pytest.fixture
@@ -140,3 +140,13 @@ def test_alternatives() -> None:
     assert alternatives("a{b}c") == ["a{b}c"]
     with pytest.raises(StepError, match="more than 1000"):
         alternatives("{a,b}" * 20)
+
+
+def test_links_do_not_lead_out_of_the_working_directory(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "shadow").write_text("of the machine")
+    (root / "way").symlink_to(elsewhere)
+    (root / "file").symlink_to(elsewhere / "shadow")
+    assert select(root, ["way/shadow", "way/*", "file", "way"], untracked=False) == {"file", "way"}
+    assert not leads_inside(root, "file")
+    assert leads_inside(root, "out/b.txt")
