@@ -26,6 +26,8 @@ from remuda.steps.standby import Standby
 
 BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
+COPY_SECONDS = 1.0
+"""How long to wait for what copies the output of a step that has ended, where something goes on writing."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its number."""
 
@@ -58,6 +60,7 @@ class Watched:
         mask: Callable[[list[str]], None],
         look: Callable[[], None],
         grace_seconds: float,
+        is_piped: bool,
         tell: Callable[[], None],
     ) -> None:
         self.has_cause = has_cause
@@ -70,6 +73,8 @@ class Watched:
         """Called when the step has printed something."""
         self.grace_seconds = grace_seconds
         """Between SIGTERM and SIGKILL."""
+        self.is_piped = is_piped
+        """Something copies the step's output, and may end after it."""
         self.tell = tell
 
 
@@ -87,6 +92,7 @@ class Execution:
         self._terminated_at: float | None = None
         self._killed = False
         self._abandoned = False
+        self._copying_since: float | None = None
         self.record: shim.Record | None = None
         """What the shim has left, once it has ended."""
         self.masks: list[str] = []
@@ -155,7 +161,13 @@ class Execution:
             reach("agent.step_spawned")
             return self._adopt(started)
         pid = shim.spawn(
-            self._files, launch.argv, work_dir=launch.work_dir, env=launch.env, open_files=limits, joins=launch.joins
+            self._files,
+            launch.argv,
+            work_dir=launch.work_dir,
+            env=launch.env,
+            open_files=limits,
+            joins=launch.joins,
+            piped=launch.piped,
         )
         reach("agent.step_spawned")
         self._process = self._watched(pid, start=None)
@@ -206,7 +218,7 @@ class Execution:
     def _end_if_due(self, process: StepProcess) -> bool:
         """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
         if process.exited.is_set() and not self._job.is_stopped():
-            return True
+            return not self._job.is_piped or self._is_copied(process)
         if not self._job.has_cause():
             return True
         now = self._around.clock.monotonic()
@@ -219,6 +231,13 @@ class Execution:
             self._killed = True
         return self._killed or not process.group_lives()
 
+    def _is_copied(self, process: StepProcess) -> bool:
+        """Whether all that the step printed before it ended has been copied. What it left in the background may print
+        on, and is not waited for."""
+        now = self._around.clock.monotonic()
+        self._copying_since = now if self._copying_since is None else self._copying_since
+        return not process.group_lives() or now >= self._copying_since + COPY_SECONDS
+
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""
         if size == READ_BYTES:
@@ -229,7 +248,10 @@ class Execution:
             return
         now = self._around.clock.now()
         # What the shim left behind in its group ends without telling anybody.
-        until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
+        if self._copying_since is not None:
+            until: float | None = now + POLL_SECONDS / 10
+        else:
+            until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
         partial = self._output.partial_due_at
         if partial is not None and (until is None or partial < until):
             until = partial

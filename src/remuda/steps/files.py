@@ -11,7 +11,7 @@ from pathlib import Path
 
 EXCHANGE = "exchange"
 _OWN = (".raw", ".pid")
-_RARE = (".env", ".failure", ".order", ".results", ".results.place")
+_RARE = (".pipe", ".env", ".failure", ".order", ".results", ".results.place")
 
 
 class StepFiles:

@@ -35,6 +35,7 @@ from remuda.steps.tree import DELEGATE, Node, Tree
 OWN = "remuda-step"
 LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""
+_REOPENED = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 _HARMLESS = frozenset({"REMUDA_PATIENCE_SECONDS"})
 
 
@@ -49,6 +50,8 @@ class Launch:
     """Names of variables that no program can be given, but the shell of a script can."""
     program: tuple[str, ...] = ()
     """Name and arguments of our own program, where it is one; `argv` starts the same."""
+    piped: bool = False
+    """Its output has to be a pipe."""
     joins: tuple[str, ...] = ()
     """Control groups of the step."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +94,13 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         argv, text = script_command(reveal(dict(entered.inputs)), files.script, path=path, variables=fitting.too_large)
         _put(files.script, text.encode("utf-8", "surrogateescape"))
         names = tuple(sorted(fitting.too_large))
-        return Launch(argv=tuple(argv), env=fitting.exported, work_dir=entered.work_dir, only_for_shells=names)
+        return Launch(
+            argv=tuple(argv),
+            env=fitting.exported,
+            work_dir=entered.work_dir,
+            only_for_shells=names,
+            piped=wants_pipe(node),
+        )
     _find(entered.command[0], entered.work_dir, env.get("PATH", ""))
     return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir)
 
@@ -99,6 +108,14 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
 def is_own_program(node: Node) -> bool:
     """Whether the step's command is one of ours, which runs on the machine whatever environment the step is in."""
     return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
+
+
+def wants_pipe(node: Node) -> bool:
+    """Whether the step is a script that opens its own output anew, which would empty a file."""
+    if node.loaded is None or not node.loaded.is_script or node.host is not None:
+        return False
+    text = reveal(node.entered.inputs["script"])
+    return any(name in line for line in ([text] if isinstance(text, str) else text) for name in _REOPENED)
 
 
 def grace_seconds(node: Node) -> float:

@@ -213,7 +213,12 @@ class Output:
                 self._consumed += size
                 return b""
             self._free(fd, self._log.part(self._serial).raw_offset)
-            return os.pread(fd, READ_BYTES, self._consumed)
+            data = os.pread(fd, READ_BYTES, self._consumed)
+            if not data and os.fstat(fd).st_size < self._consumed:
+                # A program has emptied the file by opening its own output anew; what it had not read yet is lost.
+                self._consumed = self._freed = 0
+                data = os.pread(fd, READ_BYTES, 0)
+            return data
         finally:
             os.close(fd)
 

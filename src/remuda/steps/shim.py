@@ -29,15 +29,22 @@ trap : TERM INT HUP
 _remuda_base=$1
 _remuda_work=$2
 ulimit -S -n "$3" 2>/dev/null
-shift 3
+_remuda_out=$4
+shift 4
 _remuda_start() { shift 21; _remuda_stat=$1; }
 read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
 set -C
 { echo "$$ ${_remuda_stat:-0}" >"$_remuda_base.pid"; } 2>/dev/null || exit 111
 set +C
 exec </dev/null >/dev/null 2>&1
+if [ "$_remuda_out" = pipe ] && mkfifo "$_remuda_base.pipe"; then
+(trap "" TERM INT HUP; exec cat <"$_remuda_base.pipe" >>"$_remuda_base.raw") &
+_remuda_out=$_remuda_base.pipe
+else
+_remuda_out=$_remuda_base.raw
+fi
 (
-exec >>"$_remuda_base.raw" 2>&1
+exec >>"$_remuda_out" 2>&1
 while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
 shift
 cd "$_remuda_work" && exec "$@"
@@ -55,9 +62,15 @@ def spawn(
     env: Mapping[str, str],
     open_files: int,
     joins: Sequence[str] = (),
+    piped: bool = False,
 ) -> int:
-    """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in."""
+    """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
+
+    `piped`: the output is a pipe, as some commands need it: who opens /dev/stderr anew would empty a file by that. What
+    copies it is of the step's session, and may end after the shim.
+    """
     arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files)]
+    arguments.append("pipe" if piped else "file")
     arguments += [*joins, "--", *command]
     return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
 

@@ -162,6 +162,20 @@ async def test_background_child_does_not_hang_the_step(agent: AgentProcess, a_jo
     assert seen.lines == [b"started"]
 
 
+async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    script = (
+        "echo one; echo two >/dev/stderr; echo three; echo four | tee /dev/stderr; echo five >/dev/stdout; echo six"
+    )
+    seen = await run_job(
+        agent, a_job(script=f"trap 'echo trapped >/dev/stderr' EXIT; {script}; sleep 60 & echo $! >pid; exit 3")
+    )
+    os.kill(int((tmp_path / "work/pid").read_text()), 9)
+    assert seen.lines == [b"one", b"two", b"three", b"four", b"four", b"five", b"six", b"trapped"]
+    assert seen.check().exit_code == 3
+    (folder,) = (agent.data / "jobs").iterdir()
+    assert not list(folder.glob("step-*"))
+
+
 async def test_a_step_keeps_the_agents_own_limit_of_open_files(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(script="ulimit -Sn"))
     assert int(seen.lines[0]) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]

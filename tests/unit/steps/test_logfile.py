@@ -187,6 +187,17 @@ def test_the_limit_cuts_at_a_line_and_says_so(tmp_path: Path) -> None:
     assert len(desk.shown()) < 500
 
 
+def test_output_that_was_emptied_goes_on_from_its_begin(desk: Desk) -> None:
+    desk.print(b"one\ntwo\n")
+    desk.consume()
+    desk.raw.write_bytes(b"x\n")
+    desk.consume()
+    desk.print(b"y\n")
+    desk.crash()
+    desk.consume()
+    assert plain_lines(desk.shown(), b"01O") == [b"one", b"two", b"x", b"y"]
+
+
 def test_space_of_consumed_output_is_given_back(desk: Desk) -> None:
     line = b"x" * 99 + b"\n"
     desk.print(line * 200_000)
