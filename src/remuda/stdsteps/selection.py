@@ -169,10 +169,15 @@ def _outside(root: Path, names: Iterable[str]) -> set[str]:
     known: dict[str, bool] = {"": True}
 
     def is_inside(folder: str) -> bool:
-        if folder not in known:
-            above = is_inside(os.path.dirname(folder))
-            known[folder] = above and (not os.path.islink(root / folder) or leads_inside(root, folder))
-        return known[folder]
+        way = []
+        while folder not in known:
+            way.append(folder)
+            folder = os.path.dirname(folder)
+        inside = known[folder]
+        for below in reversed(way):
+            inside = inside and (not os.path.islink(root / below) or leads_inside(root, below))
+            known[below] = inside
+        return inside
 
     return {name for name in names if not is_inside(os.path.dirname(name))}
 

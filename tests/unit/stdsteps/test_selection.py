@@ -150,3 +150,10 @@ def test_links_do_not_lead_out_of_the_working_directory(root: Path, tmp_path_fac
     assert select(root, ["way/shadow", "way/*", "file", "way"], untracked=False) == {"file", "way"}
     assert not leads_inside(root, "file")
     assert leads_inside(root, "out/b.txt")
+
+
+def test_very_deep_folders(root: Path) -> None:
+    subprocess.run(["mkdir", "-p", root / "/".join("d" * 1200)], check=True)
+    assert len(select(root, ["d"], untracked=False)) == 1200
+    # Python itself cannot remove them.
+    subprocess.run(["rm", "-r", root / "d"], check=True)
