@@ -79,6 +79,8 @@ class PostgresStore(PostgresKeeping):
 
     def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
         super().__init__(pool, keyed, hints)
+        self._calls: set[tuple[RunnerId, str] | None] = set()
+        """Calls of runners for which a hand-out is being stored."""
         self._job_lane = Together(self._store_jobs, lanes=_JOB_LANES)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
@@ -288,19 +290,23 @@ class PostgresStore(PostgresKeeping):
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> Belongings | None:
-        wish = rows.Wish.of(leased, settings)
-        made = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner), wish))
+        call = (runner.id, leased.request_id) if leased.request_id else None
+        if call and call in self._calls:
+            return None  # of two hand-outs for the same call neither would see the other
+        self._calls.add(call)
+        try:
+            wish = rows.Wish.of(leased, settings)
+            made = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner), wish))
+        finally:
+            self._calls.discard(call)
         self._told(known, leased if made else None)
         return made if isinstance(made, Belongings) else None
 
     async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[Belongings | bool | None]:
         """Store jobs: whether each is; of one that is leased its belongings. What somebody else is changing is not."""
-        chosen, claimed = [], set[object]()
-        for write in writes:
-            # Of two changes of a job, or two hand-outs for the same call, neither has seen the other.
-            if claimed.isdisjoint(write.claims()):
-                claimed.update(write.claims())
-                chosen.append(write)
+        # Of two changes of a job neither has seen the other.
+        first = {write.job.id: write for write in reversed(writes)}
+        chosen = list(first.values())
         columns = map(list, zip(*(write.values() for write in chosen), strict=True))
         wishes = [write.wish for write in chosen if write.wish]
         try:
@@ -315,11 +321,13 @@ class PostgresStore(PostgresKeeping):
             return [None] * len(writes)
         stored = {row[1] for row in found if row[0] == "stored"}
         belongings = rows.fulfilled(wishes, found) if wishes else {}
-        made: dict[int, Belongings | bool] = {}
-        for write in chosen:
-            if write.job.id in stored:
-                made[id(write)] = belongings[write.wish] if write.wish else True
-        return [made.get(id(write), False) for write in writes]
+
+        def made(write: rows.Write) -> Belongings | bool:
+            if write.job.id not in stored or first[write.job.id] is not write:
+                return False
+            return belongings[write.wish] if write.wish else True
+
+        return list(map(made, writes))
 
     def _told(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (_is_news(before.state, after.state) or before.priority != after.priority):

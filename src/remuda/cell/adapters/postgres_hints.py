@@ -23,8 +23,9 @@ _AT_ONCE = 400
 """Ids in one notification, which holds 8000 bytes."""
 _KEPT = 10_000
 """Ids that wait to be told while there is no connection; who misses more than that learns it by looking."""
-_GATHER_SECONDS = 0.02
-"""Between two notifications. The first of many changes is told at once, the others together."""
+_GATHER_SECONDS = 0.05
+"""Between two notifications. The first of many changes is told at once, the others together: whoever hears of one reads
+the jobs, so that few large ones cost much less than many small ones."""
 _PENDING_SECONDS = 0.005
 """The same where a job waits for a runner: one may wait for it at another process."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)

@@ -265,11 +265,6 @@ class Write(NamedTuple):
     is_beside: bool = False
     """It ends while others of its pipeline are under way."""
 
-    def claims(self) -> Sequence[object]:
-        """What no other write that is stored with it may have: the job, and the call that it is leased to."""
-        call = (self.job.runner_id, self.job.request_id)
-        return [self.job.id, call] if self.runner and self.job.request_id else [self.job.id]
-
     def values(self) -> tuple[Any, ...]:
         """What `STORE_JOBS` is told."""
         return *update_values(self.before, self.job), self.runner, self.job.pipeline_id if self.is_beside else None

@@ -252,9 +252,12 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
+        # As much as possible is done here: whatever the writer does, it does in the time of this thread, too.
+        hoped = decide(known) if known else None
+        values = rows.known_values(known, hoped) if known and hoped else ()
+
         def change(db: sqlite3.Connection) -> Job | None:
-            hoped = decide(known) if known else None
-            if known and hoped and rows.update_known_job(db, known, hoped):
+            if values and rows.changed(db, rows.UPDATE_KNOWN_JOB, *values):
                 return hoped
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
             changed = decide(decode(Job, row[0])) if row else None
@@ -265,13 +268,16 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         return await self._write(change)
 
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        return await self._write(lambda db: rows.end_beside(db, known, ended))
+        values = (*rows.known_values(known, ended), known.pipeline_id, known.id)
+        return bool(await self._write(lambda db: rows.changed(db, rows.END_BESIDE, *values)))
 
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> Belongings | None:
         found = await self.belongings(leased, settings)
-        return found if await self._write(lambda db: rows.lease_job(db, known, leased, runner)) else None
+        to = (runner.id, encode(runner), runner.id, leased.request_id)
+        values = (*rows.known_values(known, leased), *to)
+        return found if await self._write(lambda db: rows.changed(db, rows.LEASE_JOB, *values)) else None
 
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         return await self._write(lambda db: rows.remove_pipeline(db, pipeline_id))

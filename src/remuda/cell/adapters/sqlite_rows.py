@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Runner, Schedule
+from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId
 
 
@@ -151,30 +151,25 @@ def update_job(db: sqlite3.Connection, job: Job) -> None:
     changed(db, _UPDATE_JOB, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
 
 
-def update_known_job(db: sqlite3.Connection, known: Job, job: Job) -> bool:
-    """Whether the row was still like the job that is known, and has become the other one."""
-    columns = (job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
-    return bool(changed(db, f"{_UPDATE_JOB} AND body = ?", *columns, encode(known)))
-
-
-def end_beside(db: sqlite3.Connection, known: Job, ended: Job) -> bool:
-    """The same for an end, while a later job of the pipeline is under way."""
+UPDATE_KNOWN_JOB = f"{_UPDATE_JOB} AND body = ?"
+"""If the row is still like the job that is known."""
+LEASE_JOB = (
+    f"{UPDATE_KNOWN_JOB} AND EXISTS (SELECT 1 FROM runners WHERE id = ? AND body = ?)"
+    " AND NOT EXISTS (SELECT 1 FROM jobs AS had"
+    " WHERE had.state = 'leased' AND had.runner_id = ? AND had.request_id = ?)"
+)
+"""And to a runner that is still like this, by a call that has no job yet."""
+END_BESIDE = (
+    f"{UPDATE_KNOWN_JOB} AND EXISTS (SELECT 1 FROM jobs AS later WHERE later.pipeline_id = ? AND later.id > ?"
     # From behind: the jobs at the front of a large pipeline are over.
-    sql = (
-        "SELECT 1 FROM jobs WHERE pipeline_id = ? AND id > ? AND retried = 0"
-        f" AND state IN ({in_words(UNDER_WAY)}) ORDER BY id DESC LIMIT 1"
-    )
-    return found(db, sql, known.pipeline_id, known.id) and update_known_job(db, known, ended)
+    f" AND later.retried = 0 AND later.state IN ({in_words(UNDER_WAY)}) ORDER BY later.id DESC)"
+)
+"""And while a later job of the pipeline is under way."""
 
 
-def lease_job(db: sqlite3.Connection, known: Job, leased: Job, runner: Runner) -> bool:
-    """The same for a hand-out to a runner that is still like this, by a call that has no job yet."""
-    had = "SELECT 1 FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
-    if not found(db, "SELECT 1 FROM runners WHERE id = ? AND body = ?", runner.id, encode(runner)):
-        return False
-    if leased.request_id and found(db, had, runner.id, leased.request_id):
-        return False
-    return update_known_job(db, known, leased)
+def known_values(known: Job, job: Job) -> tuple[Any, ...]:
+    """What `UPDATE_KNOWN_JOB` is told."""
+    return job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id, encode(known)
 
 
 ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"
