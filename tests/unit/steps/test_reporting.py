@@ -1,55 +1,102 @@
-"""What of a step's values is told."""
+"""What results show of a step, and what they do not."""
 
+import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.masking import Secrets
-from remuda.steps.language.sensitive import Sensitive
-from remuda.steps.reporting import DEEPEST, Shown
+from remuda.steps.language.evaluate import Sensitive
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.outcome import SKIPPED, SUCCESS, Finished, Kind, failure
+from remuda.steps.reporting import LONGEST_TEXT, Shown, finished, started
+from remuda.steps.tree import Entered, Loaded, Node, Tree
 
-SHOWN = Shown(Secrets(["hunter2-hunter2"], ()))
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text("abc", max_size=50),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text("abc", max_size=5), inner),
+SECRETS = Secrets(["hidden"])
+
+
+def a_node(entry: str = "step: ./x", **entered: Any) -> Node:
+    tree = Tree(read_step(f"spec: {{remuda: 1}}\n---\nrun: [{{name: a, {entry}}}]"), work_dir="/work")
+    node = tree.root.children[0]
+    what = Loaded(
+        step=read_step("spec:\n---\nexec: {command: [x]}"),
+        reference="/work/x/func.yml",
+        kind=ReferenceKind.LOCAL,
+        digest="sha256:1",
+    )
+    tree.enter(node, what, Entered(**entered), serial=0, stream=2, at=5.0)
+    node.started_text, node.log_start = "2026-01-01T00:00:00.000000Z", 10
+    return node
+
+
+def told(node: Node, result: Finished, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
+    return finished(
+        node,
+        result,
+        SECRETS,
+        now=7.0,
+        ended_at=6.0,
+        log=(10, 20),
+        retried=False,
+        outputs=outputs or {},
+        exports={},
+        more={},
+    )
+
+
+def test_a_step_that_ran() -> None:
+    node = a_node(
+        inputs={"plain": "a hidden b", "token": Sensitive("t")},
+        invocation_env={"E": "hidden"},
+        command=("say", "hidden"),
+        work_dir="/work",
+    )
+    assert started(node, SECRETS, now=5.0)["log_start"] == 10
+    event = told(node, SUCCESS, {"o": [1, {"deep": "hidden"}], "s": Sensitive({"a": 1})})
+    assert event["inputs"] == {"plain": "a [MASKED] b", "token": "[MASKED]"}
+    assert event["env"] == {"E": "[MASKED]"}
+    assert event["command"] == ["say", "[MASKED]"]
+    assert event["outputs"] == {"o": [1, {"deep": "[MASKED]"}], "s": "[MASKED]"}
+    assert event["resolved"] == {
+        "reference": "/work/x/func.yml", "digest": "sha256:1", "commit": None, "version": None
+    }  # fmt: skip
+    assert (event["written"], event["log_stream"], event["attempt"]) == ("./x", "02", 1)
+    assert (event["path"], event["log_start"], event["log_end"]) == ("/a", 10, 20)
+
+
+def test_a_step_that_did_not_begin() -> None:
+    tree = Tree(read_step("spec:\n---\nrun: [{name: a, step: 'user:pass@example.com/p@v1'}]"), work_dir="/work")
+    event = told(tree.root.children[0], failure("no hidden step", Kind.LOAD))
+    assert (event["error"], event["error_kind"], event["started_at"]) == ("no [MASKED] step", "load", None)
+    assert "pass" not in json.dumps(event)
+    assert told(tree.root.children[0], SKIPPED)["status"] == "skipped"
+
+
+def test_death_by_a_signal() -> None:
+    assert told(a_node(), failure("exit status 137", Kind.EXIT, exit_code=137))["signal"] == 9
+    assert told(a_node(), failure("exit status 1", Kind.EXIT, exit_code=1))["signal"] is None
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=50),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=10), inner, max_size=5),
     max_leaves=50,
 )
 
 
-def test_secrets_are_not_told() -> None:
-    told = SHOWN.value({"a": ["x hunter2-hunter2"], "hunter2-hunter2": 1, "b": Sensitive("secret")}, 1000)
-    assert told == {"a": ["x [MASKED]"], "[MASKED]": 1, "b": "[MASKED]"}
+@given(values)
+def test_small_values_are_shown_as_they_are(value: Any) -> None:
+    assert Shown(Secrets()).value(value, 1_000_000) == value
 
 
-def test_a_long_text_is_cut() -> None:
-    assert SHOWN.value("x" * 30, 18) == f"{'x' * 10}… (20 characters more)"
+@given(st.dictionaries(st.text(max_size=10), st.lists(st.text(max_size=3000), max_size=5), max_size=5))
+def test_large_values_are_cut(values: dict[str, Any]) -> None:
+    shown = Shown(Secrets()).values(values, 2000)
+    assert len(json.dumps(shown, ensure_ascii=False)) < 2000 * 2 + 4000
 
 
-@pytest.mark.parametrize("value", [list(range(100_000)), {str(number): number for number in range(100_000)}])
-def test_many_values_are_cut_with_one_note(value: Any) -> None:
-    told = SHOWN.value(value, 800)
-    assert len(told) <= 101
-    assert "more: the result has no room for them" in str(told)
-
-
-def test_values_are_only_so_deep() -> None:
-    deep: Any = "x"
-    for _ in range(99):
-        deep = [deep]
-    told = SHOWN.value(deep, 10_000)
-    depth = 0
-    while isinstance(told, list):
-        [told], depth = told, depth + 1
-    assert (told, depth) == ("(left out: it is nested too deeply)", DEEPEST)
-
-
-@given(JSON)
-def test_what_has_room_is_told_as_it_is(value: Any) -> None:
-    assert SHOWN.value(value, 1_000_000) == value
-
-
-@given(JSON, st.integers(0, 200))
-def test_what_is_told_is_hardly_longer_than_its_limit(value: Any, limit: int) -> None:
-    assert len(str(SHOWN.value(value, limit))) < 20 * limit + 1000
+def test_a_cut_text_says_how_much_is_missing() -> None:
+    shown = Shown(Secrets()).value("x" * (LONGEST_TEXT + 100), LONGEST_TEXT)
+    assert shown.endswith("characters more)")

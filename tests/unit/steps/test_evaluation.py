@@ -1,0 +1,218 @@
+"""What entries and definitions are worth at each place of a tree."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.steps import replay
+from remuda.steps.errors import DefinitionError
+from remuda.steps.evaluation import (
+    Facts,
+    condition_holds,
+    evaluate,
+    run_outputs,
+    said_above,
+    secrets_in,
+    step_environment,
+)
+from remuda.steps.language.evaluate import Sensitive, reveal
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.outcome import SUCCESS, Cause
+from remuda.steps.plan import Level
+from remuda.steps.tree import Entered, Loaded, Node, Tree
+
+FACTS = Facts(
+    base_env={"PATH": "/bin", "A": "base"},
+    request_env={"A": "request", "V": "var"},
+    variables={"V": "var"},
+    work_dir="/work",
+    folder=Path("/job"),
+    key="key",
+)
+
+
+def a_tree(text: str) -> Tree:
+    return Tree(read_step(f"spec: {{remuda: 1}}\n---\n{text}"), work_dir="/work")
+
+
+def loaded(text: str, *, reference: str = "/work/x/func.yml") -> Loaded:
+    return Loaded(
+        step=read_step(text), reference=reference, kind=ReferenceKind.LOCAL, folder="/work/x", digest=reference
+    )
+
+
+def enter(tree: Tree, node: Node, what: Loaded) -> Entered:
+    serial = tree.serials
+    entered = evaluate(tree, FACTS, node, what, serial)
+    tree.enter(node, what, entered, serial=serial, stream=1, at=0.0)
+    return entered
+
+
+def finish(tree: Tree, node: Node, **outputs: Any) -> None:
+    tree.finish(node, SUCCESS, outputs, {}, [])
+
+
+def test_a_command_in_its_context() -> None:
+    tree = a_tree('run: [{name: a, step: ./x, inputs: {who: "${{ vars.V }}"}, env: {E: "${{ env.A }}+"}}]')
+    entered = enter(
+        tree,
+        tree.root.children[0],
+        loaded(
+            "spec: {inputs: {who: {type: string}}}\n---\n"
+            "exec: {command: [say, '${{ inputs.who }} ${{ env.D }}', '${{ output_file }}'], work_dir: sub}\n"
+            "env: {D: '${{ env.E }}${{ func_dir }}'}"
+        ),
+    )
+    assert entered.inputs == {"who": "var"}
+    assert (entered.invocation_env, entered.definition_env) == ({"E": "request+"}, {"D": "request+/work/x"})
+    assert entered.command == ("say", "var request+/work/x", "/job/exchange/step-0.outputs")
+    assert entered.work_dir == "/work/sub"
+
+
+@pytest.mark.parametrize("work_dir", ["/abs/../there", "/there"])
+def test_an_absolute_work_dir(work_dir: str) -> None:
+    tree = a_tree("run: [{name: a, step: ./x}]")
+    what = loaded(f"spec:\n---\nexec: {{command: [x], work_dir: {work_dir}}}")
+    assert enter(tree, tree.root.children[0], what).work_dir == "/there"
+
+
+def test_layers_of_the_environment() -> None:
+    tree = a_tree("run: [{name: outer, step: ./x, env: {B: outer, C: outer, A: '${{ env.A }}/outer'}}]")
+    tree.exports |= {"A": "export", "B": "export", "X": "export"}
+    outer = tree.root.children[0]
+    enter(
+        tree,
+        outer,
+        loaded("spec:\n---\nrun: [{name: in, step: ./y, env: {D: call, E: call}}]\nenv: {C: list, D: list}"),
+    )
+    inner = outer.children[0]
+    enter(tree, inner, loaded("spec:\n---\nexec: {command: [x]}\nenv: {E: definition}", reference="/y"))
+    env = step_environment(tree, FACTS, inner)
+    assert env == {
+        "PATH": "/bin", "V": "var", "CI_JOB_STATUS": "running", "A": "export/outer", "B": "outer", "C": "list",
+        "D": "call", "E": "definition", "X": "export",
+    }  # fmt: skip
+
+
+def test_members_of_a_group_and_inner_steps_are_of_the_list_around() -> None:
+    tree = a_tree(
+        "run: [{name: first, step: ./x},"
+        " {name: g, parallel: [{name: m, step: ./x, inputs: {v: '${{ steps.first.outputs.o }}'}}]},"
+        " {name: last, step: ./x, inputs: {v: '${{ steps.m.outputs.o }}'}}]"
+    )
+    first, group, last = tree.root.children
+    what = loaded("spec: {inputs: {v: {type: number, default: 0}}}\n---\nexec: {command: [x]}")
+    enter(tree, first, what)
+    finish(tree, first, o=1)
+    enter(tree, group, Loaded(step=read_step("spec:\n---\nexec: {command: [x]}"), reference=""))
+    member = group.children[0]
+    assert enter(tree, member, what).inputs == {"v": 1}
+    finish(tree, member, o=2)
+    finish(tree, group)
+    assert enter(tree, last, what).inputs == {"v": 2}
+
+
+def test_sensitive_values_stay_marked_and_their_texts_are_known() -> None:
+    tree = a_tree("run: [{name: a, step: ./x, inputs: {t: secret}}]")
+    what = loaded(
+        "spec: {inputs: {t: {type: string, sensitive: true}}}\n---\n"
+        "exec: {command: [say, 'x${{ inputs.t }}']}\nenv: {T: 't${{ inputs.t }}'}"
+    )
+    entered = enter(tree, tree.root.children[0], what)
+    assert isinstance(entered.inputs["t"], Sensitive)
+    assert entered.command == ("say", "xsecret")
+    assert secrets_in(entered.inputs, entered.definition_env) == ["secret", "tsecret"]
+    assert secrets_in(Sensitive({"a": ["deep", 12345, 12, True, None, "ab"]})) == ["deep", "12345"]
+
+
+def test_outputs_of_a_list() -> None:
+    tree = a_tree("run: [{name: a, step: ./x}]")
+    node = tree.root.children[0]
+    spec = "spec: {outputs: {o: {type: string}}}\n---\n"
+    enter(
+        tree, node, loaded(f"{spec}run: [{{name: in, script: x}}]\noutputs: {{o: 'got ${{{{ steps.in.outputs.v }}}}'}}")
+    )
+    with pytest.raises(DefinitionError, match="attribute not found"):
+        run_outputs(tree, FACTS, node)
+    finish(tree, node.children[0], v=5)
+    assert run_outputs(tree, FACTS, node) == {"o": "got 5"}
+
+
+def test_delegated_outputs_of_a_list() -> None:
+    tree = a_tree("run: [{name: a, step: ./x}]")
+    node = tree.root.children[0]
+    enter(tree, node, loaded("spec: {outputs: delegate}\n---\nrun: [{name: in, script: x}]\ndelegate: in"))
+    with pytest.raises(DefinitionError, match='no step "in" has run'):
+        run_outputs(tree, FACTS, node)
+    finish(tree, node.children[0], v=5)
+    assert run_outputs(tree, FACTS, node) == {"v": 5}
+
+
+@pytest.mark.parametrize(
+    ("condition", "level", "expected"),
+    [
+        ("vars.V == 'var'", Level(failed=False, stopped=None), True),
+        ("vars.V == 'var'", Level(failed=True, stopped=None), False),
+        ("failure() && vars.V == 'var'", Level(failed=True, stopped=None), True),
+        ("cancelled()", Level(failed=False, stopped=Cause.CANCEL), True),
+        ("cancelled()", Level(failed=False, stopped=Cause.JOB_TIMEOUT), False),
+        ("failure()", Level(failed=False, stopped=Cause.JOB_TIMEOUT), True),
+    ],
+)
+def test_conditions(condition: str, level: Level, expected: bool) -> None:
+    tree = a_tree(f'run: [{{name: a, step: ./x, if: "{condition}"}}]')
+    assert condition_holds(tree, FACTS, tree.root.children[0], level) is expected
+
+
+def test_what_is_said_above_the_variables_of_the_job() -> None:
+    tree = a_tree("run: [{name: a, step: ./x, env: {B: entry}}]")
+    tree.exports |= {"A": "export", "B": "export"}
+    node = tree.root.children[0]
+    enter(tree, node, loaded("spec: {remuda: 1}\n---\nenvironment: {open: {command: [o]}}\nenv: {C: own}"))
+    assert said_above(tree, node) == {"A": "export", "B": "entry"}
+
+
+def test_a_tree_is_the_same_when_its_events_are_told_again() -> None:
+    second_entry = "{name: b, step: ./x, inputs: {t: '${{ steps.a.outputs.o }}'}}"
+    text = f"run: [{{name: a, step: ./x, inputs: {{t: secret}}}}, {second_entry}]"
+    what = loaded(
+        "spec: {inputs: {t: {type: string, sensitive: true}}}\n---\nexec: {command: [x, '${{ inputs.t }}']}",
+    )
+    live, events = a_tree(text), []
+
+    def tell(event: dict[str, Any], entering: tuple[Loaded, Entered] | None = None) -> None:
+        events.append(event)
+        replay.apply(live, FACTS, event, entering=entering)
+
+    first, second = live.root.children
+    for node, outputs in ((first, {"o": Sensitive("given")}), (second, None)):
+        text_of = replay.enter_event(
+            node, with_text(what), serial=live.serials, stream=1, at=1.0, text="t", log_start=0, timeout_seconds=None
+        )
+        tell(text_of, (what, evaluate(live, FACTS, node, what, live.serials)))
+        if outputs is not None:
+            tell(replay.finish_event(node, SUCCESS, outputs, {"E": "x"}, ["mask"]))
+    tell(replay.stop_event(live.root, Cause.CANCEL))
+    again = a_tree(text)
+    for event in events:
+        replay.apply(again, FACTS, event)
+    assert again.root.children[1].entered == second.entered
+    assert second.entered.command == ("x", "given")
+    assert (again.exports, again.masks, again.cancelled) == (live.exports, live.masks, True)
+    assert {"secret", "given", "mask"} == set(again.masks)
+    assert list(again.open) == list(live.open) == [1]
+    assert reveal(again.root.steps["a"]["outputs"]) == {"o": "given"}
+
+
+def with_text(what: Loaded) -> Loaded:
+    """As the journal keeps it."""
+    return Loaded(
+        step=what.step,
+        reference=what.reference,
+        kind=what.kind,
+        folder=what.folder,
+        digest=what.digest,
+        text="spec: {inputs: {t: {type: string, sensitive: true}}}\n---\nexec: {command: [x, '${{ inputs.t }}']}",
+    )
