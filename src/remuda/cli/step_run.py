@@ -9,11 +9,13 @@ import asyncio
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from remuda.cli.exits import BadInputError
@@ -24,16 +26,19 @@ from remuda.lib.clock import SystemClock
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.lib.values import dataclass
 from remuda.steps.environment import clean_base
-from remuda.steps.errors import AgentError
+from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.execution import Surroundings
 from remuda.steps.jobs import VERSION, Jobs
 from remuda.steps.kernel import Changes, Pulse
 from remuda.steps.language.checking import check_inputs
+from remuda.steps.language.document import read_documents
 from remuda.steps.language.escaping import escape
 from remuda.steps.language.reading import read_step
-from remuda.steps.language.references import parse_reference
+from remuda.steps.language.references import parse_reference, without_credentials
 from remuda.steps.language.values import Parameter as DeclaredInput
 from remuda.steps.language.values import ReferenceKind, Step, ValueType
+from remuda.steps.resolving.definitions import LARGEST_BYTES
+from remuda.steps.resolving.definitions import NAMES as FILES
 from remuda.steps.resolving.resolver import Resolver
 from remuda.steps.watching import Watcher
 from remuda.wire.proto import agent_pb2 as pb
@@ -41,7 +46,8 @@ from remuda.wire.proto import agent_pb2 as pb
 JOB = "step-run"
 CALLED = "step"
 """Name of the entry that calls the step, where it is a package."""
-FILES = ("func.yml", "step.yml")
+ENDING = (*STOPPING, signal.SIGQUIT)
+"""Nobody would stop the step after this command, so whatever a terminal can send ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,7 @@ async def _run(wanted: Wanted) -> dict[str, Any]:
     try:
         steps = await _document(wanted, resolver)
     except AgentError as error:
-        raise BadInputError(f"{wanted.step} cannot be loaded: {error}") from None
+        raise BadInputError(f"{without_credentials(wanted.step)} cannot be loaded: {error}") from None
     request = pb.StartRequest(
         version=VERSION,
         id=JOB,
@@ -81,7 +87,7 @@ async def _run(wanted: Wanted) -> dict[str, Any]:
             try:
                 jobs.start(request)
             except AgentError as error:
-                raise BadInputError(f"{wanted.step} cannot be run: {error}") from None
+                raise BadInputError(f"{without_credentials(wanted.step)} cannot be run: {error}") from None
             try:
                 events, end = await _followed(jobs)
             finally:
@@ -107,7 +113,7 @@ async def _document(wanted: Wanted, resolver: Resolver) -> _Document:
         return _Document(text=bare, root="")
     reference = parse_reference(text, "STEP")
     if reference.kind is ReferenceKind.DYNAMIC:
-        raise BadInputError(f"{wanted.step}: an expression has no meaning here; write what it stands for")
+        raise BadInputError("STEP: an expression has no meaning here; write what it stands for")
     found = await resolver.resolve(reference, base=base, root=None, env=os.environ)
     step = read_step(found.text, file=_shown_file(found.folder / found.file))
     inputs = _typed(wanted.inputs, step)
@@ -128,18 +134,21 @@ def _bare(base: Path, text: str) -> str:
     """The documents of a job whose file has the definition alone, without a spec before it; else nothing."""
     if not text.startswith((".", "/")):
         return ""
-    path = base / text
-    if path.is_dir():
-        path = next((path / name for name in FILES if (path / name).is_file()), path)
-    if not path.is_file():
-        return ""
     try:
-        content = path.read_text()
-    except (OSError, UnicodeDecodeError):
+        path = base / text
+        if path.is_dir():
+            path = next((path / name for name in FILES if (path / name).is_file()), path)
+        if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
+            return ""
+        content = path.read_text(encoding="utf-8-sig")
+        documents = read_documents(content)
+    except (OSError, UnicodeDecodeError, DefinitionError):
         return ""  # whoever reads it next says why that cannot be done
-    if not _is_bare(content):
+    if len(documents) != 1 or not isinstance(documents[0].value, dict | list) or "spec" in documents[0].value:
         return ""
     read_step(content, file=_shown_file(path), bare=True)
+    if isinstance(documents[0].value, list):
+        content = "run:\n" + indent(content, " ", lambda line: True)
     return f"{{}}\n---\n{content}"
 
 
@@ -147,19 +156,6 @@ def _cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("remuda"))
-
-
-def _is_bare(content: str) -> bool:
-    """Whether a text is one document, and no spec."""
-    import yaml
-
-    try:
-        documents = [part for part in yaml.safe_load_all(content) if part is not None]
-    except yaml.YAMLError:
-        return False
-    return len(documents) == 1 and (
-        isinstance(documents[0], list) or (isinstance(documents[0], dict) and "run" in documents[0])
-    )
 
 
 def _shown_file(path: Path) -> str:
@@ -178,12 +174,14 @@ def _typed(given: Mapping[str, str], step: Step) -> dict[str, Any]:
 def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
     if declared is None or declared.type is ValueType.STRING:
         return text
-    import yaml
-
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInputError(f"--input {name}: not a {declared.type} written as YAML or JSON") from None
+        documents = read_documents(text)
+    except DefinitionError as error:
+        why = "" if declared.sensitive else f": {error}"
+        raise BadInputError(f"--input {name}: not a {declared.type} written as YAML or JSON{why}") from None
+    if len(documents) > 1:
+        raise BadInputError(f"--input {name}: one value is needed, not several documents")
+    return documents[0].plain() if documents else None
 
 
 @asynccontextmanager
@@ -222,7 +220,7 @@ async def _followed(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
             case "end":
                 ended.set_result(event.end)
 
-    with handled(dict.fromkeys(STOPPING, lambda: jobs.get(JOB).cancel())):
+    with handled(dict.fromkeys(ENDING, lambda: jobs.get(JOB).cancel())):
         watcher = Watcher(jobs)
         watcher.handle(pb.WatchRequest(subscribe=pb.Subscribe(id=JOB, result_seq=1)))
         async with asyncio.TaskGroup() as tasks:

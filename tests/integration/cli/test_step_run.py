@@ -88,8 +88,76 @@ def test_a_job_document_needs_no_spec(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "- name: one\n  script: |\n    echo first\n\n    echo $A\n  env: {A: 1.10}\n",
+        '[{"name": "one", "script": "echo first; echo 1.10"}]',
+        "\ufeff# a remark\n- {name: one, script: echo first; echo 1.10}\n",
+    ],
+)
+def test_a_list_of_steps_needs_nothing_around_it(folder: Path, text: str) -> None:
+    (folder / "func.yml").write_text(text)
+
+    ended = called(folder, ".")
+
+    assert "first\n1.10\n" in ended.stderr
+    assert [step["path"] for step in result(ended)["steps"]] == ["/one"]
+
+
+def test_a_command_needs_no_spec(folder: Path) -> None:
+    (folder / "func.yml").write_text("exec: {command: [echo, first]}\n")
+
+    ended = called(folder, ".")
+
+    assert "first\n" in ended.stderr
+    assert result(ended)["status"] == "success"
+
+
+def test_inputs_are_read_as_definitions_are(folder: Path) -> None:
+    (folder / "func.yml").write_text(
+        "spec: {inputs: {a: {type: array}}, outputs: {a: {type: array}}}\n---\n"
+        "run: [{name: one, script: 'true'}]\noutputs: {a: '${{ inputs.a }}'}\n"
+    )
+
+    ended = called(folder, ".", "--input", "a=[yes, 2024-01-02, 2024-99-99, 0o17, 1_000]")
+
+    assert result(ended)["outputs"] == {"a": ["yes", "2024-01-02", "2024-99-99", 15, 1000]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        ("boolean", "yes", "a boolean is needed"),
+        ("number", ".inf", "--input v"),
+        ("array", "[" * 3000 + "]" * 3000, "--input v"),
+        ("array", "&a [*a]", "--input v"),
+        ("struct", "{a: 1, a: 2}", "stands twice"),
+        ("number", "1\n---\n2", "--input v"),
+    ],
+)
+def test_an_input_that_is_none_is_refused(folder: Path, kind: str, value: str, told: str) -> None:
+    (folder / "func.yml").write_text(f"spec: {{inputs: {{v: {{type: {kind}}}}}}}\n---\nexec: {{command: [echo]}}\n")
+
+    ended = called(folder, ".", "--input", f"v={value}")
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+
+
+def test_messages_have_no_credentials(folder: Path) -> None:
+    ended = called(folder, "http://user:s3cr3t-word@127.0.0.1:1/project")
+
+    assert ended.returncode == 2
+    assert "127.0.0.1:1/project" in ended.stderr
+    assert "s3cr3t-word" not in ended.stderr
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("run: " + "[" * 3000 + "]" * 3000, "func.yml:1: "),
+        ("run:\n- {name: a, script: echo, inputs: {day: 2024-99-99}}\n", "func.yml:2: "),
+        ("run: [" + "1," * 1_000_000 + "]", "func.yml"),
         ("spec:\n---\nexec: {comand: [x]}\n", "func.yml:3: "),
         ("spec:\n  inputs:\n    a: {type: text}\n---\nexec: {command: [x]}\n", "func.yml:3: "),
         ("spec:\n  inputs:\n    a: {type: string}\n---\nexec: {command: [x]}\n", '"a"'),
@@ -143,7 +211,8 @@ def test_of_the_callers_environment_little_is_seen(folder: Path, monkeypatch: py
     assert "A_SECRET_OF_MINE" not in called(folder, ".").stderr
 
 
-def test_an_interrupt_cancels(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
+def test_an_interrupt_cancels(folder: Path, number: signal.Signals) -> None:
     (folder / "func.yml").write_text(
         "spec: {remuda: 1}\n---\nrun:\n"
         "  - {name: long, script: 'touch begun; sleep 300'}\n"
@@ -152,7 +221,7 @@ def test_an_interrupt_cancels(folder: Path) -> None:
     with subprocess.Popen([*COMMAND, "."], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         while not (folder / "begun").exists():
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         printed, _ = process.communicate(timeout=60)
 
     assert process.returncode == 130

@@ -55,14 +55,16 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
 def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
     place = str(folder) if root is None else f"folder {folder.relative_to(root)} of it"
     if not folder.is_dir():
-        parent = sorted(path.name for path in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        parent = (
+            sorted(path.name for path in folder.parent.iterdir() if path.exists()) if folder.parent.is_dir() else []
+        )
         near = difflib.get_close_matches(folder.name, parent, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         if folder.name.endswith(".yaml"):
             hint = "; a definition file is named .yml"
         return f"step {shown} is not there: {place} does not exist{hint}"
     wanted = file or " nor ".join(NAMES)
-    others = sorted(path.name for path in folder.iterdir() if path.name.endswith(".yml"))
+    others = sorted(path.name for path in folder.iterdir() if path.name.endswith(".yml") and path.is_file())
     hint = f"; there is {', '.join(others[:5])}" if others else ""
     return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{wanted}{hint}"
 
