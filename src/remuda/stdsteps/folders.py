@@ -1,7 +1,8 @@
 """Removing what is in the way, whatever it is."""
 
-import shutil
 from pathlib import Path
+
+from remuda.lib.files import remove_tree
 
 
 def empty(folder: Path) -> None:
@@ -13,6 +14,6 @@ def empty(folder: Path) -> None:
 def remove(path: Path) -> None:
     """Whatever it is; a link, not what it leads to."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove_tree(path)
     else:
         path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from remuda.lib.clock import Clock
+from remuda.lib.files import remove_tree
 from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
@@ -95,7 +96,7 @@ class LocalEnvironment:
         builds, work = self._folders(place)
         gone = work.with_name(f"{work.name}.tmp") if place.job is None else builds / place.runner / _own(place.job)
         # A job may have left much there.
-        await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, gone, ignore_errors=True)
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")

@@ -8,12 +8,12 @@ brought, as layers of images do. Blocks.
 
 import io
 import os
-import shutil
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from remuda.lib.files import remove_tree
 from remuda.steps.resolving import decompression
 from remuda.steps.resolving.errors import ResolveError
 
@@ -134,7 +134,7 @@ class _Tree:
             del self._links[link]
         path = self._root.joinpath(*parts)
         if path.is_dir():
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             path.unlink(missing_ok=True)
 

@@ -7,11 +7,12 @@ and from every source. `stamp` is a cheap stand-in that only tells whether files
 
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from remuda.lib.files import remove_tree
 
 _CHUNK = 256 * 1024
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
@@ -62,9 +63,7 @@ def keep(made: Path, place: Path) -> None:
 
 def remove(root: Path) -> None:
     """The whole tree, protected or not; what is gone is fine."""
-    for folder, _, _ in os.walk(root):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(root, ignore_errors=True)
+    remove_tree(root, ignore_errors=True)
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
