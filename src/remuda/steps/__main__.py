@@ -117,6 +117,8 @@ def _serve(options: argparse.Namespace) -> int:
         from remuda.steps.serving import serve
 
         gc.freeze()
+        # Next to nothing that jobs make is garbage in circles; what is can wait a little.
+        gc.set_threshold(20_000, 50, 100)
         gc.enable()
         return asyncio.run(
             serve(
