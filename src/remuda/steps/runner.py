@@ -35,6 +35,9 @@ from remuda.steps.policy.rules import parse_policy
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
 
+TELL_SECONDS = 0.005
+"""How long something that happened may wait for company before clients are told."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -50,6 +53,7 @@ class Job:
         self._around = around
         self._was_found = bool(journal.past)
         self._wake = asyncio.Event()
+        self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
         request = journal.read_request()
         self.id = request.id
@@ -128,7 +132,7 @@ class Job:
             replay.apply(tree, facts, event)
         journal.past.clear()
         self.log.keep(tree.open)
-        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, tell=self._tell)
+        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, tell=self._tell_soon)
         carrier.mask(tree.masks)
         self._carrier = carrier
         self.log.open(JOB, *request.banner)
@@ -160,7 +164,7 @@ class Job:
         working: dict[tuple[int, ...], asyncio.Task[None]] = {}
         async with one_error(), asyncio.TaskGroup() as group:
             while True:
-                self._tell()
+                self._tell_soon()
                 self._wake.clear()
                 now = self._around.clock.now()
                 until: float | None = None
@@ -238,7 +242,15 @@ class Job:
             results=len(self.journal.results),
         )
 
+    def _tell_soon(self) -> None:
+        """A short step begins and ends before anybody is told; then both go out together."""
+        if self._telling is None and self.listeners:
+            self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
+
     def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         for listener in tuple(self.listeners):
             listener()
 

@@ -14,13 +14,16 @@ from remuda.steps.runner import Job
 from remuda.wire.proto import agent_pb2 as pb
 
 CHUNK_BYTES = 64 * 1024
+BATCH_BYTES = 64 * 1024
+"""Of results in one event, beyond the one that makes it full."""
 
 
 class Subscription:
     """A client's place in one job."""
 
-    def __init__(self, job: Job, *, log_offset: int, result_seq: int) -> None:
+    def __init__(self, job: Job, *, log_offset: int, result_seq: int, batches: bool = False) -> None:
         self.job = job
+        self._batches = batches
         self._log_offset = max(log_offset, 0)
         self._result_seq = max(result_seq, 1)
         self.is_over = False
@@ -35,6 +38,14 @@ class Subscription:
             event.unknown.SetInParent()
             return event
         results = self.job.journal.results
+        if self._batches and self._result_seq < len(results):
+            event.results.seq = self._result_seq
+            room = BATCH_BYTES
+            while self._result_seq <= len(results) and room > 0:
+                event.results.json.append(results[self._result_seq - 1])
+                room -= len(results[self._result_seq - 1])
+                self._result_seq += 1
+            return event
         if self._result_seq <= len(results):
             event.result.seq = self._result_seq
             event.result.json = results[self._result_seq - 1]
@@ -118,7 +129,9 @@ class Watcher:
             self._ready[request.id] = None
             self._wake.set()
 
-        subscription = Subscription(job, log_offset=request.log_offset, result_seq=request.result_seq)
+        subscription = Subscription(
+            job, log_offset=request.log_offset, result_seq=request.result_seq, batches=request.batches
+        )
         self._subscriptions[request.id] = (subscription, look)
         job.listeners.add(look)
         look()

@@ -189,7 +189,7 @@ class Watch:
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
         """Events of a job from the first byte and result wanted; again: from the new place."""
-        subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq)
+        subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
     async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
@@ -203,7 +203,11 @@ class Watch:
     async def __aiter__(self) -> AsyncIterator[WatchedEvent]:
         with _translated():
             async for event in self._stream:
-                yield _watched(event)
+                if event.WhichOneof("event") == "results":
+                    for seq, result in enumerate(event.results.json, event.results.seq):
+                        yield StepResultEvent(job_id=event.id, seq=seq, json=result)
+                else:
+                    yield _watched(event)
         raise AgentUnavailableError("the agent ended the watch stream")
 
     async def _send(self, request: pb.WatchRequest) -> None:

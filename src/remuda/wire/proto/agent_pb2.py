@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dremuda/wire/proto/agent.proto\x12\x0fremuda.agent.v1\"\x0e\n\x0cHelloRequest\"M\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x03(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\"D\n\x08Variable\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\x08\x12\x0e\n\x06masked\x18\x04 \x01(\x08\"\xe3\x02\n\x0cStartRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x10\n\x08work_dir\x18\x03 \x01(\t\x12\x33\n\x03\x65nv\x18\x04 \x03(\x0b\x32&.remuda.agent.v1.StartRequest.EnvEntry\x12,\n\tvariables\x18\x05 \x03(\x0b\x32\x19.remuda.agent.v1.Variable\x12\r\n\x05steps\x18\x06 \x01(\t\x12\r\n\x05masks\x18\x07 \x03(\t\x12\x15\n\rmask_prefixes\x18\x08 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x03\x12\x17\n\x0flog_limit_bytes\x18\n \x01(\x03\x12\x0e\n\x06\x62\x61nner\x18\x0b \x03(\t\x12\x0e\n\x06policy\x18\x0c \x01(\t\x12\x0e\n\x06run_as\x18\r \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x0f\n\rStartResponse\"\x1b\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\"\x1a\n\x0c\x43loseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x0f\n\rCloseResponse\"\xac\x01\n\x0cWatchRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.remuda.agent.v1.SubscribeH\x00\x12+\n\x07\x63onfirm\x18\x02 \x01(\x0b\x32\x18.remuda.agent.v1.ConfirmH\x00\x12\x33\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.UnsubscribeH\x00\x42\t\n\x07request\"?\n\tSubscribe\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"=\n\x07\x43onfirm\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"\x19\n\x0bUnsubscribe\x12\n\n\x02id\x18\x01 \x01(\t\"\xd0\x01\n\nWatchEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x03log\x18\x02 \x01(\x0b\x32\x19.remuda.agent.v1.LogChunkH\x00\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.ResultEventH\x00\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x17.remuda.agent.v1.JobEndH\x00\x12+\n\x07unknown\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.UnknownH\x00\x42\x07\n\x05\x65vent\"(\n\x08LogChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x0bResultEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"\x86\x01\n\x06JobEnd\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07results\x18\x06 \x01(\x03\x12\x14\n\x0clog_checksum\x18\x07 \x01(\t\"\t\n\x07Unknown\"\x11\n\x0f\x44\x65scribeRequest\"\xb4\x01\n\x10\x44\x65scribeResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07program\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x0e\n\x06system\x18\x05 \x01(\t\x12\x0f\n\x07machine\x18\x06 \x01(\t\x12\x0b\n\x03uid\x18\x07 \x01(\r\x12+\n\tabilities\x18\x08 \x03(\x0b\x32\x18.remuda.agent.v1.Ability\"9\n\x07\x41\x62ility\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x65nforced\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\x0e\n\x0cUsageRequest\"\xbc\x01\n\rUsageResponse\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x12\n\nopen_files\x18\x03 \x01(\x03\x12\x18\n\x10open_files_limit\x18\x04 \x01(\x03\x12)\n\x07machine\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.Machine\x12\'\n\x04jobs\x18\x06 \x03(\x0b\x32\x19.remuda.agent.v1.JobUsage\"\x90\x01\n\x07Machine\x12\x0c\n\x04\x63pus\x18\x01 \x01(\r\x12\x0f\n\x07load_1m\x18\x02 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\x1e\n\x16memory_available_bytes\x18\x04 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14\x64isk_available_bytes\x18\x06 \x01(\x03\"g\n\x08JobUsage\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprocesses\x18\x02 \x01(\r\x12\x13\n\x0b\x63pu_seconds\x18\x03 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x32\x8c\x04\n\x05\x41gent\x12\x46\n\x05Hello\x12\x1d.remuda.agent.v1.HelloRequest\x1a\x1e.remuda.agent.v1.HelloResponse\x12\x46\n\x05Start\x12\x1d.remuda.agent.v1.StartRequest\x1a\x1e.remuda.agent.v1.StartResponse\x12I\n\x06\x43\x61ncel\x12\x1e.remuda.agent.v1.CancelRequest\x1a\x1f.remuda.agent.v1.CancelResponse\x12\x46\n\x05\x43lose\x12\x1d.remuda.agent.v1.CloseRequest\x1a\x1e.remuda.agent.v1.CloseResponse\x12G\n\x05Watch\x12\x1d.remuda.agent.v1.WatchRequest\x1a\x1b.remuda.agent.v1.WatchEvent(\x01\x30\x01\x12O\n\x08\x44\x65scribe\x12 .remuda.agent.v1.DescribeRequest\x1a!.remuda.agent.v1.DescribeResponse\x12\x46\n\x05Usage\x12\x1d.remuda.agent.v1.UsageRequest\x1a\x1e.remuda.agent.v1.UsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dremuda/wire/proto/agent.proto\x12\x0fremuda.agent.v1\"\x0e\n\x0cHelloRequest\"M\n\rHelloResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0c\n\x04jobs\x18\x03 \x03(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x03\"D\n\x08Variable\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\x08\x12\x0e\n\x06masked\x18\x04 \x01(\x08\"\xe3\x02\n\x0cStartRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x10\n\x08work_dir\x18\x03 \x01(\t\x12\x33\n\x03\x65nv\x18\x04 \x03(\x0b\x32&.remuda.agent.v1.StartRequest.EnvEntry\x12,\n\tvariables\x18\x05 \x03(\x0b\x32\x19.remuda.agent.v1.Variable\x12\r\n\x05steps\x18\x06 \x01(\t\x12\r\n\x05masks\x18\x07 \x03(\t\x12\x15\n\rmask_prefixes\x18\x08 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\t \x01(\x03\x12\x17\n\x0flog_limit_bytes\x18\n \x01(\x03\x12\x0e\n\x06\x62\x61nner\x18\x0b \x03(\t\x12\x0e\n\x06policy\x18\x0c \x01(\t\x12\x0e\n\x06run_as\x18\r \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x0f\n\rStartResponse\"\x1b\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\"\x1a\n\x0c\x43loseRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x0f\n\rCloseResponse\"\xac\x01\n\x0cWatchRequest\x12/\n\tsubscribe\x18\x01 \x01(\x0b\x32\x1a.remuda.agent.v1.SubscribeH\x00\x12+\n\x07\x63onfirm\x18\x02 \x01(\x0b\x32\x18.remuda.agent.v1.ConfirmH\x00\x12\x33\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.UnsubscribeH\x00\x42\t\n\x07request\"P\n\tSubscribe\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x08\"=\n\x07\x43onfirm\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nlog_offset\x18\x02 \x01(\x03\x12\x12\n\nresult_seq\x18\x03 \x01(\x03\"\x19\n\x0bUnsubscribe\x12\n\n\x02id\x18\x01 \x01(\t\"\x81\x02\n\nWatchEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x03log\x18\x02 \x01(\x0b\x32\x19.remuda.agent.v1.LogChunkH\x00\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1c.remuda.agent.v1.ResultEventH\x00\x12&\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x17.remuda.agent.v1.JobEndH\x00\x12+\n\x07unknown\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.UnknownH\x00\x12/\n\x07results\x18\x06 \x01(\x0b\x32\x1c.remuda.agent.v1.ResultBatchH\x00\x42\x07\n\x05\x65vent\"(\n\x08LogChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x0bResultEvent\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"(\n\x0bResultBatch\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\x0c\n\x04json\x18\x02 \x03(\x0c\"\x86\x01\n\x06JobEnd\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07results\x18\x06 \x01(\x03\x12\x14\n\x0clog_checksum\x18\x07 \x01(\t\"\t\n\x07Unknown\"\x11\n\x0f\x44\x65scribeRequest\"\xb4\x01\n\x10\x44\x65scribeResponse\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07program\x18\x03 \x01(\t\x12\x11\n\ttransport\x18\x04 \x01(\t\x12\x0e\n\x06system\x18\x05 \x01(\t\x12\x0f\n\x07machine\x18\x06 \x01(\t\x12\x0b\n\x03uid\x18\x07 \x01(\r\x12+\n\tabilities\x18\x08 \x03(\x0b\x32\x18.remuda.agent.v1.Ability\"9\n\x07\x41\x62ility\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x65nforced\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\x0e\n\x0cUsageRequest\"\xbc\x01\n\rUsageResponse\x12\x13\n\x0b\x63pu_seconds\x18\x01 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x12\n\nopen_files\x18\x03 \x01(\x03\x12\x18\n\x10open_files_limit\x18\x04 \x01(\x03\x12)\n\x07machine\x18\x05 \x01(\x0b\x32\x18.remuda.agent.v1.Machine\x12\'\n\x04jobs\x18\x06 \x03(\x0b\x32\x19.remuda.agent.v1.JobUsage\"\x90\x01\n\x07Machine\x12\x0c\n\x04\x63pus\x18\x01 \x01(\r\x12\x0f\n\x07load_1m\x18\x02 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\x1e\n\x16memory_available_bytes\x18\x04 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x05 \x01(\x03\x12\x1c\n\x14\x64isk_available_bytes\x18\x06 \x01(\x03\"g\n\x08JobUsage\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprocesses\x18\x02 \x01(\r\x12\x13\n\x0b\x63pu_seconds\x18\x03 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x03\x12\x11\n\tlog_bytes\x18\x05 \x01(\x03\x32\x8c\x04\n\x05\x41gent\x12\x46\n\x05Hello\x12\x1d.remuda.agent.v1.HelloRequest\x1a\x1e.remuda.agent.v1.HelloResponse\x12\x46\n\x05Start\x12\x1d.remuda.agent.v1.StartRequest\x1a\x1e.remuda.agent.v1.StartResponse\x12I\n\x06\x43\x61ncel\x12\x1e.remuda.agent.v1.CancelRequest\x1a\x1f.remuda.agent.v1.CancelResponse\x12\x46\n\x05\x43lose\x12\x1d.remuda.agent.v1.CloseRequest\x1a\x1e.remuda.agent.v1.CloseResponse\x12G\n\x05Watch\x12\x1d.remuda.agent.v1.WatchRequest\x1a\x1b.remuda.agent.v1.WatchEvent(\x01\x30\x01\x12O\n\x08\x44\x65scribe\x12 .remuda.agent.v1.DescribeRequest\x1a!.remuda.agent.v1.DescribeResponse\x12\x46\n\x05Usage\x12\x1d.remuda.agent.v1.UsageRequest\x1a\x1e.remuda.agent.v1.UsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,35 +56,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST']._serialized_start=683
   _globals['_WATCHREQUEST']._serialized_end=855
   _globals['_SUBSCRIBE']._serialized_start=857
-  _globals['_SUBSCRIBE']._serialized_end=920
-  _globals['_CONFIRM']._serialized_start=922
-  _globals['_CONFIRM']._serialized_end=983
-  _globals['_UNSUBSCRIBE']._serialized_start=985
-  _globals['_UNSUBSCRIBE']._serialized_end=1010
-  _globals['_WATCHEVENT']._serialized_start=1013
-  _globals['_WATCHEVENT']._serialized_end=1221
-  _globals['_LOGCHUNK']._serialized_start=1223
-  _globals['_LOGCHUNK']._serialized_end=1263
-  _globals['_RESULTEVENT']._serialized_start=1265
-  _globals['_RESULTEVENT']._serialized_end=1305
-  _globals['_JOBEND']._serialized_start=1308
-  _globals['_JOBEND']._serialized_end=1442
-  _globals['_UNKNOWN']._serialized_start=1444
-  _globals['_UNKNOWN']._serialized_end=1453
-  _globals['_DESCRIBEREQUEST']._serialized_start=1455
-  _globals['_DESCRIBEREQUEST']._serialized_end=1472
-  _globals['_DESCRIBERESPONSE']._serialized_start=1475
-  _globals['_DESCRIBERESPONSE']._serialized_end=1655
-  _globals['_ABILITY']._serialized_start=1657
-  _globals['_ABILITY']._serialized_end=1714
-  _globals['_USAGEREQUEST']._serialized_start=1716
-  _globals['_USAGEREQUEST']._serialized_end=1730
-  _globals['_USAGERESPONSE']._serialized_start=1733
-  _globals['_USAGERESPONSE']._serialized_end=1921
-  _globals['_MACHINE']._serialized_start=1924
-  _globals['_MACHINE']._serialized_end=2068
-  _globals['_JOBUSAGE']._serialized_start=2070
-  _globals['_JOBUSAGE']._serialized_end=2173
-  _globals['_AGENT']._serialized_start=2176
-  _globals['_AGENT']._serialized_end=2700
+  _globals['_SUBSCRIBE']._serialized_end=937
+  _globals['_CONFIRM']._serialized_start=939
+  _globals['_CONFIRM']._serialized_end=1000
+  _globals['_UNSUBSCRIBE']._serialized_start=1002
+  _globals['_UNSUBSCRIBE']._serialized_end=1027
+  _globals['_WATCHEVENT']._serialized_start=1030
+  _globals['_WATCHEVENT']._serialized_end=1287
+  _globals['_LOGCHUNK']._serialized_start=1289
+  _globals['_LOGCHUNK']._serialized_end=1329
+  _globals['_RESULTEVENT']._serialized_start=1331
+  _globals['_RESULTEVENT']._serialized_end=1371
+  _globals['_RESULTBATCH']._serialized_start=1373
+  _globals['_RESULTBATCH']._serialized_end=1413
+  _globals['_JOBEND']._serialized_start=1416
+  _globals['_JOBEND']._serialized_end=1550
+  _globals['_UNKNOWN']._serialized_start=1552
+  _globals['_UNKNOWN']._serialized_end=1561
+  _globals['_DESCRIBEREQUEST']._serialized_start=1563
+  _globals['_DESCRIBEREQUEST']._serialized_end=1580
+  _globals['_DESCRIBERESPONSE']._serialized_start=1583
+  _globals['_DESCRIBERESPONSE']._serialized_end=1763
+  _globals['_ABILITY']._serialized_start=1765
+  _globals['_ABILITY']._serialized_end=1822
+  _globals['_USAGEREQUEST']._serialized_start=1824
+  _globals['_USAGEREQUEST']._serialized_end=1838
+  _globals['_USAGERESPONSE']._serialized_start=1841
+  _globals['_USAGERESPONSE']._serialized_end=2029
+  _globals['_MACHINE']._serialized_start=2032
+  _globals['_MACHINE']._serialized_end=2176
+  _globals['_JOBUSAGE']._serialized_start=2178
+  _globals['_JOBUSAGE']._serialized_end=2281
+  _globals['_AGENT']._serialized_start=2284
+  _globals['_AGENT']._serialized_end=2808
 # @@protoc_insertion_point(module_scope)

@@ -106,14 +106,16 @@ class WatchRequest(_message.Message):
     def __init__(self, subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., confirm: _Optional[_Union[Confirm, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("id", "log_offset", "result_seq")
+    __slots__ = ("id", "log_offset", "result_seq", "batches")
     ID_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RESULT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     id: str
     log_offset: int
     result_seq: int
-    def __init__(self, id: _Optional[str] = ..., log_offset: _Optional[int] = ..., result_seq: _Optional[int] = ...) -> None: ...
+    batches: bool
+    def __init__(self, id: _Optional[str] = ..., log_offset: _Optional[int] = ..., result_seq: _Optional[int] = ..., batches: _Optional[bool] = ...) -> None: ...
 
 class Confirm(_message.Message):
     __slots__ = ("id", "log_offset", "result_seq")
@@ -132,18 +134,20 @@ class Unsubscribe(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class WatchEvent(_message.Message):
-    __slots__ = ("id", "log", "result", "end", "unknown")
+    __slots__ = ("id", "log", "result", "end", "unknown", "results")
     ID_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     log: LogChunk
     result: ResultEvent
     end: JobEnd
     unknown: Unknown
-    def __init__(self, id: _Optional[str] = ..., log: _Optional[_Union[LogChunk, _Mapping]] = ..., result: _Optional[_Union[ResultEvent, _Mapping]] = ..., end: _Optional[_Union[JobEnd, _Mapping]] = ..., unknown: _Optional[_Union[Unknown, _Mapping]] = ...) -> None: ...
+    results: ResultBatch
+    def __init__(self, id: _Optional[str] = ..., log: _Optional[_Union[LogChunk, _Mapping]] = ..., result: _Optional[_Union[ResultEvent, _Mapping]] = ..., end: _Optional[_Union[JobEnd, _Mapping]] = ..., unknown: _Optional[_Union[Unknown, _Mapping]] = ..., results: _Optional[_Union[ResultBatch, _Mapping]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("offset", "data")
@@ -160,6 +164,14 @@ class ResultEvent(_message.Message):
     seq: int
     json: bytes
     def __init__(self, seq: _Optional[int] = ..., json: _Optional[bytes] = ...) -> None: ...
+
+class ResultBatch(_message.Message):
+    __slots__ = ("seq", "json")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    json: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, seq: _Optional[int] = ..., json: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class JobEnd(_message.Message):
     __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum")
