@@ -79,7 +79,7 @@ def sweep(engine: Engine, owner: Owner) -> None:
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
     for one, is_network in [*((one, False) for one in containers), *((one, True) for one in networks)]:
-        if not is_leftover(one["Labels"], now=time.time(), exists=os.path.exists):
+        if not is_leftover(one["Labels"], now=time.time(), exists=_may_exist):
             continue
         try:
             if is_network:
@@ -197,6 +197,17 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
             )
             if len(numbers) > 1 and numbers[-1] == b"1":
                 yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
+
+
+def _may_exist(path: str) -> bool:
+    """Whether there may be such a folder: those of another user's agent cannot be looked at, and its jobs run on."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _short(container: Mapping[str, Any]) -> str:

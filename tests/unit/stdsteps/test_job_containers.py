@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.job_containers import is_leftover, part_of, this_owner
+from remuda.stdsteps.job_containers import _may_exist, is_leftover, part_of, this_owner
 
 
 def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,3 +37,10 @@ def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyP
 )
 def test_leftovers(labels: dict[str, str], is_one: bool) -> None:
     assert is_leftover(labels, now=100.0, exists=lambda path: path == "/there") is is_one
+
+
+def test_a_folder_that_cannot_be_looked_at_may_be_that_of_a_job(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    seen = {name: _may_exist(str(tmp_path / name)) for name in ("", "circle/jobs", "none", "none/jobs", "file/jobs")}
+    assert seen == {"": True, "circle/jobs": True, "none": False, "none/jobs": False, "file/jobs": False}
