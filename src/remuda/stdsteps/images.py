@@ -8,6 +8,7 @@ enough; where that does not help the step fails before the disk is full. `contai
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from remuda.stdsteps.speech import say
 
 POLICIES = ("always", "if-not-present", "never")
 DEFAULT_MIN_FREE = "1g"
+LARGEST_CONFIG = 1024 * 1024
 TRIES = 3
 SPEAK_SECONDS = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]*")
@@ -82,7 +84,7 @@ def read_wish(inputs: Inputs) -> Wish:
         name=name,
         policies=policies,
         credentials=(
-            _config_logins(inputs.text("auth_config", "") or os.environ.get("DOCKER_AUTH_CONFIG", "")),
+            _config_logins(inputs.text("auth_config", "") or _variable()),
             tuple(from_payload(inputs.mappings("credentials"))),
             _machine_logins(),
         ),
@@ -209,12 +211,25 @@ def _advice(error: str, credential: Credential | None) -> str:
     return ""
 
 
+def _variable() -> str:
+    """The variable itself, or the file that it names where it is of the type file.
+
+    An input never names a file: this program may have more rights than whoever wrote the input.
+    """
+    text = os.environ.get("DOCKER_AUTH_CONFIG", "")
+    if not text or text.lstrip().startswith("{"):
+        return text
+    try:
+        with open(os.open(text, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+            return file.read(LARGEST_CONFIG) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else "{"
+    except (OSError, ValueError) as error:
+        raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {type(error).__name__}") from None
+
+
 def _config_logins(text: str) -> tuple[Credential, ...]:
     try:
-        if text and not text.lstrip().startswith("{"):
-            text = Path(text).read_text(encoding="utf-8")  # a variable of the type file
         return tuple(read_config(text)) if text else ()
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         cause = error if type(error) is ValueError else type(error).__name__
         raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {cause}") from None
 
