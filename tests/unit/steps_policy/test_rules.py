@@ -65,6 +65,9 @@ def test_what_is_not_known_counts_against_the_step(policy_of: Build, a_step: Ste
     deny = policy_of({"rules": [{"deny": "git", "version": "<1"}]})
     assert not decide(allow, unknown).allowed
     assert not decide(deny, unknown).allowed
+    named = a_step(f"https://host.example/a@{COMMIT}", version="latest")
+    assert not decide(allow, named).allowed
+    assert not decide(deny, named).allowed
     known = a_step(f"https://host.example/a@{COMMIT}", version="v1.2.0")
     assert decide(allow, known).allowed
     assert decide(deny, known).allowed

@@ -2,7 +2,8 @@
 
 Every layer decides for itself, by the first of its rules that fits; a step runs when all of them allow it, and within
 the stricter of all limits. So a narrower layer can only narrow. What cannot be known about a step counts against it: a
-step without a version fits no `allow` with a version range, and every `deny` with one.
+step without a version (or with a name in its place, such as latest) fits no `allow` with a version range, and every
+`deny` with one.
 
 An inserted step, and whatever it runs, is allowed by the layer that inserts it and by those below it, which cannot
 switch off what is required; the layers above still have their say. No step of a job can take its name.
@@ -30,7 +31,7 @@ from remuda.steps.policy.values import (
     Subject,
     stricter,
 )
-from remuda.steps.policy.versions import is_within
+from remuda.steps.policy.versions import is_within, sort_key
 
 __all__ = ["clean_env", "decide", "inserted", "parse_layer", "parse_policy"]
 
@@ -131,7 +132,8 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
     if not any(_matches(pattern, subject.kind, source) for pattern in rule.sources):
         return False
     unknown = not rule.allows
-    if rule.version and not (is_within(subject.version, rule.version) if subject.version else unknown):
+    version = subject.version if subject.version and sort_key(subject.version) else None
+    if rule.version and not (is_within(version, rule.version) if version else unknown):
         return False
     if rule.digests and not (subject.digest in rule.digests if subject.digest else unknown):
         return False
