@@ -196,3 +196,11 @@ async def test_a_token_is_asked_for_this_repository_only(closed_registry: StepRe
     config: dict[str, Any] = {"auths": {f"{closed_registry.host}/tools": {"username": USER, "password": PASSWORD}}}
     await resolve(f"{closed_registry.host}/tools/hello:1", env={"DOCKER_AUTH_CONFIG": json.dumps(config)})
     assert all("scope=repository%3Atools%2Fhello%3Apull&" in path + "&" for path in closed_registry.token_requests)
+
+
+async def test_a_repository_does_not_serve_what_only_another_has(registry: StepRegistry, resolve: Resolve) -> None:
+    image = registry.image("untrusted/hello", a_layer({"func.yml": FUNC}), tag="v1")
+    digest = image["digest"]
+    assert (await resolve(f"{registry.host}/untrusted/hello@{digest}")).text == FUNC
+    with pytest.raises(ResolveError, match="trusted/other has no"):
+        await resolve(f"{registry.host}/trusted/other@{digest}")

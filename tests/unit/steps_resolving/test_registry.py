@@ -71,6 +71,13 @@ def test_a_token_server_without_tls_gets_no_credentials() -> None:
     assert registry._answer_to('Basic realm="x"').startswith("Basic ")
 
 
+def test_a_token_server_is_no_file_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text('{"token": "of the agent"}')
+    registry = Registry("localhost:5000", "x", {}, threading.Event())
+    with pytest.raises(ResolveError, match="names a token server that is none"):
+        registry._answer_to(f'Bearer realm="file://{tmp_path}/own#",service="s"')
+
+
 def test_the_image_for_a_platform() -> None:
     assert choose_image([ARM, ANY, AMD], "linux/amd64", "x") is AMD
     assert choose_image([ARM, ANY], "linux/amd64", "x") is ANY

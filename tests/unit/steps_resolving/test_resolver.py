@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,12 @@ async def test_a_cache_that_cannot_be_written_is_this_machines_fault(tmp_path: P
     with pytest.raises(ResolveError, match="builtin://checkout") as error:
         await find(Resolver(tmp_path / "file"), "builtin://checkout", tmp_path)
     assert error.value.temporary
+
+
+async def test_a_pipe_in_the_place_of_a_definition_is_not_waited_for(
+    resolver: Resolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "func.yml")
+    monkeypatch.setattr(Path, "is_file", lambda _: True)  # as it was a moment before
+    with pytest.raises(ResolveError, match=r"func\.yml is no file"):
+        await find(resolver, ".", tmp_path)

@@ -6,6 +6,7 @@ commit, an image) nothing leads out of it: neither `..` nor an absolute path nor
 
 import difflib
 import os
+import stat
 from pathlib import Path, PurePosixPath
 
 from remuda.steps.language.values import Reference
@@ -41,8 +42,7 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
             continue
         if root is not None and not path.resolve().is_relative_to(root.resolve()):
             raise _leads_out(f"{shown} {path.relative_to(root)}")
-        with path.open("rb") as opened:
-            data = opened.read(LARGEST_BYTES + 1)
+        data = _read(path, shown)
         if len(data) > LARGEST_BYTES:
             raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, which no definition needs")
         try:
@@ -50,6 +50,14 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
         except UnicodeDecodeError as error:
             raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is wrong") from None
     raise ResolveError(_missing(folder, file, root, shown))
+
+
+def _read(path: Path, shown: str) -> bytes:
+    """The file may be the job's, who can put a pipe in its place at any moment: nobody must wait for that."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ResolveError(f"{shown}: {path.name} is no file")
+        return opened.read(LARGEST_BYTES + 1)
 
 
 def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:

@@ -175,7 +175,10 @@ class Registry:
         realm = facts.get("realm", "")
         if kind.lower() != "bearer" or not realm:
             raise ResolveError(f"{self.name}: the registry asks for credentials; {_HINT}")
-        if urlsplit(realm).scheme != "https" and self._scheme == "https":
+        scheme = urlsplit(realm).scheme
+        if scheme not in ("http", "https"):
+            raise ResolveError(f"{self.name}: the registry names a token server that is none, {realm!r}")
+        if scheme != "https" and self._scheme == "https":
             raise ResolveError(f"{self.name}: the registry names a token server without TLS, {realm}; it is not asked")
         query = {name: facts[name] for name in ("service", "scope") if name in facts}
         separator = "&" if "?" in realm else "?"

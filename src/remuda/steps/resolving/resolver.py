@@ -27,7 +27,7 @@ from remuda.steps.resolving.cache import LIMIT_BYTES, Package, PackageCache
 from remuda.steps.resolving.definitions import inner_folder, local_folder, read_definition
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 from remuda.steps.resolving.retrying import PATIENCE_SECONDS, concerning, patiently
-from remuda.steps.resolving.values import Resolved, is_digest, shown
+from remuda.steps.resolving.values import Resolved, image_address, is_digest, shown
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -205,14 +205,14 @@ class Resolver:
         # Imported at the first need: an agent that starts for one job seldom has one, and it takes its time.
         from remuda.steps.resolving.images import host_platform
 
-        host = host_platform()
+        host, reference = host_platform(), image_address(reference)
         name = f"oci {reference.registry}/{reference.repository} {reference.tag} {host}"
         digest, remark = reference.tag, ""
-        package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if is_digest(digest) else None
+        package = await self._kept_image(reference, digest) if is_digest(digest) else None
         if package is None:
             # A tag, or the digest of an index.
             digest = str(self._cache.recall(name).get("manifest", ""))
-            package = await asyncio.to_thread(self._cache.find, _image_key(digest)) if digest else None
+            package = await self._kept_image(reference, digest) if digest else None
         if package is None:
             package, digest = await self._pulled(name, reference, env, host, self._patience_seconds)
         elif not is_digest(reference.tag):
@@ -228,6 +228,9 @@ class Resolver:
             version=None if is_digest(reference.tag) else reference.tag,
             remark=remark,
         )
+
+    async def _kept_image(self, reference: Reference, digest: str) -> Package | None:
+        return await asyncio.to_thread(self._cache.find, _image_key(reference, digest))
 
     async def _pulled(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
@@ -251,11 +254,11 @@ class Resolver:
 
         registry = Registry(reference.registry, reference.repository, env, stop)
         manifest, digest = find_image(registry, reference.tag, host)
-        if package := self._cache.find(_image_key(digest)):
+        if package := self._cache.find(_image_key(reference, digest)):
             return package, digest
         with self._cache.making() as aside:
             pull(registry, manifest, aside, aside / "files")
-            return self._cache.add(_image_key(digest), aside / "files"), digest
+            return self._cache.add(_image_key(reference, digest), aside / "files"), digest
 
     def _inside(self, package: Package, pinned: Reference, **facts: Any) -> Resolved:
         """The step in a folder of a package."""
@@ -303,8 +306,9 @@ def _git_key(where: git.Repository, commit: str) -> str:
     return "git-" + sha256(f"{where.url}\0{commit}".encode()).hexdigest()
 
 
-def _image_key(digest: str) -> str:
-    return "oci-" + digest.replace(":", "-")
+def _image_key(reference: Reference, digest: str) -> str:
+    """With the repository: what one has, another need not have, and a policy may trust only one of them."""
+    return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
 async def _in_thread(call: Callable[[threading.Event], T]) -> T:

@@ -6,13 +6,17 @@ compares that. `pinned` leads there again, from the cache and without credential
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from remuda.lib.values import dataclass
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
 
+_PLAIN = "~:@!$&'()*+,;=-._"
+"""What stands in a path as it is."""
+_PORTS = {"http": ":80", "https": ":443"}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
@@ -48,7 +52,10 @@ def is_digest(text: str) -> bool:
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """A repository's address without credentials, and those: `user:password`, or nothing."""
+    """A repository's address without credentials, and those: `user:password`, or nothing.
+
+    The address is written in one way only, because policies are held against it: a server would take `a/../b` for `b`.
+    """
     parts = urlsplit(url if "://" in url else f"https://{url}")
     userinfo, _, host = parts.netloc.rpartition("@")
     if parts.scheme not in ("http", "https") or not host:
@@ -56,8 +63,19 @@ def git_address(url: str) -> tuple[SplitResult, str]:
             f"{parts._replace(netloc=host).geturl()!r} is no address of a git repository; "
             "write host/path or https://host/path"
         )
-    path = parts.path.rstrip("/")
-    return SplitResult(parts.scheme, host.lower(), path, "", ""), userinfo
+    names = [unquote(part) for part in parts.path.split("/") if part]
+    if any(name in (".", "..") or "/" in name for name in names):
+        raise ResolveError(f"{host}{parts.path}: the path of a repository has no parts such as . or ..; write it whole")
+    path = "".join(f"/{quote(name, safe=_PLAIN)}" for name in names)
+    host = host.lower().removesuffix(_PORTS[parts.scheme]).removesuffix(".")
+    return SplitResult(parts.scheme, host, path, "", ""), userinfo
+
+
+def image_address(reference: Reference) -> Reference:
+    """The same for an image."""
+    if any(part in ("", ".", "..") for part in reference.repository.split("/")):
+        raise ResolveError(f"{shown(reference)}: the name of a repository has no parts that are empty, . or ..")
+    return replace(reference, registry=reference.registry.lower())
 
 
 def shown(reference: Reference) -> str:
