@@ -7,6 +7,8 @@ library here instead of the `openssl` that signed, so that no program is needed 
 import hashlib
 import os
 import zipfile
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -102,13 +104,21 @@ def _in_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[i
 
 def _in_archive(path: Path, is_signed: Verify) -> tuple[int, list[str]]:
     with zipfile.ZipFile(path) as archive:
-        if archive.getinfo(NAME).file_size > LARGEST_BYTES or NAME + SUFFIX not in archive.namelist():
+        if NAME + SUFFIX not in archive.namelist():
             raise StepError(f"{path}: its statement has no signature")
-        known = _checked(archive.read(NAME), archive.read(NAME + SUFFIX), is_signed, str(path))
-        inside = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        twice = [f"{name}: twice in the archive" for name in sorted({one for one in inside if inside.count(one) > 1})]
+        known = _checked(_inside(archive, NAME), _inside(archive, NAME + SUFFIX), is_signed, str(path))
+        inside = Counter(entry.filename for entry in archive.infolist() if not entry.is_dir())
+        twice = [f"{name}: twice in the archive" for name in sorted(inside) if inside[name] > 1]
         names = sorted({*known.digests, *inside} - {NAME, NAME + SUFFIX})
         return len(names), twice + problems(known, names, lambda name: digest_in(archive, name))
+
+
+def _inside(archive: zipfile.ZipFile, name: str) -> bytes:
+    try:
+        with archive.open(name) as file:
+            return file.read(LARGEST_BYTES)
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, zlib.error) as error:
+        raise StepError(f"{name}: cannot be read out of the archive: {error}") from None
 
 
 def _checked(data: bytes, signature: bytes, is_signed: Verify, place: str) -> Statement:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.stdsteps.archive import END_BYTES, is_end
-from remuda.stdsteps.transfer import CHUNK_BYTES, HttpError, request, store, with_retries
+from remuda.stdsteps.transfer import CHUNK_BYTES, HttpError, read_some, request, store, with_retries
 
 PATIENCE_SECONDS = 60.0
 """For a storage that is away. A job can do without its cache, so it does not wait long."""
@@ -60,7 +60,7 @@ def has_comment(url: str, comment: bytes) -> bool:
         with request("GET", url, headers={"Range": f"bytes=-{wanted}"}) as response:
             if response.status != 206:
                 return False
-            return is_end(response.read(wanted), comment)
+            return is_end(read_some(response, wanted), comment)
     except HttpError:
         return False
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -114,7 +115,7 @@ def digest_in(archive: "ZipFile", name: str) -> str | None:
             return _digest(file.read)
     except KeyError:
         return None
-    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
+    except (BadZipFile, OSError, ValueError, EOFError, RuntimeError, zlib.error) as error:
         raise StepError(f"{name}: cannot be read out of the archive: {error}") from None
 
 

@@ -80,10 +80,14 @@ def request(
 
     A body is sent in chunks, unless the headers tell its length.
     """
-    first = urlsplit(url)
+    origin, server = "", ""
     for _ in range(redirects + 1):
+        if not is_address(url):
+            raise StepError(f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is no address of a server")
         target = urlsplit(url)
-        same = (target.scheme, target.netloc) == (first.scheme, first.netloc)
+        server = server or str(target.hostname)
+        origin = origin or f"{target.scheme}://{target.netloc}"
+        same = f"{target.scheme}://{target.netloc}" == origin
         fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {})
         if token and same:
             fields["JOB-TOKEN"] = token
@@ -95,7 +99,24 @@ def request(
             raise _error(response)
         response.close()
         url = urljoin(url, location)
-    raise PlatformError(f"the server at {first.hostname} redirects more than {redirects} times")
+    raise PlatformError(f"the server at {server} redirects more than {redirects} times")
+
+
+def is_address(url: str) -> bool:
+    """Whether this can be the address of a server at all."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
+    """The beginning of an answer's body."""
+    try:
+        return response.read(most)
+    except (OSError, http.client.HTTPException) as error:
+        raise HttpError(0, f"the connection to the server broke: {error}") from None
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
@@ -127,7 +148,10 @@ def _send(
             # The server may have refused without reading to the end; what it said is still to be read.
         if connection.sock is not None:
             connection.sock.settimeout(answer_seconds)
-        return connection.getresponse()
+        response = connection.getresponse()
+        if connection.sock is not None:
+            connection.sock.close()  # as soon as the answer, which still reads from it, is closed
+        return response
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
@@ -139,10 +163,8 @@ def _send(
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
     """A connection for this address, through the proxy the environment names, and what to ask for on it."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise StepError(f"{parts.scheme}://{parts.hostname or ''} is no address of a server")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    host, port = parts.hostname, parts.port
+    host, port = parts.hostname or "", parts.port
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.netloc):
         via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
@@ -165,8 +187,8 @@ def _tls() -> ssl.SSLContext:
 
 def _error(response: http.client.HTTPResponse) -> HttpError:
     """What the server says, in one line."""
-    text = response.read(4096).decode(errors="replace")
-    response.close()
+    with response:
+        text = read_some(response, 4096).decode(errors="replace")
     try:
         told = json.loads(text)
         message = told.get("message", "") or "; ".join(told.get("errors", ()))

@@ -8,12 +8,12 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
-from remuda.stdsteps.transfer import HttpError, request, with_retries
+from remuda.stdsteps.transfer import HttpError, is_address, read_some, request, with_retries
 
 ENGINES = ("kv-v2", "kv-v1", "generic")
 LARGEST_ANSWER_BYTES = 4 * 1024 * 1024
@@ -58,7 +58,7 @@ def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
         path=_path(inputs.text("path"), "path"),
         field=inputs.text("field"),
     )
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    if not is_address(url):
         raise StepError(f"{url!r} is no address of a server")
     for group in (inputs, server, auth, engine):
         group.done()
@@ -134,10 +134,7 @@ class Vault:
             redirects=0,
             answer_seconds=self._answer_seconds,
         ) as response:
-            try:
-                return response.read(LARGEST_ANSWER_BYTES)
-            except OSError as error:
-                raise HttpError(0, f"the connection to the server broke: {error}") from None
+            return read_some(response, LARGEST_ANSWER_BYTES)
 
 
 def _part(answer: Any, name: str, what: str) -> dict[str, Any]:

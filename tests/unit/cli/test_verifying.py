@@ -84,3 +84,19 @@ def test_what_cannot_be_checked_is_bad_input(work: Path, words: list[str], text:
     with pytest.raises(Exception, match=text) as caught:
         verify(*words)
     assert getattr(caught.value, "exit", None) == 2
+
+
+def test_a_damaged_archive_is_not_verified(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for damaged in ("out/app", NAME):
+        path = work / "artifacts.zip"
+        path.unlink(missing_ok=True)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in (NAME, NAME + SUFFIX, "out/app"):
+                archive.write(work / name, name)
+            entry = archive.getinfo(damaged)
+        data = bytearray(path.read_bytes())
+        begin = entry.header_offset + 30 + len(damaged)
+        data[begin : begin + 4] = b"\xff" * 4
+        path.write_bytes(data)
+        assert verify("artifacts.zip") == 1
+        assert f"{damaged}: cannot be read out of the archive" in capsys.readouterr().out
