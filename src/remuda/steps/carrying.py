@@ -18,28 +18,21 @@ from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of
 from remuda.steps.execution import Execution, Surroundings, Watched
 from remuda.steps.files import StepFiles
+from remuda.steps.gathering import gather
 from remuda.steps.journal import Journal
 from remuda.steps.kernel import POLL_SECONDS
-from remuda.steps.language.checking import check_outputs
 from remuda.steps.language.evaluate import reveal
-from remuda.steps.language.values import NAME, ReferenceKind
+from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch, wants_pipe
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
-from remuda.steps.outputs import (
-    OutputError,
-    read_exports,
-    read_failure,
-    read_masks,
-    read_outputs,
-    read_result_of_another,
-)
+from remuda.steps.outputs import read_failure, read_masks
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.script import check_script
-from remuda.steps.tree import CLOSE, DELEGATE, ENVIRONMENT, OPEN, Loaded, Node, State, Tree
+from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
 _CLEAR = "\r\033[0K"
 _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
@@ -132,9 +125,13 @@ class Carrier:
             if loaded.is_script:
                 check_script(reveal(dict(entered.inputs)))
         except AgentError as error:
-            self.finish(node, failure(str(error), Kind.LOAD))
+            # What a user refers to is the user's choice, also where it cannot be reached.
+            is_ours = getattr(error, "temporary", False) and node.call.origin != "user"
+            self.finish(node, failure(str(error), Kind.LOAD, fault=Fault.PLATFORM if is_ours else Fault.USER))
             return False
         self.mask(secrets_of(loaded, entered))
+        if loaded.remark:
+            self._log.say(f"WARNING: {loaded.remark}")
         reach("agent.step_found")
         now = self._around.clock.now()
         has_command = bool(entered.command) or loaded.is_script
@@ -252,8 +249,7 @@ class Carrier:
         more |= self._custody.report(self._custody.decide(node, _loaded(node)), enclosure)
         if result.status is Status.SUCCESS:
             try:
-                outputs = self._written(node, files, left)
-                exports = read_exports(files.exports) if ".exports" in left else {}
+                outputs, exports = gather(node, files, left)
             except DefinitionError as error:
                 result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
         # File times are coarser than the clock, so that a short step could seem to end before it began.
@@ -330,31 +326,6 @@ class Carrier:
         if found is not None:
             self.stop(*found)
         return found is not None
-
-    def _written(self, node: Node, files: StepFiles, left: set[str]) -> Mapping[str, Any]:
-        """The outputs of a command that ended well. A script declares none, so it may write any."""
-        assert node.loaded is not None
-        spec = node.loaded.step.spec
-        if spec.delegates_outputs:
-            return read_result_of_another(files.outputs)
-        written = read_outputs(files.outputs) if ".outputs" in left else {}
-        if node.loaded.is_script:
-            for name in written:
-                if not NAME.fullmatch(name):
-                    raise OutputError(f'output "{name[:100]}": a name of letters, digits and _ is needed')
-            return written
-        if node.phase in (DELEGATE, CLOSE):
-            return {}
-        if node.phase == OPEN:
-            assert node.parent is not None
-            assert node.parent.loaded is not None
-            environment, spec = written.get(ENVIRONMENT), node.parent.loaded.step.spec
-            if not isinstance(environment, dict):
-                raise OutputError(f'output "{ENVIRONMENT}": a struct is needed that says how to run something there')
-            if ENVIRONMENT not in spec.outputs:
-                del written[ENVIRONMENT]
-            return check_outputs(spec, written) | {ENVIRONMENT: environment}
-        return check_outputs(spec, written)
 
     def settle(self, node: Node, result: Finished) -> None:
         """Everything below a step has ended."""

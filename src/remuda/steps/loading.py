@@ -133,6 +133,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         digest=resolved.digest,
         commit=resolved.commit,
         version=resolved.version,
+        remark=resolved.remark,
     )
     _check(node, loaded)
     if loaded.kind is ReferenceKind.LOCAL:

@@ -62,6 +62,8 @@ class Loaded:
     digest: str | None = None
     commit: str | None = None
     version: str | None = None
+    remark: str = ""
+    """What the user should know of how it was found."""
 
     @property
     def is_script(self) -> bool:

@@ -4,16 +4,20 @@ import asyncio
 import os
 import random
 import signal
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from remuda.lib.killpoints import POINTS
+from remuda.steps.journal import folder_name
 from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths, until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart, JobVariable, LogChunk
+from remuda.wire.proto.agent_pb2 import StartRequest
 
 Build = Callable[..., JobStart]
 
@@ -211,3 +215,25 @@ async def until_lost(client: AgentClient, job_id: str) -> bool:
     with pytest.raises(AgentUnavailableError):
         await follow(client, job_id)
     return True
+
+
+async def test_a_job_that_a_former_agent_began_is_ended_and_told(tmp_path: Path) -> None:
+    """As the first form of the journal has it: the log and the results stay as they were."""
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        await agent.stop()
+        folder = agent.data / "jobs" / folder_name("7")
+        folder.mkdir()
+        (folder / "request").write_bytes(StartRequest(id="7", version=1, work_dir=str(tmp_path)).SerializeToString())
+        (folder / "control").write_text('{"version":1,"event":"accepted","time":1.0}\n')
+        (folder / "results").write_text('{"version":1,"seq":1,"event":"started","name":"a","path":"/a"}\n')
+        log = b"2026-11-15T09:40:00.123456Z 00O hello\n"
+        (folder / "log").write_bytes(log + b"not shown")
+        (folder / "mark").write_bytes(struct.pack("<BBIQQQI", 1, 0, 2, 0, len(log), 0, crc32(log)))
+        await agent.start()
+        async with agent.client() as client:
+            seen = await follow(client, "7")
+    end = seen.check()
+    assert (end.reason, end.results) == ("runner_system_failure", 1)
+    assert "another version of the agent began this job" in end.message
+    assert seen.log.startswith(log)

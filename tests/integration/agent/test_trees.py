@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -468,15 +469,9 @@ async def test_a_step_that_is_looked_for_can_be_stopped(
     agent: AgentProcess, a_job: Build, ending: str, work: Path
 ) -> None:
     """The server takes the connection and never answers."""
-    asked = asyncio.Event()
-
-    async def never(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.set()
-        await asyncio.sleep(60)
-        writer.close()
-
-    async with await asyncio.start_server(never, "127.0.0.1") as server:
-        port = server.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
         reference = {"git": {"url": f"http://127.0.0.1:{port}/project", "rev": "v1"}}
         entry: dict[str, Any] = {"name": "it", "step": reference, "timeout": 60}
         if ending == "step timeout":
@@ -486,10 +481,11 @@ async def test_a_step_that_is_looked_for_can_be_stopped(
         async with agent.client() as client:
             await client.start(job)
             async with asyncio.timeout(20):
-                await asked.wait()
-            if ending == "cancel":
-                await client.cancel("1")
-            seen = await follow(client, "1")
+                connection, _ = await asyncio.get_running_loop().sock_accept(server)
+            with connection:
+                if ending == "cancel":
+                    await client.cancel("1")
+                seen = await follow(client, "1")
     expected = {"cancel": "job_canceled", "timeout": "job_execution_timeout", "step timeout": "script_failure"}
     assert seen.check().reason == expected[ending]
     assert by_path(seen)["/it"]["status"] == ("cancelled" if ending == "cancel" else "failure")
