@@ -109,8 +109,9 @@ class AgentService(AgentBase):
     async def Usage(self, stream: Stream[agent_pb2.UsageRequest, agent_pb2.UsageResponse]) -> None:  # noqa: N802
         await _receive(stream)
         own, place = usage.of_process(os.getpid()), usage.machine(self._data)
-        running = {job: usage.sessions_in(job.journal.folder) for job in self._jobs.all() if job.end is None}
-        used = usage.of_sessions({session for sessions in running.values() for session in sessions})
+        jobs = [job for job in self._jobs.all() if job.end is None]
+        # All processes of the machine are looked at; with thousands of them other jobs must not wait for that.
+        used = await asyncio.to_thread(usage.of_folders, [job.journal.folder for job in jobs])
         answer = agent_pb2.UsageResponse(
             cpu_seconds=own.cpu_seconds,
             memory_bytes=own.memory_bytes,
@@ -118,8 +119,7 @@ class AgentService(AgentBase):
             open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             machine=agent_pb2.Machine(**asdict(place)),
         )
-        for job, sessions in running.items():
-            together = sum((used.get(session, usage.Used()) for session in sessions), usage.Used())
+        for job, together in zip(jobs, used, strict=True):
             answer.jobs.add(id=job.id, log_bytes=job.log.mark.length, **asdict(together))
         await stream.send_message(answer)
 

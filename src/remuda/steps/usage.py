@@ -7,7 +7,7 @@ counted. Where there is no /proc, everything is 0. What a step has used by its e
 import os
 import resource
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from remuda.lib.values import dataclass
@@ -55,6 +55,13 @@ def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
         if session in sessions:
             found[session] = found.get(session, Used()) + _used(fields)
     return found
+
+
+def of_folders(folders: Sequence[Path]) -> list[Used]:
+    """What the jobs with these folders use, each in its place."""
+    running = [sessions_in(folder) for folder in folders]
+    used = of_sessions({session for sessions in running for session in sessions})
+    return [sum((used.get(session, Used()) for session in sessions), Used()) for sessions in running]
 
 
 def sessions_in(folder: Path) -> set[int]:

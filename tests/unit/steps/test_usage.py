@@ -51,6 +51,15 @@ def test_sessions_of_a_job_are_those_that_live(tmp_path: Path) -> None:
     assert usage.sessions_in(tmp_path / "gone") == set()
 
 
+def test_jobs_are_counted_apart(tmp_path: Path) -> None:
+    (tmp_path / "busy").mkdir()
+    with a_session() as process:
+        (tmp_path / "busy/step-0.pid").write_text(f"{process.pid} {start_time(process.pid)}\n")
+        idle, busy = usage.of_folders([tmp_path / "idle", tmp_path / "busy"])
+        process.communicate()
+    assert (idle.processes, busy.processes) == (0, 1)
+
+
 def test_sums() -> None:
     used = usage.Used(processes=1, cpu_seconds=0.5, memory_bytes=10)
     assert sum((used, used), usage.Used()) == usage.Used(processes=2, cpu_seconds=1.0, memory_bytes=20)
