@@ -1,4 +1,5 @@
 import base64
+import io
 from pathlib import Path
 from urllib.parse import quote
 
@@ -128,7 +129,17 @@ async def test_odd_versions_are_refused_before_git_sees_them() -> None:
 def test_names_that_git_would_not_make_are_refused(tmp_path: Path) -> None:
     for name in ("../x", "a/../../x", ".git/config", "a/.GIT/hooks/x", "a//b", "./a"):
         with pytest.raises(ResolveError, match="no name that git would make"):
-            git._write(tmp_path / "out", name, "100644", b"")
-    git._write(tmp_path / "out", "a", "120000", b"/tmp")
+            git._write(tmp_path / "out", name, "100644", io.BytesIO(), 0)
+    assert git._write(tmp_path / "out", "a", "120000", io.BytesIO(b"/tmp"), 4)
     with pytest.raises(ResolveError, match="twice"):
-        git._write(tmp_path / "out", "a", "100644", b"")
+        git._write(tmp_path / "out", "a", "100644", io.BytesIO(), 0)
+    with pytest.raises(ResolveError, match="too long"):
+        git._write(tmp_path / "out", "b", "120000", io.BytesIO(b"x" * 5000), 5000)
+
+
+def test_files_are_taken_out_of_a_stream_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "_CHUNK", 3)
+    source = io.BytesIO(b"0123456789\nrest")
+    assert git._write(tmp_path, "whole", "100755", source, 10)
+    assert ((tmp_path / "whole").read_bytes(), source.read(1)) == (b"0123456789", b"\n")
+    assert not git._write(tmp_path, "cut", "100644", source, 10)

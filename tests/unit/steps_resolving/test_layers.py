@@ -98,6 +98,12 @@ def test_a_layer_can_turn_things_into_others(tmp_path: Path) -> None:
     assert (out / "file").read_text() == "2"
 
 
+def test_links_go_with_their_folder(tmp_path: Path) -> None:
+    out = unpacked(tmp_path, [a_link("gone/link", "x"), a_link("kept/link", "x")], [a_member("gone", "a file now")])
+    assert (out / "gone").read_text() == "a file now"
+    assert (out / "kept/link").is_symlink()
+
+
 def test_an_emptied_root_is_still_there(tmp_path: Path) -> None:
     out = unpacked(tmp_path, [a_member("a")], [a_member(".wh..wh..opq")])
     assert out.is_dir()

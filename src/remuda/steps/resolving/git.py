@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from urllib.parse import SplitResult, unquote
 
 from remuda.lib.values import dataclass
@@ -31,6 +32,8 @@ GIT_READS = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", *PROXIES, *(name.upper() for n
 _HEX = re.compile(r"[0-9a-f]+")
 _WHOLE = (40, 64)
 _LINK = "120000"
+LONGEST_LINK = 4095
+_CHUNK = 256 * 1024
 _FINAL = re.compile(
     r"authentication failed|access denied|(error:|HTTP) 4(?!08|29)\d\d|not found|could not read (username|password)"
     r"|does not appear to be a git repository|couldn't find remote ref|permission denied"
@@ -153,13 +156,12 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
             process.stdin.write(f"{oid}\n".encode())
             process.stdin.flush()
             process.stdout.readline()
-            data = process.stdout.read(size + 1)[:-1]
-            if len(data) != size:
+            if not _write(target, name, mode, process.stdout, size) or not process.stdout.read(1):
                 raise ResolveError(f"{where.url}@{commit[:8]}: git stopped while it wrote {name!r}")
-            _write(target, name, mode, data)
 
 
-def _write(target: Path, name: str, mode: str, data: bytes) -> None:
+def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> bool:
+    """Take a file of this size out of a stream; whether there was so much in it."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
@@ -167,11 +169,16 @@ def _write(target: Path, name: str, mode: str, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if mode == _LINK:
-            path.symlink_to(os.fsdecode(data))
-            return
+            if size > LONGEST_LINK:
+                raise ResolveError(f"the repository holds {name!r}, a link that is too long; it is not used")
+            where = source.read(size)
+            path.symlink_to(os.fsdecode(where))
+            return len(where) == size
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
+            while size and (chunk := source.read(min(size, _CHUNK))):
+                size -= file.write(chunk)
             os.fchmod(file.fileno(), 0o755 if mode == "100755" else 0o644)
+        return not size
     except (FileExistsError, NotADirectoryError):
         raise ResolveError(f"the repository holds {name!r} twice; it is damaged, and not used") from None
 

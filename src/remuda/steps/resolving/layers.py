@@ -92,6 +92,7 @@ class _Tree:
             return
         if member.issym():
             self._clear(parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._links[parts] = member.linkname
             return
         source = archive.extractfile(member) if member.isreg() else None
@@ -130,12 +131,14 @@ class _Tree:
 
     def _clear(self, parts: tuple[str, ...]) -> None:
         """What earlier layers brought under this name."""
-        for link in [link for link in self._links if link[: len(parts)] == parts]:
-            del self._links[link]
         path = self._root.joinpath(*parts)
         if path.is_dir():
+            # Only in a folder can links be: to look through all of them for every file would take for ever.
+            for link in [link for link in self._links if link[: len(parts)] == parts]:
+                del self._links[link]
             remove_tree(path)
         else:
+            self._links.pop(parts, None)
             path.unlink(missing_ok=True)
 
 
