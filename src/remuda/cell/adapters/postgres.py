@@ -69,8 +69,6 @@ _OFTEN: Mapping[str, int] = {
 """What calls of runners need, with the number of lists that each is told."""
 _HOPEFUL_TRIES = 3
 """How often a job is changed in the hope that nobody else does; then it is locked."""
-_JOB_LANES = 2
-"""So many statements that change jobs are on their way at the same time: while one waits for the disk, one works."""
 _FAMILY_LANES = 2
 
 
@@ -81,7 +79,8 @@ class PostgresStore(PostgresKeeping):
         super().__init__(pool, keyed, hints)
         self._calls: set[tuple[RunnerId, str] | None] = set()
         """Calls of runners for which a hand-out is being stored."""
-        self._job_lane = Together(self._store_jobs, lanes=_JOB_LANES)
+        # One at a time: what gathers meanwhile is stored with the next, and a statement costs more than what it stores.
+        self._job_lane = Together(self._store_jobs, lanes=1)
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
 
