@@ -86,20 +86,27 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
 def _remarks(step: Step) -> Iterator[str]:
     """What a policy had to say, and the error."""
     policy = _mapping(step, "policy")
-    reason = f": {policy['reason']}" if policy.get("reason") else ""
+    reason = policy.get("reason")
     if policy.get("decision") == "denied":
-        yield f'denied by rule "{policy.get("rule")}"{reason}'
+        yield f'denied by rule "{policy.get("rule")}"' + (f": {reason}" if reason else "")
     elif policy.get("rule"):
-        yield f'allowed by rule "{policy["rule"]}"{reason}'
+        yield f'allowed by rule "{policy["rule"]}"'
     if enforced := _texts(policy, "enforced"):
         yield f"enforced: {', '.join(enforced)}"
     if advisory := _texts(policy, "advisory"):
-        why = _mapping(policy, "why")
-        yield f"advisory: {', '.join(f'{name} ({why[name]})' if why.get(name) else name for name in advisory)}"
-    if step.get("error"):
+        yield f"advisory: {_by_reason(advisory, _mapping(policy, 'why'))}"
+    if step.get("error") and step["error"] != reason:
         yield str(step["error"])
     if left_out := _texts(step, "left_out"):
         yield f"too long to be kept: {', '.join(left_out)}"
+
+
+def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
+    """The names, those with the same reason together before it."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(str(why.get(name) or ""), []).append(name)
+    return ", ".join(", ".join(group) + (f" ({reason})" if reason else "") for reason, group in groups.items())
 
 
 def _values(values: Mapping[str, Any]) -> str:

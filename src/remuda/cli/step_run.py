@@ -115,7 +115,8 @@ async def _document(wanted: Wanted, resolver: Resolver) -> _Document:
     if reference.kind is ReferenceKind.DYNAMIC:
         raise BadInputError("STEP: an expression has no meaning here; write what it stands for")
     found = await resolver.resolve(reference, base=base, root=None, env=os.environ)
-    step = read_step(found.text, file=_shown_file(found.folder / found.file))
+    is_local = found.kind is ReferenceKind.LOCAL
+    step = read_step(found.text, file=_shown_file(found.folder / found.file) if is_local else found.reference)
     inputs = _typed(wanted.inputs, step)
     check_inputs(step.spec, inputs)
     call = {"name": CALLED, "step": text, "inputs": escape(inputs)}

@@ -67,6 +67,21 @@ def test_what_a_step_gave() -> None:
     assert line.endswith("gave o0=0 o1=1 o2=2 o3=3 o4=4 o5=5 and 2 more")
 
 
+def test_a_policy_says_nothing_twice() -> None:
+    denied = {"decision": "denied", "rule": "no curl", "reason": "curl is denied"}
+    why = {"network": "own user", "disk": "measured", "memory": "own user"}
+    limits = {"advisory": ["network", "disk", "memory", "pids"], "why": why}
+    allowed = {"decision": "allowed", "rule": "ours", "reason": "allowed by ours", **limits}
+    failed = finished("/curl", status="failure", started_at=None, exit_code=None, policy=denied, error="curl is denied")
+    assert lines(failed, finished("/scan", policy=allowed)) == [
+        "✗ curl  failure",
+        '    denied by rule "no curl": curl is denied',
+        "✓ scan  success, 1.5s",
+        '    allowed by rule "ours"',
+        "    advisory: network, memory (own user), disk (measured), pids",
+    ]
+
+
 def test_what_a_policy_had_to_say() -> None:
     policy = {"decision": "denied", "rule": "no curl", "reason": "it is not allowed here"}
     denied = finished("/curl", status="failure", started_at=None, exit_code=None, policy=policy)

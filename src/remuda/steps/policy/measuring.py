@@ -5,6 +5,7 @@ whatever is watched over like this is called advisory, though a step that goes b
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
@@ -23,9 +24,10 @@ def folder_bytes(folder: Path) -> int:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                    with suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
         except OSError:
             continue
     return total
