@@ -3,12 +3,13 @@
 The library writes each class five functions and compiles them, half a millisecond in all; an agent has sixty such
 classes, and starts for jobs that take less time than that. Here the functions are shared closures. What is made is the
 same to everybody: `replace`, `asdict`, `fields` and type checkers take it for the library's. Only values that are
-frozen, slotted and given by keyword are made here, which is what values are; any other class is left to the library.
+frozen and slotted are made here, which is what values are; any other class is left to the library.
 """
 
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,21 @@ else:
 
     def dataclass(cls: type | None = None, /, **options: bool) -> Any:
         """As the library's."""
-        make = _made if options == _VALUE else dataclasses.dataclass(**options)
+        by_keyword = options.pop("kw_only", False)
+        is_value = options == {"frozen": True, "slots": True}
+        make = partial(_made, by_keyword) if is_value else dataclasses.dataclass(kw_only=by_keyword, **options)
         return make if cls is None else make(cls)
 
 
-_VALUE = {"frozen": True, "slots": True, "kw_only": True}
 _put = object.__setattr__
 
 
-def _made(cls: type) -> Any:
+def _made(by_keyword: bool, cls: type) -> Any:
     if not cls.__doc__:
         # Else the library makes one up, which takes longer than all the rest.
         cls.__doc__ = cls.__name__
     own = {name for name in ("__repr__", "__eq__", "__hash__") if name in cls.__dict__}
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=by_keyword)(cls)
     fields = dataclasses.fields(made)
     names = tuple(field.name for field in fields)
     compared = _getter([field.name for field in fields if field.compare])
@@ -60,9 +62,14 @@ def _getter(names: list[str]) -> Callable[[Any], Any]:
 
 def _init_of(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
     told = [(field.name, field.init, field.default, field.default_factory) for field in fields]
+    order = [field.name for field in fields if field.init and not field.kw_only]
     finish = getattr(cls, "__post_init__", None)
 
-    def __init__(self: Any, **given: Any) -> None:  # noqa: N807 - tracebacks name it so
+    def __init__(self: Any, *row: Any, **given: Any) -> None:  # noqa: N807 - tracebacks name it so
+        if row:
+            if len(row) > len(order) or not given.keys().isdisjoint(order[: len(row)]):
+                raise TypeError(f"{cls.__name__}.__init__() takes {len(order)} positional arguments, each once")
+            given |= zip(order, row, strict=False)
         for name, is_given, default, factory in told:
             if is_given and name in given:
                 _put(self, name, given.pop(name))

@@ -140,6 +140,20 @@ def test_a_value_in_itself_is_shown() -> None:
     assert "..." in repr(value)
 
 
+@pytest.mark.parametrize("make", [dataclasses.dataclass, values.dataclass])
+def test_values_in_a_row(make: Any) -> None:
+    class Two:
+        first: int
+        second: int = 2
+
+    pair: Any = make(frozen=True, slots=True)(Two)
+    assert pair(1) == pair(1, 2) == pair(first=1) == pair(1, second=2)
+    assert pair.__match_args__ == ("first", "second")
+    for row, given in (((1, 2, 3), {}), ((1,), {"first": 1}), ((), {})):
+        with pytest.raises(TypeError, match=r"__init__\(\)"):
+            pair(*row, **given)
+
+
 def test_other_classes_are_the_librarys() -> None:
     @values.dataclass(slots=True)
     class Tally:

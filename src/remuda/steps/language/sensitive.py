@@ -5,8 +5,9 @@ deep inside: a struct with one sensitive member is not sensitive as a whole, but
 Values are finite and not deeper than `operations.MAX_DEPTH`, so these functions may recurse.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from remuda.lib.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

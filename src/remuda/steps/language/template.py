@@ -4,9 +4,9 @@ Called with every text of a definition, for its mistakes when it is read and for
 was read is kept, because both see the same texts.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.syntax import Node, parse_embedded
 
