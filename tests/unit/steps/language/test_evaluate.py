@@ -205,6 +205,8 @@ def test_structs_lists_and_keys_are_walked() -> None:
     assert expand(value, CONTEXT) == {"k3": [3, {"x": "n=3"}], "plain": 1.5}
     with pytest.raises(ExpressionError, match='stands for "a", which is there already'):
         expand({"a": 1, "${{ 'a' }}": 2}, CONTEXT)
+    with pytest.raises(ExpressionError, match='the key "a" is there twice'):
+        expand({"${{ 'a' }}": 2, "a": 1}, CONTEXT)
     with pytest.raises(ExpressionError, match="holds a sensitive value"):
         expand({"${{ inputs.secret }}": 2}, CONTEXT)
 
