@@ -184,7 +184,7 @@ class _Evaluation:
         if isinstance(key, Sensitive):
             raise ExpressionError(f'the key "{syntax.excerpt(written)}" holds a sensitive value; only values may')
         if key in taken and key == written:
-            raise ExpressionError(f'the key "{key}" is there twice: a key before it is an expression that stands for it')
+            raise ExpressionError(f'the key "{key}" is there twice: an expression before it stands for it too')
         if key in taken:
             raise ExpressionError(f'the key "{syntax.excerpt(written)}" stands for "{key}", which is there already')
         return str(key)
