@@ -57,7 +57,7 @@ def test_a_run_takes_the_place_of_scripts() -> None:
 
 
 def test_any_reference_and_any_expression_is_left_to_the_agent() -> None:
-    listed = [
+    listed: list[dict[str, Any]] = [
         {"name": "a", "step": "./local", "inputs": {"who": "${{ vars.USER }}"}},
         {"name": "b", "func": "gitlab.com/steps/echo@v1"},
         {"name": "c", "script": "echo ${{ steps.a.outputs.text }}"},

@@ -148,6 +148,6 @@ async def test_what_cannot_be_sent_is_refused(server: Server) -> None:
 
 
 async def test_nobody_there_is_told_apart(unused_tcp_port: int, session: HttpSession) -> None:
-    with pytest.raises(CannotConnectError, match="127.0.0.1"):
+    with pytest.raises(CannotConnectError, match=r"127\.0\.0\.1"):
         async with session.request("GET", f"http://127.0.0.1:{unused_tcp_port}", headers={}):
             pass
