@@ -49,7 +49,7 @@ class Facts:
     deadline: float | None = None
     """When the job's time is used up."""
     is_confined: bool = False
-    """Its own steps run in an environment that somebody else puts around them."""
+    """Its own steps run in an environment that somebody else puts around them, or as another user."""
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
