@@ -54,7 +54,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Put a file in place for this user only; `durable`: on the disk before this returns."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(_made(aside), "wb") as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -65,6 +65,16 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def _made(path: Path) -> int:
+    """A new file of this name; what stands there is removed, since it may be a link that leads elsewhere."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, 0o600)
 
 
 def sync(file: int) -> None:

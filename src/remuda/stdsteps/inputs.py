@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from remuda.stdsteps.errors import StepError
@@ -82,7 +81,9 @@ def read_inputs() -> Inputs:
     if not path:
         raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")
     try:
-        values = json.loads(Path(path).read_bytes())
+        # Where it lies a job may put a link in its place.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            values = json.loads(file.read())
     except (OSError, ValueError) as error:
         raise StepError(f"the inputs in {path} cannot be read: {error}") from None
     if not isinstance(values, dict):

@@ -14,7 +14,7 @@ from typing import Any
 from remuda.lib.masking import Secrets
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.inputs import Inputs
-from remuda.stdsteps.outputs import tell
+from remuda.stdsteps.outputs import add_lines, tell
 from remuda.stdsteps.speech import say
 from remuda.stdsteps.vault import Vault, read_secret
 
@@ -86,8 +86,7 @@ def _fetched(secret: Inputs, given: dict[str, Any], login: Any, vault: Vault, *,
 def _mask(value: str) -> None:
     path = os.environ.get("REMUDA_MASKS")
     if path:
-        with open(path, "ab") as file:
-            file.write(b"".join(text + b"\n" for text in Secrets([value]).texts))
+        add_lines(path, list(Secrets([value]).texts))
 
 
 def _write(name: str, value: str) -> str:
@@ -114,6 +113,4 @@ def _export(values: dict[str, str]) -> None:
     path = os.environ.get("REMUDA_EXPORTS")
     if not path:
         raise StepError("REMUDA_EXPORTS names no file; standard steps are started by the step runner")
-    lines = [json.dumps({"name": name, "value": value}) + "\n" for name, value in values.items()]
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("".join(lines))
+    add_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])

@@ -22,6 +22,16 @@ def test_a_file_is_replaced_and_private(tmp_path: Path, durable: bool) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / f".file.{os.getpid()}.new").symlink_to("elsewhere")
+    (tmp_path / "file").symlink_to("elsewhere")
+    write_whole(tmp_path / "file", b"new")
+    assert ((tmp_path / "file").read_text(), (tmp_path / "file").is_symlink()) == ("new", False)
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "folder" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match="folder"):

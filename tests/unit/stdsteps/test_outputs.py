@@ -1,0 +1,36 @@
+"""What a step tells, in a folder where a job can do what it likes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.inputs import read_inputs
+from remuda.stdsteps.outputs import tell
+
+
+def test_outputs_are_lines_behind_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / "outputs"))
+    tell(a=1)
+    tell(b=["\u00e4"], c=None)
+    assert (tmp_path / "outputs").read_text() == (
+        '{"name": "a", "value": 1}\n{"name": "b", "value": ["\\u00e4"]}\n{"name": "c", "value": null}\n'
+    )
+    monkeypatch.delenv("REMUDA_OUTPUTS")
+    tell(a=2)
+
+
+def test_nothing_is_told_or_read_through_a_link_or_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_text('{"own": 1}')
+    (tmp_path / "link").symlink_to(target)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / name))
+        with pytest.raises(StepError, match="has to be a plain file"):
+            tell(a=1)
+    monkeypatch.setenv("REMUDA_INPUTS", str(tmp_path / "link"))
+    with pytest.raises(StepError, match="cannot be read"):
+        read_inputs()
+    assert target.read_text() == '{"own": 1}'
