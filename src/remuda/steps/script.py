@@ -6,7 +6,6 @@ length has no limit and nothing of it stands in an argument list. Pure, but for 
 
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,3 @@ def echo_of(command: str) -> str:
     first, _, rest = command.strip("\n").partition("\n")
     more = " # collapsed multi-line command" if rest.strip() else ""
     return f"{_GREEN}$ {first}{more}{_PLAIN}"
-
-
-def own_program(command: str, module: str) -> list[str]:
-    """What Python runs for a part of ours: it comes out of the same file as the agent where that runs from one."""
-    packed = Path(__file__).parents[2]
-    return [sys.executable, "-I", str(packed), command] if packed.is_file() else [sys.executable, "-I", "-m", module]
