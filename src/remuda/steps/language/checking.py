@@ -5,12 +5,12 @@ only into a parameter that is declared sensitive, because only there the step's 
 All mistakes are reported together. Values never stand in messages: they may be secrets.
 """
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from remuda.steps.language.errors import CheckError
 from remuda.steps.language.operations import bounded, kind
+from remuda.steps.language.report import did_you_mean
 from remuda.steps.language.sensitive import Sensitive, is_sensitive, sensitive
 from remuda.steps.language.values import MISSING, Parameter, Spec, ValueType
 
@@ -21,7 +21,7 @@ _WORDS = {"object": "struct"}
 def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared input with its value; those declared sensitive are marked."""
     mistakes = [
-        f'step does not accept input with name "{name}"{_nearest(name, spec.inputs)}'
+        f'step does not accept input with name "{name}"{did_you_mean(name, spec.inputs)}'
         for name in given
         if name not in spec.inputs
     ]
@@ -45,7 +45,7 @@ def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
 def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared output with its value. A mark stays, whatever is declared."""
     mistakes = [
-        f'output "{name}" is not declared in the spec{_nearest(name, spec.outputs)}'
+        f'output "{name}" is not declared in the spec{did_you_mean(name, spec.outputs)}'
         for name in written
         if name not in spec.outputs
     ]
@@ -83,8 +83,3 @@ def _a(name: str) -> str:
 def _refuse(mistakes: list[str]) -> None:
     if mistakes:
         raise CheckError("; ".join(mistakes[:10]))
-
-
-def _nearest(word: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""

@@ -6,7 +6,6 @@ however hostile, costs more than a bounded time. What values are is in `operatio
 A value that is sensitive, or made with one, comes back as `Sensitive`.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from remuda.lib.values import dataclass
 from remuda.steps.language import operations, syntax
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.escaping import OPENER
+from remuda.steps.language.report import did_you_mean
 from remuda.steps.language.sensitive import Sensitive, conceal, is_sensitive, reveal, sensitive
 from remuda.steps.language.syntax import Node
 from remuda.steps.language.template import Hole, parse_template
@@ -263,7 +263,7 @@ class _Evaluation:
 
     def _root(self, name: str) -> Any:
         if name not in self._names:
-            self._fail(name, "attribute not found" + _nearest(name, self._names))
+            self._fail(name, "attribute not found" + did_you_mean(name, self._names))
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
@@ -298,7 +298,7 @@ class _Evaluation:
 
     def _member(self, value: Mapping[str, Any], name: str, shown: str, *, hints: bool) -> Any:
         if name not in value:
-            hint = _nearest(name, value) if hints else ""
+            hint = did_you_mean(name, value) if hints else ""
             if "-" in name and not hint:
                 hint = '; "-" is part of a name, put blanks around it to subtract'
             self._fail(shown, "attribute not found" + hint, missing=True)
@@ -310,7 +310,9 @@ class _Evaluation:
                 self._fail(f"{function}()", "takes no argument")
             return self._status(function)
         if function not in FUNCTIONS:
-            status = "; it can only be used in `if`" if function in STATUS_FUNCTIONS else _nearest(function, FUNCTIONS)
+            status = (
+                "; it can only be used in `if`" if function in STATUS_FUNCTIONS else did_you_mean(function, FUNCTIONS)
+            )
             self._fail(f"{function}()", f"function not found{status}")
         if len(arguments) != 1:
             self._fail(f"{function}()", f"takes one argument, not {len(arguments)}")
@@ -397,8 +399,3 @@ class _Evaluation:
 def _a(value: Any) -> str:
     kind = operations.kind(value)
     return kind if kind == "null" else f"an {kind}" if kind[0] in "ao" else f"a {kind}"
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word[:100], list(known)[:500], n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""

@@ -2,10 +2,12 @@
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 
 from remuda.steps.errors import DefinitionError
 
 MAX_MISTAKES = 20
+MOST_COMPARED = 500
 
 
 class Report:
@@ -31,5 +33,10 @@ class Report:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a word that is not among the known ones."""
     names = sorted(known)
-    close = difflib.get_close_matches(word[:100], names, n=1)
-    return f'; did you mean "{close[0]}"?' if close else f"; known: {', '.join(names)}" if names else ""
+    return did_you_mean(word, names) or (f"; known: {', '.join(names)}" if names else "")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The same where the known ones are too many, or not for everybody to see."""
+    close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
