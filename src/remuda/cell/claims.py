@@ -1,9 +1,9 @@
 """Handing jobs out: which of the waiting jobs a runner gets, and what happens when nobody is there to take it.
 
 Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken, and
-`core.deference` who leaves a job to others. A payload goes out only when the lease of its job is stored. For a request
-that was held it is made meanwhile: somebody waits for just that job, while with many waiting jobs it would now and then
-be made for one that another process gets. The HTTP edge calls `request_job`.
+`core.deference` who leaves a job to others. A payload goes out only when the lease of its job is stored; what it is
+made of comes with the lease. A hand-out is first tried with the job and the runner as they are known, which takes one
+call of the store, and only where that fails with what they are now. The HTTP edge calls `take_job`, then `request_job`.
 
 Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
 """

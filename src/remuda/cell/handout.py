@@ -1,7 +1,7 @@
 """Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its tokens.
 
 What goes into the payload is decided in `core.payload`, whose artifacts the job gets in `remuda.cell.dependencies`.
-Dispatch calls this for every job it hands out; that only reads, so it may begin before the lease is stored.
+Dispatch calls this for every job it hands out.
 
 Invariant: jobs elsewhere whose artifacts the payload names, and the hash of an opaque token, are stored with the job
 before it goes out; only artifacts of those can be downloaded with its token.

@@ -4,7 +4,7 @@ It decides nothing; `core.lifecycle` does, inside transactions. Several processe
 What must not happen twice or at the same time is kept apart by the rows themselves: a pipeline's row is locked while
 something is decided about its family, a project's row while it gets a pipeline, all resource groups of a project while
 one is given away. A job is changed only if it is still, byte for byte, what the decision was made on; otherwise the
-decision is made anew. So a lease costs two messages and holds no lock while anybody thinks.
+decision is made anew. So a lease costs one message and holds no lock while anybody thinks.
 
 A decision about a family may have seen another job of it a moment before that one was leased or spoke: the same as if
 the runner had come a moment later.
