@@ -14,7 +14,8 @@ from remuda.cell.values import Job, Runner
 from remuda.lib.clock import settle
 from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import a_project, a_runner, a_spec
-from remuda.testing.memory_cell import MemoryCell
+from remuda.testing.memory_cell import FEATURES, MemoryCell
+from remuda.wire.runner_api import RequestJob, RunnerInfo
 
 
 class TestHandingOut:
@@ -383,3 +384,47 @@ class TestLongPolls:
             assert len({answer.job.id for answer in answers if isinstance(answer, Handout)}) == 30
             assert cell.dispatch.held_polls() == 20
             cell.dispatch.stop_polls()
+
+
+class TestTakingAtOnce:
+    """A runner that is known from an earlier request, which may be another by now."""
+
+    async def take(self, cell: MemoryCell, runner: Runner, request_id: str = "r1") -> Handout | NoJob | None:
+        request = RequestJob(system_id="s_1", info=RunnerInfo(features=FEATURES))
+        return await cell.dispatch.take_job(runner, request, request_id=request_id, ip="", gone=asyncio.Event())
+
+    async def test_the_first_job_is_handed_out(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec("one"), a_spec("two"))
+        handout = await self.take(cell, cell.runner)
+        assert isinstance(handout, Handout)
+        assert (handout.job.id, handout.job.state) == (family.jobs[0].id, JobState.LEASED)
+        assert await cell.store.job(handout.job.id) == handout.job
+
+    async def test_a_runner_that_is_another_by_now_gets_none_and_the_job_waits_on(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        await cell.store.put_runner(structs.replace(cell.runner, paused=True))
+        assert await self.take(cell, cell.runner) is None
+        await cell.store.put_runner(structs.replace(cell.runner, token_hash="rotated"))
+        assert await self.take(cell, cell.runner) is None
+        await cell.store.put_runner(cell.runner)
+        assert isinstance(await self.take(cell, cell.runner), Handout)
+
+    async def test_a_call_that_has_a_job_gets_no_other(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("one"), a_spec("two"))
+        assert isinstance(await self.take(cell, cell.runner), Handout)
+        assert await self.take(cell, cell.runner) is None
+        assert isinstance(await self.take(cell, cell.runner, "r2"), Handout)
+
+    async def test_nothing_is_known_where_nothing_waits(self, cell: MemoryCell) -> None:
+        assert await self.take(cell, cell.runner) is None
+        await cell.push(a_spec())
+        assert await self.take(cell, structs.replace(cell.runner, paused=True)) is None
+
+    async def test_a_held_poll_hears_of_a_job_that_was_not_handed_out(self, cell: MemoryCell) -> None:
+        other = await cell.store.add_runner(a_runner(token_hash="other", tags=("gpu",), run_untagged=False))
+        held = asyncio.ensure_future(cell.poll(runner=other, hold=True))
+        await settle()
+        gone = structs.replace(cell.runner, tags=("gpu",))
+        await cell.push(a_spec(tags=("gpu",)))
+        assert await self.take(cell, gone) is None
+        assert isinstance(await held, Handout)

@@ -79,3 +79,19 @@ async def test_how_much_a_manager_can_run(config: dict[str, object] | None, capa
     await Managers(store, VirtualClock()).seen(runner.id, "s_1", RunnerInfo(config=config), "192.0.2.1")
     [manager] = await store.all_managers()
     assert manager.capacity == capacity
+
+
+async def test_a_runner_is_known_by_its_token_until_that_expires() -> None:
+    clock = VirtualClock()
+    managers = Managers(MemoryStore(), clock)
+    runner = a_runner(token_hash="hash", token_expires_at=clock.now() + 10)
+    assert managers.runner_known_by("hash") is None
+    managers.know_runner(runner)
+    assert managers.runner_known_by("hash") == runner
+    await clock.advance(10)
+    assert managers.runner_known_by("hash") is None
+
+
+async def test_the_manager_of_a_runner_that_is_gone_is_not_seen() -> None:
+    managers = Managers(MemoryStore(), VirtualClock())
+    assert not await managers.is_seen(RunnerId(9), "s_1", RunnerInfo(), "192.0.2.1")

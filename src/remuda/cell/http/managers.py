@@ -1,4 +1,4 @@
-"""Which managers poll with a runner's token, noted as they are seen; and the runners themselves, as they were last read.
+"""Which managers poll with a runner's token, noted as they are seen; and the runners as they were last read.
 
 Decided here: when a sign of life is worth a write. A manager that polls every few seconds would otherwise be written
 every few seconds; what it says of itself is stored at once when it changed.
