@@ -144,7 +144,8 @@ class Execution:
 
     def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
         launch = prepare()
-        os.close(os.open(self._files.own(".raw"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        os.close(os.open(self._files.own(".raw"), flags, 0o600))
         reach("agent.step_prepared")
         limits = self._around.open_files
         started = None

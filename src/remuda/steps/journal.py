@@ -15,7 +15,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from remuda.lib.files import write_whole
+from remuda.lib.files import remove_tree, write_whole
 from remuda.lib.killpoints import reach
 from remuda.lib.values import dataclass
 from remuda.steps.files import EXCHANGE, StepFiles
@@ -77,7 +76,7 @@ class Journal:
         """Store a request; from here on the job exists."""
         folder = jobs / folder_name(request.id)
         aside = folder.with_name(_NEW + folder.name)
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_tree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
         (aside / EXCHANGE).mkdir(mode=0o700)
         write_whole(aside / "request", request.SerializeToString())
@@ -119,10 +118,10 @@ class Journal:
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that."""
         gone = self.folder.with_name(_GONE + self.folder.name)
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_tree(gone, ignore_errors=True)
         with suppress(FileNotFoundError):
             self.folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_tree(gone, ignore_errors=True)
 
     def _add(self, event: dict[str, Any]) -> None:
         _append(self._path, _line(event))
@@ -164,7 +163,7 @@ def stored_jobs(jobs: Path) -> Iterator[Path]:
     """Folders of complete jobs; what a crash left half made or half removed is cleared away."""
     for folder in sorted(jobs.iterdir()):
         if folder.name.startswith((_NEW, _GONE)):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder, ignore_errors=True)
         elif folder.is_dir():
             yield folder
 

@@ -204,7 +204,7 @@ class Output:
 
     def read(self) -> bytes:
         """What the step has written since the last time, at most one piece; `take` it."""
-        fd = os.open(self._raw, os.O_RDWR)
+        fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if self._log.mark.full:
                 size = os.fstat(fd).st_size - self._consumed

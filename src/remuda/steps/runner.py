@@ -9,13 +9,13 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from remuda.lib.aio import happens, one_error
+from remuda.lib.files import remove_tree
 from remuda.lib.masking import Secrets
 from remuda.steps import leftovers, plan, replay
 from remuda.steps.carrying import Carrier
@@ -209,7 +209,8 @@ class Job:
         if self._carrier is not None:
             self._carrier.kill()
         for path in self.journal.folder.glob("step-*.pid"):
-            kill_unattended(self.journal.step_files(int(path.stem.partition("-")[2])), self._around)
+            if (serial := path.stem.partition("-")[2]).isdecimal():
+                kill_unattended(self.journal.step_files(int(serial)), self._around)
         leftovers.kill(self.journal.leftovers)
         leftovers.kill_marked(self.journal.key)
         if self._request.policy or self._request.run_as:
@@ -218,7 +219,7 @@ class Job:
     def _finish(self, outcome: Outcome) -> None:
         outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
         self.log.close(JOB, outcome.log_line)
-        shutil.rmtree(self.journal.exchange, ignore_errors=True)
+        remove_tree(self.journal.exchange, ignore_errors=True)
         self.journal.record_end(self._end_with(outcome))
         self._request = StartRequest()
         self._tell()
@@ -226,10 +227,14 @@ class Job:
     def _break(self, error: str) -> None:
         """End the job although its files may not be writable: then the end is at least known while the agent lives."""
         outcome = broken(self.log.secrets.mask(error))
-        self._kill()
+        try:
+            self._kill()
+        except Exception:
+            logger.exception("job %s: what it started cannot be ended", self.id)
         try:
             self._finish(outcome)
-        except OSError:
+        except Exception:
+            logger.exception("job %s: its end cannot be stored", self.id)
             self.journal.end = self._end_with(outcome)
             self._tell()
 

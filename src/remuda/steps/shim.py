@@ -10,7 +10,9 @@ The environment is given to the shim itself, nothing secret is an argument, and 
 """
 
 import os
+import re
 import signal
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,10 @@ cd "$_remuda_work" && exec "$@"
 )
 echo "$?" >>"$_remuda_base.pid"
 """
+_CLAIM = re.compile(rb"(\d{1,10}) (\d{1,20})\n")
+_ENDED = re.compile(rb"(\d{1,3})(?: (\d+(?:\.\d+)?) (\d+(?:\.\d+)?) (\d+))?\n")
+_LAST_PID = 2**22
+"""No kernel gives a process a larger number."""
 RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
 
 
@@ -89,24 +95,33 @@ class Record:
 
 
 def record(files: StepFiles) -> Record | None:
-    """What is known of the shim that runs the step; None while there is none."""
+    """What is known of the shim that runs the step; None while there is none, and where the file is not as shims
+    write it: a job of the agent's own user can reach it."""
     try:
-        file = os.open(files.claim, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return None
     try:
-        first, *rest = os.read(file, 4096).split(b"\n")
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        data = os.read(file, 4096)
         written_at = os.fstat(file).st_mtime
     finally:
         os.close(file)
-    if not rest:
+    found = _CLAIM.match(data)
+    if found is None:
         return None
-    pid, start = first.split()
-    if len(rest) < 2:
-        return Record(pid=int(pid), start=int(start))
-    code, *told = rest[0].split()
-    usage = (float(told[0]), float(told[1]), int(told[2])) if told else None
-    return Record(pid=int(pid), start=int(start), exit_code=int(code), usage=usage, ended_at=written_at)
+    pid, start = int(found[1]), int(found[2])
+    if not 1 < pid <= _LAST_PID:
+        return None
+    rest = data[found.end() :]
+    if b"\n" not in rest:
+        return Record(pid=pid, start=start)
+    ended = _ENDED.match(rest)
+    if ended is None or (code := int(ended[1])) > 255:
+        return None
+    usage = (float(ended[2]), float(ended[3]), int(ended[4])) if ended[2] else None
+    return Record(pid=pid, start=start, exit_code=code, usage=usage, ended_at=written_at)
 
 
 def claimed(files: StepFiles) -> tuple[int, int] | None:

@@ -106,6 +106,26 @@ def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> 
     assert shim.record(files) == shim.Record(pid=12, start=34)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0\n", "x y\n", "12 34 56\n", "1 34\n", "-12 34\n", "99999999999 34\n", "\xff\xfe\n", "\n\n"),
+        *("12 34\nx\n", "12 34\n256\n", "12 34\n-1\n", "12 34\n0 1.0\n", "12 34\n0 nan 1.0 5\n"),
+    ],
+)
+def test_a_malformed_claim_is_none(files: StepFiles, text: str) -> None:
+    files.pid.write_text(text, encoding="latin-1")
+    assert shim.record(files) is None
+
+
+def test_what_is_no_plain_file_is_no_claim(files: StepFiles) -> None:
+    os.mkfifo(files.pid)
+    assert shim.record(files) is None
+    files.pid.unlink()
+    files.pid.mkdir()
+    assert shim.record(files) is None
+
+
 def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
     env = {"PATH": "/usr/bin:/bin", "d": "1", "w": "2", "n": "3", "s": "4", "stat": "5"}
     wait(spawn(files, "env", env))

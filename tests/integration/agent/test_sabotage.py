@@ -1,0 +1,60 @@
+"""What a job does to the agent's files of its own, which it can reach as the same user: it ends that job, no other."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.wire.agent_client import JobEnded, JobStart
+
+Build = Callable[..., JobStart]
+FOLDER = 'folder=$(dirname "$(dirname "$REMUDA_OUTPUTS")"); '
+NEST = "import os; [(os.mkdir('a'), os.chdir('a')) for _ in range(1500)]"
+NESTED = f'cd "$(dirname "$REMUDA_OUTPUTS")"; {sys.executable} -c "{NEST}"'
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'rm -f "$folder"/*',
+        'rm -rf "$folder"',
+        'for file in "$folder"/step-*.pid; do echo nonsense >"$file"; done; touch "$folder/step-x.pid"',
+        'for file in "$folder"/step-*.pid; do echo "99999999999999999999 1" >"$file"; done',
+        'mkfifo "$folder/step-1.raw"',
+        'for file in "$folder"/step-*.pid; do rm "$file"; mkdir "$file"; done',
+        'echo nonsense >>"$folder/events"; rm "$folder/log"; mkdir "$folder/log"',
+        NESTED,
+    ],
+)
+async def test_a_job_that_spoils_its_files_ends_alone(
+    agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
+) -> None:
+    first = f"touch up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; {FOLDER}{script}"
+    bad = a_job("bad", steps=steps_text({"name": "a", "script": first}, {"name": "b", "script": "true"}))
+    good = a_job(
+        "good", work_dir=str(tmp_path / "good"), script="touch up; until [ -e go ]; do sleep 0.02; done; echo well"
+    )
+    async with agent.client() as client:
+        await client.start(bad)
+        await client.start(good)
+        await until((tmp_path / "work/up").exists)
+        await until((tmp_path / "good/up").exists)
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(20), client.watch() as watch:
+            await watch.subscribe("bad", log_offset=0, result_seq=1)
+            async for event in watch:
+                if isinstance(event, JobEnded):
+                    break
+        (tmp_path / "good/go").touch()
+        seen = await follow(client, "good")
+        assert seen.check().status == "success"
+        assert seen.lines == [b"well"]
+        await client.close_job("bad")
+    assert (await run_job(agent, a_job("next", script="echo next"))).lines == [b"next"]
+
+
+async def test_folders_in_folders_in_the_exchange_folder_go(agent: AgentProcess, a_job: Build) -> None:
+    assert (await run_job(agent, a_job(script=NESTED))).check().status == "success"
