@@ -6,7 +6,6 @@ is decided in `plan`, what it is told as in `reporting`.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from remuda.lib.aio import one_error
@@ -23,7 +22,7 @@ from remuda.steps.journal import Journal
 from remuda.steps.kernel import POLL_SECONDS
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
-from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch, wants_pipe
+from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
@@ -285,9 +284,8 @@ class Carrier:
             self._log.say(
                 f"WARNING: too large for the environment of programs, known to the script's shell only: {names}"
             )
-        if prepared.piped and self._custody.person is not None:
-            # A pipe of the agent's could not be opened by anybody else.
-            prepared = replace(prepared, piped=False)
+        if prepared.piped:
+            shim.make_pipe(files)
         return self._custody.around_launch(prepared, node, enclosure, files)
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
@@ -315,7 +313,6 @@ class Carrier:
             mask=self.mask,
             look=look,
             grace_seconds=grace_seconds(node),
-            is_piped=wants_pipe(node) and self._custody.person is None,
             tell=self._tell,
         )
 
@@ -386,7 +383,7 @@ class Carrier:
         if is_open:
             self._log.forget(serial)
             files.remove(left)
-            if node.phase or node.host is not None or self._custody.has_a_say or wants_pipe(node):
+            if node.phase or node.host is not None or self._custody.has_a_say:
                 files.remove_rare()
 
 

@@ -60,7 +60,6 @@ class Watched:
         mask: Callable[[list[str]], None],
         look: Callable[[], None],
         grace_seconds: float,
-        is_piped: bool,
         tell: Callable[[], None],
     ) -> None:
         self.has_cause = has_cause
@@ -73,8 +72,6 @@ class Watched:
         """Called when the step has printed something."""
         self.grace_seconds = grace_seconds
         """Between SIGTERM and SIGKILL."""
-        self.is_piped = is_piped
-        """Something copies the step's output, and may end after it."""
         self.tell = tell
 
 
@@ -219,7 +216,7 @@ class Execution:
     def _end_if_due(self, process: StepProcess) -> bool:
         """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
         if process.exited.is_set() and not self._job.is_stopped():
-            return not self._job.is_piped or self._is_copied(process)
+            return self._is_copied(process)
         if not self._job.has_cause():
             return True
         now = self._around.clock.monotonic()
@@ -235,9 +232,11 @@ class Execution:
     def _is_copied(self, process: StepProcess) -> bool:
         """Whether all that the step printed before it ended has been copied. What it left in the background may print
         on, and is not waited for."""
+        if not process.group_lives() or not os.path.exists(self._files.own(".pipe")):
+            return True
         now = self._around.clock.monotonic()
         self._copying_since = now if self._copying_since is None else self._copying_since
-        return not process.group_lives() or now >= self._copying_since + COPY_SECONDS
+        return now >= self._copying_since + COPY_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""
@@ -250,7 +249,8 @@ class Execution:
         now = self._around.clock.now()
         # What the shim left behind in its group ends without telling anybody.
         if self._copying_since is not None:
-            until: float | None = now + POLL_SECONDS / 10
+            waited = self._around.clock.monotonic() - self._copying_since
+            until: float | None = now + max(COPY_SECONDS / 1000, waited / 4)
         else:
             until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
         partial = self._output.partial_due_at

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 EXCHANGE = "exchange"
-_OWN = (".raw", ".pid")
-_RARE = (".pipe", ".env", ".failure", ".order", ".results", ".results.place")
+_OWN = (".raw", ".pid", ".pipe")
+_RARE = (".env", ".failure", ".order", ".results", ".results.place")
 
 
 class StepFiles:

@@ -35,7 +35,6 @@ from remuda.steps.tree import DELEGATE, Node, Tree
 OWN = "remuda-step"
 LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""
-_REOPENED = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 _HARMLESS = frozenset({"REMUDA_PATIENCE_SECONDS"})
 
 
@@ -51,7 +50,7 @@ class Launch:
     program: tuple[str, ...] = ()
     """Name and arguments of our own program, where it is one; `argv` starts the same."""
     piped: bool = False
-    """Its output has to be a pipe."""
+    """Its output has to be a pipe: it may open it anew, as our own programs do not."""
     joins: tuple[str, ...] = ()
     """Control groups of the step."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
@@ -99,23 +98,15 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
             env=fitting.exported,
             work_dir=entered.work_dir,
             only_for_shells=names,
-            piped=wants_pipe(node),
+            piped=True,
         )
     _find(entered.command[0], entered.work_dir, env.get("PATH", ""))
-    return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir)
+    return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir, piped=True)
 
 
 def is_own_program(node: Node) -> bool:
     """Whether the step's command is one of ours, which runs on the machine whatever environment the step is in."""
     return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
-
-
-def wants_pipe(node: Node) -> bool:
-    """Whether the step is a script that opens its own output anew, which would empty a file."""
-    if node.loaded is None or not node.loaded.is_script or node.host is not None:
-        return False
-    text = reveal(node.entered.inputs["script"])
-    return any(name in line for line in ([text] if isinstance(text, str) else text) for name in _REOPENED)
 
 
 def grace_seconds(node: Node) -> float:
@@ -176,7 +167,7 @@ def _through(
         return _own(words[1:], own_env | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
     if host.host is not None:
         return _through(facts, host.host, words, facts.work_dir, {}, files, level + 1)
-    return Launch(argv=words, env=own_env, work_dir=facts.work_dir)
+    return Launch(argv=words, env=own_env, work_dir=facts.work_dir, piped=True)
 
 
 def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Launch:

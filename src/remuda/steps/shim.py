@@ -6,14 +6,19 @@ started, and it ignores the signals that end its command, so that it can still w
 Whoever makes the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
 whether its predecessor started a step starts it again: the second shim finds the file and goes. `forbid` makes the same
 claim for nobody.
-The environment is given to the shim itself, nothing secret is an argument, and it needs no program but the shell.
+The environment is given to the shim itself, nothing secret is an argument, and it needs only the shell and `cat`.
+
+What a command prints goes through a pipe: one that opens its own output anew (`>/dev/stderr`) would empty a file. Where
+there is no `cat`, or no pipe can be made, it is the file after all. Our own programs always have the file.
 """
 
 import os
 import re
+import shutil
 import signal
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +36,7 @@ trap : TERM INT HUP
 _remuda_base=$1
 _remuda_work=$2
 ulimit -S -n "$3" 2>/dev/null
-_remuda_out=$4
+_remuda_cat=$4
 shift 4
 _remuda_start() { shift 21; _remuda_stat=$1; }
 read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
@@ -39,11 +44,10 @@ set -C
 { echo "$$ ${_remuda_stat:-0}" >"$_remuda_base.pid"; } 2>/dev/null || exit 111
 set +C
 exec </dev/null >/dev/null 2>&1
-if [ "$_remuda_out" = pipe ] && mkfifo "$_remuda_base.pipe"; then
-(trap "" TERM INT HUP; exec cat <"$_remuda_base.pipe" >>"$_remuda_base.raw") &
-_remuda_out=$_remuda_base.pipe
-else
 _remuda_out=$_remuda_base.raw
+if [ -n "$_remuda_cat" ] && [ -p "$_remuda_base.pipe" ]; then
+(trap "" TERM INT HUP; exec "$_remuda_cat" <"$_remuda_base.pipe" >>"$_remuda_base.raw") &
+_remuda_out=$_remuda_base.pipe
 fi
 (
 exec >>"$_remuda_out" 2>&1
@@ -57,7 +61,15 @@ _CLAIM = re.compile(rb"(\d{1,10}) (\d{1,20})\n")
 _ENDED = re.compile(rb"(\d{1,3})(?: (\d+(?:\.\d+)?) (\d+(?:\.\d+)?) (\d+))?\n")
 _LAST_PID = 2**22
 """No kernel gives a process a larger number."""
+_CAT = shutil.which("cat", path="/usr/local/bin:/usr/bin:/bin") or ""
+"""Not looked for in the step's own PATH, which may be anything."""
 RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+
+
+def make_pipe(files: StepFiles) -> None:
+    """For a step whose output is to go through one; an earlier agent may have made it, and started a shim with it."""
+    with suppress(OSError):
+        os.mkfifo(files.own(".pipe"), 0o600)
 
 
 def spawn(
@@ -72,11 +84,11 @@ def spawn(
 ) -> int:
     """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
 
-    `piped`: the output is a pipe, as some commands need it: who opens /dev/stderr anew would empty a file by that. What
-    copies it is of the step's session, and may end after the shim.
+    `piped`: the output is the pipe that `make_pipe` has made, if it has. What copies it is of the step's session, does
+    not go by the signals that end the step, and may end after the shim.
     """
     arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files)]
-    arguments.append("pipe" if piped else "file")
+    arguments.append(_CAT if piped else "")
     arguments += [*joins, "--", *command]
     return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
 

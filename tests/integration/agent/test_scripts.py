@@ -6,10 +6,11 @@ import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable, LogChunk
 
 Build = Callable[..., JobStart]
@@ -174,6 +175,31 @@ async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job:
     assert seen.check().exit_code == 3
     (folder,) = (agent.data / "jobs").iterdir()
     assert not list(folder.glob("step-*"))
+
+
+@pytest.mark.parametrize("entry", [{"script": "./called.sh"}, {"step": "./package"}])
+async def test_what_a_step_calls_may_open_its_output_anew(
+    agent: AgentProcess, a_job: Build, tmp_path: Path, entry: dict[str, Any]
+) -> None:
+    (tmp_path / "work/package").mkdir(parents=True)
+    (tmp_path / "work/package/func.yml").write_text("spec:\n---\nexec: {command: [./called.sh]}\n")
+    called = tmp_path / "work/called.sh"
+    called.write_text("#!/bin/sh\necho one; echo x >/dev/stderr; echo two; echo y >/dev/stderr; echo three; exit 4\n")
+    called.chmod(0o755)
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it"} | entry), env={"PATH": "/nowhere:/bin:/usr/bin"}))
+    assert seen.lines == [b"one", b"x", b"two", b"y", b"three"]
+    assert seen.check().exit_code == 4
+
+
+async def test_what_a_step_prints_at_its_end_is_in_the_log(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    """Also when it was cancelled: what copies the output outlives the signal, and so does all that it has copied."""
+    script = "trap 'seq 20000; exit 1' TERM; touch up; while :; do sleep 0.02; done"
+    async with agent.client() as client:
+        await client.start(a_job(script=script))
+        await until((tmp_path / "work/up").exists)
+        await client.cancel("1")
+        seen = await follow(client, "1")
+    assert [int(line) for line in seen.lines if line.isdigit()] == list(range(1, 20001))
 
 
 async def test_a_step_keeps_the_agents_own_limit_of_open_files(agent: AgentProcess, a_job: Build) -> None:

@@ -278,7 +278,7 @@ async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
         kill -9 {agent.pid} && exit 9
         echo '{{"name": "V", "value": "exported"}}' >>$REMUDA_EXPORTS
         ln -sf /etc/shadow $REMUDA_OUTPUTS || rm -f $REMUDA_OUTPUTS && exit 9
-        echo to the log >>/dev/stderr
+        echo to the log >/dev/stderr
         echo "$SECRET" >$PWD/made
     """
     job = a_job("rm -f x", script, "echo $V; cat made", policy={"limits": {"pids": 100}}, run_as="123456")

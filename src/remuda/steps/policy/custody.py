@@ -9,6 +9,7 @@ request, so an agent that adopts the job comes to the same answers.
 import os
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,8 +175,9 @@ class Custody:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
         with os.scandir(self._exchange) as entries:
             shared = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
-        for name in (str(files.raw), *shared):
-            os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
+        for name in (str(files.raw), files.own(".pipe"), *shared):
+            with suppress(FileNotFoundError):  # not everything that runs has a pipe
+                os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
 
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent
