@@ -34,10 +34,11 @@ FILE = "cell.toml"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8929
 BY_OPTION = frozenset({"REMUDA_DATA", "REMUDA_HOST", "REMUDA_PORT", "REMUDA_CELL_ID"})
 OTHER_VARIABLES = frozenset(
-    {f"{PREFIX}{name}" for name in ("URL", "TOKEN", "DEBUG", "LOG_LEVEL", "KILL_POINT", "KILL_MARK")}
-    | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "CONFIG")}
+    {f"{PREFIX}{name}" for name in ("URL", "TOKEN", "DEBUG", "LOG_LEVEL", "KILL_POINT", "KILL_MARK", "KILL_AFTER")}
+    | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "OUTPUTS", "EXPORTS", "MASKS", "JOB_KEY")}
+    | {f"{PREFIX}{name}" for name in ("EXCHANGE", "ENVIRONMENT", "CGROUP", "CONFIG")}
 )
-"""Variables of other parts of Remuda, or of this one."""
+"""Variables of other parts of Remuda, of this one, or of the job that a cell is started in."""
 SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
 """Settings that a file which others can read should not have."""
 
