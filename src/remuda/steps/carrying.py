@@ -5,6 +5,7 @@ is decided in `plan`, what it is told as in `reporting`.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
-from remuda.steps.outputs import read_failure, read_masks
+from remuda.steps.outputs import MOST_MASKS, read_failure, read_masks
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
@@ -36,6 +37,8 @@ from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 _CLEAR = "\r\033[0K"
 _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
 """Failures of which a step's own output says nothing."""
+_COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
+"""What only words, variables or names that are too long can cause."""
 _NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 """Found without asking anybody."""
 
@@ -63,13 +66,16 @@ class Carrier:
         self._tell = tell
         self._executions: dict[int, Execution] = {}
         self._loading: dict[Node, asyncio.Timeout] = {}
+        self._returned: dict[int, tuple[int, int]] = {}
+        """Of a step that another agent runs: how far its results are read."""
 
     def look_again(self) -> None:
         """Something has changed that may be a reason to end."""
         for execution in self._executions.values():
             execution.look_again()
         for node, waiting in self._loading.items():
-            if plan.reaching(node) is not None:
+            # One that has expired already is on its way out.
+            if plan.reaching(node) is not None and not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
 
     def kill(self) -> None:
@@ -202,9 +208,10 @@ class Carrier:
         more: dict[str, Any] = {}
         masks: list[str]
         record: shim.Record | None = None
+        is_jobs_doing = False
         enclosure = self._custody.enclose(node)
         if self._log.is_closed(node.serial):
-            masks, _ = read_masks(files.masks, 0, rest=True)
+            masks = read_masks(files.masks, 0, rest=True)[0][:MOST_MASKS]
             self.mask(masks)
         else:
             output = Output(self._log, node.serial, files.own(".raw"))
@@ -219,10 +226,10 @@ class Carrier:
                 result = failure(str(error), Kind.LOAD)
             except OSError as error:
                 execution.kill()
-                result = failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)
+                result = _unstarted(error)
             finally:
                 del self._executions[node.serial]
-            masks, record = execution.masks, execution.record
+            masks, record, is_jobs_doing = execution.masks, execution.record, execution.is_jobs_doing
             if (usage := execution.usage) is not None:
                 more["usage"] = usage.as_told()
             if hint := enclosure.hint():
@@ -235,7 +242,7 @@ class Carrier:
         if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)
         if result is None:
-            result = plan.judge(node, exit_code=exit_code)
+            result = plan.judge(node, exit_code=exit_code, is_jobs_doing=is_jobs_doing)
             if node.phase == DELEGATE:
                 told = self._fold(node, files)
                 result = told if told is not None and plan.reaching(node) is None else result
@@ -290,7 +297,9 @@ class Carrier:
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
         """Tell what another agent has told of its steps since the last time; how they ended, if they have."""
-        events, end = returned(files.results, node.folded)
+        events, end, self._returned[node.serial] = returned(
+            files.results, node.folded, self._returned.get(node.serial, (0, 0))
+        )
         for told in events:
             event = replay.folded_event(node, told)
             self._journal.record(event, folded(node, told))
@@ -312,6 +321,7 @@ class Carrier:
             next_deadline=next_deadline,
             mask=self.mask,
             look=look,
+            warn=lambda text: self._log.say(f"WARNING: {text}"),
             grace_seconds=grace_seconds(node),
             tell=self._tell,
         )
@@ -390,6 +400,13 @@ class Carrier:
 def _loaded(node: Node) -> Loaded:
     assert node.loaded is not None
     return node.loaded
+
+
+def _unstarted(error: OSError) -> Finished:
+    """What it means that the system refused something on the way to a step's process or beside it."""
+    if error.errno in _COMMANDS_FAULT:
+        return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
+    return failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)
 
 
 def _section(node: Node) -> str:

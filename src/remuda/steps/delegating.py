@@ -146,15 +146,26 @@ def _seconds_left(node: Node, facts: Facts) -> int:
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
 
-def returned(path: Path, count: int) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Results that have come back since so many, and the end if it has."""
+def returned(
+    path: Path, count: int, place: tuple[int, int] = (0, 0)
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
+    """Results that have come back since so many, the end if it has, and where to go on.
+
+    `place`: a byte, and how many results stand before it; an agent that has just come begins at 0.
+    """
+    offset, before = place
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
     except FileNotFoundError:
-        return [], None
-    events = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-    end = events.pop() if events and events[-1]["event"] == "end" else None
-    return events[count:], end
+        return [], None, place
+    whole = data[: data.rfind(b"\n") + 1]
+    events = [json.loads(line) for line in whole.splitlines()]
+    if events and events[-1]["event"] == "end":
+        # Found again by whoever asks again.
+        return events[:-1][count - before :], events[-1], place
+    return events[count - before :], None, (offset + len(whole), before + len(events))
 
 
 def folded(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
 from remuda.steps.launching import Launch
 from remuda.steps.loading import Resolver
 from remuda.steps.logfile import READ_BYTES, Output
-from remuda.steps.outputs import read_masks
+from remuda.steps.outputs import MOST_MASK_BYTES, MOST_MASKS, read_masks
 from remuda.steps.process import StepProcess, Usage
 from remuda.steps.standby import Standby
 
@@ -59,6 +59,7 @@ class Watched:
         next_deadline: Callable[[], float | None],
         mask: Callable[[list[str]], None],
         look: Callable[[], None],
+        warn: Callable[[str], None],
         grace_seconds: float,
         tell: Callable[[], None],
     ) -> None:
@@ -70,6 +71,8 @@ class Watched:
         self.mask = mask
         self.look = look
         """Called when the step has printed something."""
+        self.warn = warn
+        """Says something in the log."""
         self.grace_seconds = grace_seconds
         """Between SIGTERM and SIGKILL."""
         self.tell = tell
@@ -101,6 +104,12 @@ class Execution:
         if told is not None:
             return Usage(cpu_user_seconds=told[0], cpu_system_seconds=told[1], max_rss_bytes=told[2] * 1024)
         return self._process.usage if self._process else None
+
+    @property
+    def is_jobs_doing(self) -> bool:
+        """Whether the shim, which this agent started, was killed, or has written an exit code that is not there."""
+        status = self._process.status if self._process else None
+        return status is not None and status <= 0
 
     def look_again(self) -> None:
         self._wake.set()
@@ -208,7 +217,15 @@ class Execution:
         return len(data)
 
     def _look_for_masks(self, *, rest: bool = False) -> None:
+        if self._masks_read >= MOST_MASK_BYTES:
+            return
         found, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
+        if len(self.masks) + len(found) > MOST_MASKS:
+            found, self._masks_read = found[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
+        if self._masks_read >= MOST_MASK_BYTES:
+            self._job.warn(
+                f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes of them; the rest is not"
+            )
         if found:
             self.masks += found
             self._job.mask(found)

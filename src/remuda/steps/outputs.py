@@ -16,6 +16,10 @@ from typing import Any
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.lines import MAX_BYTES, export_texts, read_delegated, read_lines
 
+MOST_MASK_BYTES = 1024 * 1024
+MOST_MASKS = 10_000
+"""Of one step: they are held in memory and looked for in everything that is printed."""
+
 
 class OutputError(DefinitionError):
     """What the step wrote cannot be used."""
@@ -37,12 +41,14 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Whole lines from a byte on, and where the next begins; `rest`: an unfinished line counts too."""
+    """Whole lines from a byte on, and where the next begins; `rest`: an unfinished line counts too, as does the one in
+    which there is as much as there may be."""
+    most = MOST_MASK_BYTES - offset
     try:
-        data = _read(path, "mask file", offset)
+        data = _read(path, "mask file", offset, most=most)
     except OutputError:
         return [], offset
-    end = len(data) if rest else data.rfind(b"\n") + 1
+    end = len(data) if rest or len(data) >= most else data.rfind(b"\n") + 1
     lines = data[:end].decode("utf-8", "surrogateescape").split("\n")
     return [line.rstrip("\r") for line in lines if line.strip()], offset + end
 
@@ -58,7 +64,7 @@ def read_failure(path: Path) -> str | None:
     return str(told.get("error") if isinstance(told, dict) else told)
 
 
-def _read(path: Path | str, what: str, offset: int = 0) -> bytes:
+def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
     """What is there, with one byte more than there may be."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -70,7 +76,7 @@ def _read(path: Path | str, what: str, offset: int = 0) -> bytes:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OutputError(f"{what}: it has to be a plain file")
         data = b""
-        while len(data) <= MAX_BYTES and (piece := os.pread(file, MAX_BYTES + 1 - len(data), offset + len(data))):
+        while len(data) < most and (piece := os.pread(file, most - len(data), offset + len(data))):
             data += piece
         return data
     finally:

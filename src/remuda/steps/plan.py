@@ -202,11 +202,17 @@ def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tupl
     return reaching(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
-def judge(node: Node, *, exit_code: int | None) -> Finished:
-    """What the end of a step's processes means. Only our own steps can say that the platform broke."""
+def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
+    """What the end of a step's processes means. Only our own steps can say that the platform broke.
+
+    `is_jobs_doing`: that there is no exit code can hardly be anybody else's.
+    """
     stopped = reaching(node)
     if stopped is not None:
         return _stopped(node, *stopped, exit_code=exit_code)
+    if exit_code is None and is_jobs_doing and node.call.origin == "user" and not node.is_inserted:
+        error = "the step's process ended without an exit code: the job killed it, or changed the agent's files"
+        return failure(error, Kind.EXIT)
     if exit_code is None:
         error = "the step's process ended without an exit code: it was killed from outside, or the machine restarted"
         return failure(error, Kind.SYSTEM, fault=Fault.RUNNER)

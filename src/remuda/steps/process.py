@@ -41,6 +41,8 @@ class StepProcess:
         self.pid = pid
         self.exited = asyncio.Event()
         self.usage: Usage | None = None
+        self.status: int | None = None
+        """As the system tells it of a child: an exit code, or a signal below 0."""
         self._child = child
         if child:
             leftovers.LED.add(pid)
@@ -108,7 +110,7 @@ class StepProcess:
         if not self._child:
             return True
         try:
-            pid, _, usage = os.wait4(self.pid, os.WNOHANG)
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:  # killed with its whole group, and waited for so
             self._child = False
             leftovers.LED.discard(self.pid)
@@ -117,6 +119,7 @@ class StepProcess:
             return False
         self._child = False
         leftovers.LED.discard(self.pid)
+        self.status = os.waitstatus_to_exitcode(status)
         own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.usage = Usage(
             cpu_user_seconds=round(usage.ru_utime, 6),

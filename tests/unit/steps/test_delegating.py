@@ -58,11 +58,11 @@ def test_a_request_that_no_agent_wrote_says_nothing_more(text: str) -> None:
 
 def test_results_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "results"
-    assert returned(path, 0) == ([], None)
+    assert returned(path, 0) == ([], None, (0, 0))
     path.write_text('{"event":"started","seq":1}\n{"event":"fin')
-    assert returned(path, 0) == ([{"event": "started", "seq": 1}], None)
+    assert returned(path, 0)[:2] == ([{"event": "started", "seq": 1}], None)
     path.write_text('{"event":"started","seq":1}\n{"event":"finished","seq":2}\n{"event":"end","status":"success"}\n')
-    assert returned(path, 1) == ([{"event": "finished", "seq": 2}], {"event": "end", "status": "success"})
+    assert returned(path, 1)[:2] == ([{"event": "finished", "seq": 2}], {"event": "end", "status": "success"})
 
 
 def test_a_result_stands_below_the_environment() -> None:
@@ -83,3 +83,12 @@ def test_how_the_steps_there_ended() -> None:
     failed = outcome_of(end("failure", "script_failure", 3))
     assert (failed.exit_code, failed.fault, failed.error) == (3, Fault.USER, "m")
     assert outcome_of(end("failure", "runner_system_failure")).fault is Fault.RUNNER
+
+
+def test_results_are_read_on_from_where_they_were_read_to(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text('{"event":"started","seq":1}\n{"event":"fin')
+    events, end, place = returned(path, 0)
+    assert ([event["seq"] for event in events], end, place) == ([1], None, (28, 1))
+    path.write_text(" " * 28 + '{"event":"finished","seq":2}\n{"event":"end"}\n')
+    assert returned(path, 1, place) == ([{"event": "finished", "seq": 2}], {"event": "end"}, place)
