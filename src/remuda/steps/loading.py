@@ -112,14 +112,19 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
             raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
     elif OPENER in reference.url:
         reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
-    key = (reference, frame.loaded.folder, frame.loaded.root)
+    root = frame.loaded.root
+    is_the_jobs = frame.parent is None and node.call.origin == "user" and not node.is_inserted
+    if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
+        # It is read with the agent's rights, which whoever can put links there does not have.
+        root = facts.work_dir
+    key = (reference, frame.loaded.folder, root)
     if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
         _check(node, known.loaded)
         return known.loaded
     resolved = await resolver.resolve(
         reference,
         base=Path(frame.loaded.folder),
-        root=Path(frame.loaded.root) if frame.loaded.root is not None else None,
+        root=Path(root) if root is not None else None,
         env=dict(facts.base_env) | dict(facts.request_env) | tree.exports,
         substitutes=substitutes,
     )

@@ -294,6 +294,20 @@ async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
 
 
 @as_root
+@pytest.mark.parametrize("step", ["./linked", "{place}/outside"])
+async def test_a_local_reference_leads_to_nothing_that_only_the_agent_may_read(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path, step: str
+) -> None:
+    a_package(place / "outside", "exec: {command: [echo, s3cret]}")
+    (place / "work/linked").mkdir(parents=True)
+    (place / "work/linked/func.yml").symlink_to(place / "outside/func.yml")
+    entry = {"name": "it", "step": step.format(place=place)}
+    seen = await run_job(agent, a_job(entry, run_as="123456"))
+    assert finished(seen, "/it")["error_kind"] == "load"
+    assert b"s3cret" not in seen.log
+
+
+@as_root
 async def test_package_can_be_used_by_another_user(
     agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
 ) -> None:
