@@ -225,9 +225,14 @@ def _find(program: str, work_dir: str, path: str) -> None:
     """Say it in words where a command is not there, before a shell does."""
     if not os.path.isdir(work_dir):
         raise DefinitionError(f"work_dir {work_dir}: no such directory")
+    if not program:
+        raise DefinitionError('exec: "": a command needs a name')
     if "/" in program:
-        if not os.path.exists(os.path.join(work_dir, program)):
+        found = os.path.join(work_dir, program)
+        if not os.path.exists(found):
             raise DefinitionError(f'exec: "{program}": no such file or directory')
+        if os.path.isdir(found):
+            raise DefinitionError(f'exec: "{program}": this is a folder, no program')
         return
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(work_dir, folder, program), os.X_OK):

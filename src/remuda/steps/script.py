@@ -19,6 +19,7 @@ SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 # evaluated is called by the name given here instead; lines count the same, and no process is started for it.
 _NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
 _CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$2" script "$1"; else exec sh "$1"; fi'
+_USUAL = "/usr/local/bin:/usr/bin:/bin"
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
@@ -48,7 +49,7 @@ def script_command(
         choose = _CHOOSE if wanted == "auto" else f'exec {wanted} "$1"'
         text = script_text(commands, bash=None, variables=variables)
         return ["sh", "-c", choose, "script", str(file), *([_NAMED] if wanted == "auto" else [])], text
-    shell = "/bin/sh" if wanted == "sh" else shutil.which("bash", path=path) or "/bin/sh"
+    shell = "/bin/sh" if wanted == "sh" else _bash(path) or "/bin/sh"
     if wanted == "bash" and not shell.endswith("bash"):
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
     is_bash = shell.endswith("bash")
@@ -56,6 +57,11 @@ def script_command(
     # Reading stops at a NUL, which a script file may hold.
     named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
     return [shell, *named, str(file)], text
+
+
+def _bash(path: str) -> str | None:
+    """Where a job's PATH leaves out what every system has, its scripts are still written for bash."""
+    return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:

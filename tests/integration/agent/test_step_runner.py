@@ -392,6 +392,20 @@ async def test_job_cannot_forge_a_system_failure(agent: AgentProcess, a_job: Bui
     assert (end.status, end.reason, end.exit_code) == ("failure", "script_failure", code)
 
 
+@pytest.mark.parametrize("script", ["kill -9 $PPID", 'rm -f "$(dirname "$(dirname "$REMUDA_OUTPUTS")")"/step-*.pid'])
+async def test_job_cannot_forge_a_system_failure_by_its_shim(agent: AgentProcess, a_job: Build, script: str) -> None:
+    seen = await run_job(agent, a_job(script=script))
+    assert (seen.check().status, seen.check().reason) == ("failure", "script_failure")
+
+
+async def test_too_long_a_command_is_its_users_fault(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/func.yml").write_text(f'spec:\n---\nexec: {{command: [echo, "{"x" * 200_000}"]}}\n')
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "."})))
+    assert seen.check().reason == "script_failure"
+    assert "Argument list too long" in seen.check().message
+
+
 async def test_a_job_may_not_call_but_others_of_its_user_may(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))

@@ -421,9 +421,12 @@ async def test_shim_and_native_see_the_same_variables(agent: AgentProcess, a_job
     assert {b"A", b"B", b"FILE", b"CI_JOB_STATUS"} <= found[0]
 
 
-async def test_request_timeout_ends_the_job_and_cancelled_is_reported(agent: AgentProcess, a_job: Build) -> None:
+async def test_request_timeout_ends_the_job(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(script="sleep 60", timeout_seconds=1))
     assert (seen.check().reason, by_path(seen)["/script"]["error_kind"]) == ("job_execution_timeout", "timeout")
+
+
+async def test_cancelled_is_reported(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job("2", script="sleep 60"))
         await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
@@ -432,9 +435,7 @@ async def test_request_timeout_ends_the_job_and_cancelled_is_reported(agent: Age
     assert (seen.check().status, by_path(seen)["/script"]["status"]) == ("cancelled", "cancelled")
 
 
-async def test_error_texts_hold_no_secrets_and_results_hold_no_secrets(
-    agent: AgentProcess, a_job: Build, work: Path
-) -> None:
+async def test_error_texts_hold_no_secrets(agent: AgentProcess, a_job: Build, work: Path) -> None:
     job = a_job(
         steps=steps_text({"name": "it", "step": "./${{ vars.S }}", "inputs": {"a": "${{ vars.S }}"}}),
         variables=[JobVariable(key="S", value="s3cret-value", masked=True)],
@@ -442,6 +443,24 @@ async def test_error_texts_hold_no_secrets_and_results_hold_no_secrets(
     seen = await run_job(agent, job)
     assert "[MASKED]" in seen.check().message
     assert b"s3cret" not in seen.log + json.dumps(seen.results).encode() + seen.check().message.encode()
+
+
+async def test_results_hold_no_secrets(agent: AgentProcess, a_job: Build) -> None:
+    entry = {
+        "name": "it",
+        "script": 'echo {\\"name\\": \\"o\\", \\"value\\": \\"$S\\"} >>$REMUDA_OUTPUTS',
+        "env": {"E": "${{ vars.S }}"},
+    }
+    variables = [JobVariable(key="S", value="s3cret-value", masked=True)]
+    seen = await run_job(agent, a_job(steps=steps_text(entry), variables=variables, env={"CI_STEPS_DEBUG": "true"}))
+    assert (by_path(seen)["/it"]["outputs"], by_path(seen)["/it"]["env"]) == ({"o": "[MASKED]"}, {"E": "[MASKED]"})
+    assert b"s3cret" not in seen.log + json.dumps(seen.results).encode()
+
+
+async def test_masks_have_a_limit(agent: AgentProcess, a_job: Build) -> None:
+    seen = await run_job(agent, a_job(script='seq 100000 120000 >>"$REMUDA_MASKS"; echo 100005 119999'))
+    assert seen.lines == [b"[MASKED] 119999"]
+    assert any(b"a step may have 10000 texts masked" in line for line in seen.agent_lines)
 
 
 async def test_temporary_directories_are_removed(agent: AgentProcess, a_job: Build) -> None:
