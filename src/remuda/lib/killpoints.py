@@ -2,7 +2,8 @@
 
 `reach(name)` does nothing unless the environment variable REMUDA_KILL_POINT holds that name. Then the process
 sends itself SIGKILL, once: REMUDA_KILL_MARK names a file that is created first, and a process that finds it there
-lives on. So the same environment can be given to the process that takes the dead one's place.
+lives on. So the same environment can be given to the process that takes the dead one's place. REMUDA_KILL_AFTER says
+how many times the place is passed until then; 1 is the first time.
 
 Every name stands in `POINTS` with the side that owns it and what has just happened; the system tests go through
 the whole table. What no job passes on its way is in `QUIET_POINTS`, and has tests of its own.
@@ -28,6 +29,7 @@ POINTS: dict[str, str] = {
     "manager.finished": "the cell has the final state, the agent still keeps the job",
     "manager.closed": "the agent forgot the job, the journal did not",
     "agent.accepted": "the request is stored, the answer is not sent",
+    "agent.step_found": "it is known what a step is, not stored that it begins",
     "agent.step_prepared": "the step's folder is written, no process started",
     "agent.step_spawned": "the step's process runs, nobody waits for it yet",
     "agent.log_appended": "log bytes are written, their offset is not recorded",
@@ -49,9 +51,16 @@ if _armed and _armed not in POINTS and _armed not in QUIET_POINTS:
     raise SystemExit(f"REMUDA_KILL_POINT: unknown kill point {_armed!r}; known: {', '.join(POINTS)}")
 
 
+_passed = 0
+
+
 def reach(name: str) -> None:
     """Die here if a test asked for it."""
+    global _passed
     if _armed != name:
+        return
+    _passed += 1
+    if _passed < int(os.environ.get("REMUDA_KILL_AFTER", "1")):
         return
     mark = os.environ.get("REMUDA_KILL_MARK")
     if mark:
