@@ -7,6 +7,7 @@ is decided in `plan`, what it is told as in `reporting`.
 import asyncio
 import errno
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from remuda.lib.aio import one_error
@@ -210,6 +211,8 @@ class Carrier:
         record: shim.Record | None = None
         is_jobs_doing = False
         enclosure = self._custody.enclose(node)
+        if enclosure.limits_disk:
+            enclosure = await asyncio.to_thread(enclosure.since, Path(files.own(".disk")))
         if self._log.is_closed(node.serial):
             masks = read_masks(files.masks, 0, rest=True)[0][:MOST_MASKS]
             self.mask(masks)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 EXCHANGE = "exchange"
 _OWN = (".raw", ".pid", ".pipe")
-_RARE = (".env", ".failure", ".order", ".results", ".results.place")
+_RARE = (".disk", ".env", ".failure", ".order", ".results", ".results.place")
 
 
 class StepFiles:

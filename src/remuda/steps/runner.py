@@ -152,6 +152,7 @@ class Job:
             person=parse_run_as(request.run_as),
             job=self.journal.folder,
             work_dir=Path(request.work_dir),
+            key=self.journal.key,
         )
 
     async def _carry(self, carrier: Carrier) -> Outcome:

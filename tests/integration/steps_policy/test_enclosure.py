@@ -142,7 +142,7 @@ async def test_full_work_folder_is_noticed(host: Host, tmp_path: Path) -> None:
     enclosure = enclose(host, Limits(disk_bytes=50_000), key="job.1", work_dir=tmp_path)
     for name in "abc":
         (tmp_path / name).write_bytes(b"x" * 40_000)
-    expected = "the work folder has 120 KiB on the disk; the step's limit is 48.83 KiB"
+    expected = "the step put 120 KiB on the disk, in the work folder; its limit is 48.83 KiB"
     async with asyncio.timeout(10):
         assert await enclosure.until_exceeded(os.getpid(), SystemClock()) == expected
     assert await enclosure.broken_limit() == expected

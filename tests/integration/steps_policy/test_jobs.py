@@ -221,12 +221,23 @@ async def test_time_is_limited(agent: AgentProcess, a_job: Callable[..., JobStar
     assert finished(seen, "/s0")["error"] == "the step took longer than its limit of 1 s"
 
 
+async def test_what_was_there_before_a_step_is_not_its_growth(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    (place / "work").mkdir(exist_ok=True)
+    (place / "work/large").write_bytes(bytes(3 * 2**20))
+    seen = await run_job(agent, a_job("echo small >more", policy={"limits": {"disk": "1m"}}))
+    assert seen.check().status == "success"
+    job_folder = next((place / "data/jobs").iterdir())
+    assert not list(job_folder.glob("step-*"))
+
+
 async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
     script = "for i in 1 2 3; do head -c 900000 /dev/zero >$i; done; sleep 60"
     seen = await run_job(agent, a_job(script, policy={"limits": {"disk": "1m"}}))
     event = finished(seen, "/s0")
     assert event["status"] == "failure"
-    assert event["error"].endswith("the step's limit is 1 MiB")
+    assert event["error"].endswith("its limit is 1 MiB")
 
 
 async def test_as_the_agents_own_user_the_result_says_advisory(

@@ -35,7 +35,9 @@ def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_custody(tmp_path: Path, policy: Policy | None = None, person: Person | None = PERSON) -> Custody:
-    return Custody(policy=policy or Policy(), person=person, job=tmp_path / "data/jobs/j", work_dir=tmp_path / "work")
+    return Custody(
+        policy=policy or Policy(), person=person, job=tmp_path / "data/jobs/j", work_dir=tmp_path / "work", key="k"
+    )
 
 
 def begun(

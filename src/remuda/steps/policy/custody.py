@@ -37,11 +37,12 @@ FREE = Decision(allowed=True, rule="", reason="there is no policy")
 class Custody:
     """Of one job."""
 
-    def __init__(self, *, policy: Policy, person: Person | None, job: Path, work_dir: Path) -> None:
-        """`job` is the job's folder in the agent's."""
+    def __init__(self, *, policy: Policy, person: Person | None, job: Path, work_dir: Path, key: str) -> None:
+        """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included."""
         self.policy = policy
         self.person = person
         self._job = job
+        self._key = key
         self._work_dir = work_dir
         self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
 
@@ -107,7 +108,7 @@ class Custody:
         return enclose(
             self._host,
             self.limits(node),
-            key=f"{self._job.name}.{node.serial}",
+            key=f"{self._key}.{node.serial}",
             work_dir=self._work_dir,
             person=None if has_agents_rights else self.person,
             inside=is_client or is_inside,
@@ -152,12 +153,12 @@ class Custody:
     async def sweep(self, clock: Clock) -> None:
         """The job is over: end whatever its steps have left."""
         if self.has_a_say:
-            await sweep(self._host, self._job.name, clock)
+            await sweep(self._host, self._key, clock)
 
     def kill(self) -> None:
         """The same at once."""
         if self.has_a_say:
-            kill(self._host, self._job.name)
+            kill(self._host, self._key)
 
     @property
     def _host(self) -> Host:

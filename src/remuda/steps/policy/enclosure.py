@@ -12,7 +12,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,21 @@ class Enclosure:
     advisory: Mapping[str, str] = field(default_factory=dict)
     """By name, why."""
     is_inside: bool = False
+    disk_before: int = 0
+    """What the work folder had on the disk when the step began."""
+
+    @property
+    def limits_disk(self) -> bool:
+        return self.limits.disk_bytes is not None and not self.is_inside
+
+    def since(self, file: Path) -> "Enclosure":
+        """The same, knowing what the work folder has before the step; `file` keeps it for an agent that adopts it."""
+        try:
+            before = int(file.read_bytes())
+        except (OSError, ValueError):
+            before = measuring.folder_bytes(self.work_dir)
+            write_whole(file, str(before).encode())
+        return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
         """What to start in place of a command, and with which environment.
@@ -81,7 +96,7 @@ class Enclosure:
             )
         if limits.disk_bytes is not None and not self.is_inside:
             size = await asyncio.to_thread(measuring.folder_bytes, self.work_dir)
-            return measuring.disk_error(size, limits.disk_bytes)
+            return measuring.disk_error(size, limits.disk_bytes, before=self.disk_before)
         return None
 
     def hint(self) -> str | None:
@@ -96,6 +111,7 @@ class Enclosure:
         return await measuring.until_exceeded(
             folder=self.work_dir,
             disk_bytes=limits.disk_bytes,
+            disk_before=self.disk_before,
             session=session,
             memory_bytes=None if self._is_counted("memory") else limits.memory_bytes,
             pids=None if self._is_counted("pids") else limits.pids,

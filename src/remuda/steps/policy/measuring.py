@@ -34,15 +34,24 @@ def folder_bytes(folder: Path) -> int:
 
 
 async def until_exceeded(
-    *, folder: Path, disk_bytes: int | None, session: int, memory_bytes: int | None, pids: int | None, clock: Clock
+    *,
+    folder: Path,
+    disk_bytes: int | None,
+    disk_before: int = 0,
+    session: int,
+    memory_bytes: int | None,
+    pids: int | None,
+    clock: Clock,
 ) -> str:
     """Look again and again; what was exceeded, in words. Never returns while nothing is, or nothing is limited."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
         began = clock.monotonic()
-        if disk_bytes is not None and (error := disk_error(await asyncio.to_thread(folder_bytes, folder), disk_bytes)):
-            return error
+        if disk_bytes is not None:
+            size = await asyncio.to_thread(folder_bytes, folder)
+            if error := disk_error(size, disk_bytes, before=disk_before):
+                return error
         if memory_bytes is not None or pids is not None:
             used = (await asyncio.to_thread(usage.of_sessions, {session})).get(session, usage.Used())
             if memory_bytes is not None and used.memory_bytes > memory_bytes:
@@ -52,10 +61,11 @@ async def until_exceeded(
         await clock.sleep(max(LOOK_SECONDS, (clock.monotonic() - began) * SHARE))
 
 
-def disk_error(size: int, limit: int) -> str | None:
-    if size <= limit:
+def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
+    """Why a step must end that found a folder of one size and made it another; what others put there is not its."""
+    if size - before <= limit:
         return None
-    return f"the work folder has {in_words(size)} on the disk; the step's limit is {in_words(limit)}"
+    return f"the step put {in_words(size - before)} on the disk, in the work folder; its limit is {in_words(limit)}"
 
 
 def in_words(size: int) -> str:
