@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from remuda.cell import projects
+from remuda.cell import claims, projects
 from remuda.cell.core import deference
 from remuda.cell.errors import DataFolderError
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
@@ -176,6 +176,7 @@ def test_the_preferred_runner_gets_the_job_wherever_it_waits(
     cells: list[ServedCell], runners: list[ScriptedRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deference, "DEFER_SECONDS", 3.0)  # however slow the machine
+    monkeypatch.setattr(claims, "OFFERS_SECONDS", 0.0)  # the preferred runner is newer than what was read at the start
     project = cells[0].new_project("app")
     preferred = cells[1].new_runner()
     found = cells[0].api("GET", "/runners/all").json()
