@@ -211,7 +211,7 @@ def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> 
     if stopped is not None:
         return _stopped(node, *stopped, exit_code=exit_code)
     if exit_code is None and is_jobs_doing and node.call.origin == "user" and not node.is_inserted:
-        error = "the step's process ended without an exit code: the job killed it, or changed the agent's files"
+        error = "the step's process ended without an exit code: it was killed, or the agent's files of it were changed"
         return failure(error, Kind.EXIT)
     if exit_code is None:
         error = "the step's process ended without an exit code: it was killed from outside, or the machine restarted"
@@ -305,8 +305,14 @@ def outcome(tree: Tree) -> Outcome:
         reason="script_failure",
         exit_code=-1 if result.exit_code is None else result.exit_code,
         message=message,
-        log_line=f"ERROR: Job failed: {result.error}",
+        log_line=f"ERROR: Job failed: {message if _has_several(tree) else result.error}",
     )
+
+
+def _has_several(tree: Tree) -> bool:
+    """Whether a job has so many steps of its user that "exit status 1" leaves open whose that is."""
+    own = (one for one in tree.root.children if one.call.origin == "user" and not one.is_inserted)
+    return sum(not one.is_after for one in own) > 1
 
 
 def _named(node: Node) -> str:

@@ -57,7 +57,7 @@ def check_talkative(seen: Seen, work: Path) -> None:
     ]
     assert [line for line in seen.agent_lines if not line.startswith(b"section")] == [
         b"banner",
-        b"ERROR: Job failed: exit status 3",
+        b'ERROR: Job failed: step "talk": exit status 3',
     ]
     assert sum(line.startswith(b"section_start") for line in seen.agent_lines) == 2
     assert sum(line.startswith(b"section_end") for line in seen.agent_lines) == 2
@@ -146,19 +146,29 @@ async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Buil
     assert seen.check().exit_code == 4
 
 
-async def test_shim_killed_from_outside_is_a_system_failure(agent: AgentProcess, a_job: Build) -> None:
+@pytest.mark.parametrize(
+    ("origin", "reason", "fault", "words"),
+    [
+        ("compiled", "runner_system_failure", "runner", b"ERROR: Job failed (system failure): "),
+        ("user", "script_failure", "user", b"ERROR: Job failed: the step's process ended"),
+    ],
+)
+async def test_a_killed_shim_is_a_system_failure_unless_the_job_could_forge_it(
+    agent: AgentProcess, a_job: Build, origin: str, reason: str, fault: str, words: bytes
+) -> None:
+    """Who killed it cannot be told, and a job can kill that of its own step."""
     async with agent.client() as client:
-        await client.start(a_job(script="sleep 60"))
+        await client.start(a_job(steps=steps_text({"name": "it", "script": "sleep 60", "origin": origin})))
         await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
         pid_file = next((agent.data / "jobs").glob("*/step-0.pid"))
         await until(lambda: pid_file.read_text().endswith("\n"))
         os.killpg(int(pid_file.read_text().split()[0]), signal.SIGKILL)
         seen = await follow(client, "1")
     end = seen.check()
-    assert (end.status, end.reason, end.exit_code) == ("failure", "runner_system_failure", -1)
+    assert (end.status, end.reason, end.exit_code) == ("failure", reason, -1)
     assert "ended without an exit code" in end.message
-    assert seen.agent_lines[-1].startswith(b"ERROR: Job failed (system failure): ")
-    assert seen.results[-1]["fault"] == "runner"
+    assert seen.agent_lines[-1].startswith(words)
+    assert seen.results[-1]["fault"] == fault
 
 
 async def test_a_claim_that_was_never_completed_is_a_system_failure(tmp_path: Path, a_job: Build) -> None:

@@ -123,7 +123,6 @@ async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_jo
     [
         ({"step": "./none"}, "none does not exist"),
         ({"step": "./broken"}, "func.yml:2"),
-        ({"step": "./self"}, "the step calls itself"),
         ({"step": "./typed", "inputs": {"n": "five"}}, 'input "n": a number is needed, not a string'),
         ({"step": "./typed"}, 'input "n" required, but not defined'),
         ({"step": "./typed", "inputs": {"n": 1, "w": 2}}, 'step does not accept input with name "w"'),
@@ -138,7 +137,6 @@ async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_jo
 async def test_a_load_failure_is_a_result_too(
     agent: AgentProcess, a_job: Build, work: Path, entry: dict[str, Any], text: str
 ) -> None:
-    a_package(work, "self", {"run": [{"name": "again", "step": "./"}]})
     a_package(work, "typed", printing("${{ inputs.n }}"), {"inputs": {"n": {"type": "number"}}})
     a_package(work, "missing", {"exec": {"command": ["no-such-program"]}})
     a_package(work, "nowhere", {"exec": {"command": ["true"], "work_dir": "no/where"}})
@@ -151,8 +149,14 @@ async def test_a_load_failure_is_a_result_too(
     found = by_path(seen)
     assert (found["/it"]["status"], found["/it"]["fault"], found["/next"]["status"]) == ("failure", "user", "skipped")
     assert any(text.encode() in line for line in seen.agent_lines)
-    leaf = found.get("/it/again", found["/it"])
-    assert leaf["error_kind"] == "load"
+    assert found["/it"]["error_kind"] == "load"
+
+
+async def test_self_reference_is_refused(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    a_package(work, "self", {"run": [{"name": "again", "step": "./"}]})
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./self"})))
+    assert (seen.check().reason, by_path(seen)["/it/again"]["error_kind"]) == ("script_failure", "load")
+    assert "the step calls itself" in seen.check().message
 
 
 async def test_steps_cannot_go_too_deep(agent: AgentProcess, a_job: Build, work: Path) -> None:

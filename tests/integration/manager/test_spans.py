@@ -38,7 +38,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceive
     await receiver.stop()
 
 
-async def test_steps_of_a_job_are_spans_below_it(
+async def test_child_spans_for_every_step(
     bench: ManagerBench, coordinator: Coordinator, receiver: OtlpReceiver
 ) -> None:
     async with bench.manager():

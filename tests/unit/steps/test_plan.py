@@ -129,13 +129,18 @@ def test_all_good() -> None:
     assert play.ran == ["/a", "/b", "/always"]
 
 
+def test_a_job_with_one_step_of_its_own_needs_no_name_for_it() -> None:
+    outcome = Play(a_call("a"), ALWAYS, ends={"/a": 3}).go()
+    assert outcome.log_line == "ERROR: Job failed: exit status 3"
+
+
 def test_first_failure_ends_the_ordinary_steps_and_decides() -> None:
     play = Play(a_call("a"), a_call("b"), FAILURE, CANCELLED, ALWAYS, ends={"/a": 3, "/always": 9})
     outcome = play.go()
     assert play.ran == ["/a", "/failure", "/always"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.FAILURE, "script_failure", 3)
     assert outcome.message == 'step "a": exit status 3'
-    assert outcome.log_line == "ERROR: Job failed: exit status 3"
+    assert outcome.log_line == 'ERROR: Job failed: step "a": exit status 3'
 
 
 def test_a_failure_ends_every_list_around_it() -> None:
@@ -149,7 +154,7 @@ def test_a_failure_ends_every_list_around_it() -> None:
     outcome = play.go()
     assert play.ran == ["/outer/in/x", "/outer/in/always"]
     assert outcome.message == 'step "outer": step "in": step "x": exit status 3'
-    assert outcome.log_line == 'ERROR: Job failed: step "in": step "x": exit status 3'
+    assert outcome.log_line == 'ERROR: Job failed: step "outer": step "in": step "x": exit status 3'
     assert play.results["/outer"].exit_code == 3
 
 
