@@ -40,10 +40,10 @@ def test_first_rule_that_fits_decides(policy_of: Build, a_step: Step) -> None:
 @pytest.mark.parametrize(
     ("source", "reference", "fits"),
     [
-        ("*", "/work/ci/func.yml", True),
-        ("local", "/work/ci/func.yml", True),
-        ("local:/work/**", "/work/ci/func.yml", True),
-        ("local:/work/*", "/work/ci/func.yml", False),
+        ("*", "/builds/ci/func.yml", True),
+        ("local", "/builds/ci/func.yml", True),
+        ("local:/builds/**", "/builds/ci/func.yml", True),
+        ("local:/builds/*", "/builds/ci/func.yml", False),
         ("builtin:cache_*", "builtin://cache_save@1.0.0", True),
         ("git:host.example/a/*", f"https://host.example/a/b@{COMMIT}", True),
         ("git:host.example/a/*", f"https://host.example/a/b/c@{COMMIT}", False),
@@ -87,7 +87,7 @@ def test_all_layers_must_allow_and_all_are_named(policy_of: Build, a_step: Step)
     outer, inner = {"rules": [{"name": "all", "allow": "*"}]}, {"rules": [{"name": "no", "deny": "local"}]}
     policy = policy_of(**{"organization 1": outer, "project 5": inner})
     assert decide(policy, a_step()).rule == "organization 1: all; project 5: default"
-    denied = decide(policy, a_step("/work/func.yml"))
+    denied = decide(policy, a_step("/builds/func.yml"))
     assert (denied.allowed, denied.rule) == (False, "project 5: no")
 
 
