@@ -28,6 +28,8 @@ BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
 COPY_SECONDS = 1.0
 """How long to wait for what copies the output of a step that has ended, where something goes on writing."""
+ON_THE_WAY_BYTES = 1024 * 1024
+"""More than a pipe and what copies from it can hold."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its number."""
 
@@ -93,6 +95,7 @@ class Execution:
         self._killed = False
         self._abandoned = False
         self._copying_since: float | None = None
+        self._last_byte: int | None = None
         self.record: shim.Record | None = None
         """What the shim has left, once it has ended."""
         self.masks: list[str] = []
@@ -139,7 +142,7 @@ class Execution:
                     continue
                 size = self._take_output()
                 over = self._end_if_due(process)
-                if ended and over and not size:
+                if ended and (self._has_all() or (over and not size)):
                     break
                 await self._pause(process, size)
         finally:
@@ -253,7 +256,14 @@ class Execution:
             return True
         now = self._around.clock.monotonic()
         self._copying_since = now if self._copying_since is None else self._copying_since
+        if self._last_byte is None:
+            self._last_byte = os.path.getsize(self._files.own(".raw")) + ON_THE_WAY_BYTES
         return now >= self._copying_since + COPY_SECONDS
+
+    def _has_all(self) -> bool:
+        """Whether the log has more than the step can have printed before it ended: something prints without a pause, and
+        would otherwise keep the step from its end."""
+        return self._last_byte is not None and self._output.consumed >= self._last_byte
 
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""

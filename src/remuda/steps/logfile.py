@@ -202,6 +202,11 @@ class Output:
         self._consumed = self._freed = part.raw_offset
         self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
 
+    @property
+    def consumed(self) -> int:
+        """Bytes of the raw output that were taken."""
+        return self._consumed
+
     def read(self) -> bytes:
         """What the step has written since the last time, at most one piece; `take` it."""
         fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)

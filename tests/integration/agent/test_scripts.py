@@ -163,6 +163,18 @@ async def test_background_child_does_not_hang_the_step(agent: AgentProcess, a_jo
     assert seen.lines == [b"started"]
 
 
+async def test_background_child_that_prints_without_a_pause_does_not_hang_the_step(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    async with agent.client() as client:
+        await client.start(job := a_job(script="yes $(printf %0900d 1) & echo $! >pid; echo started"))
+        # It prints faster than it is read, so that only an end of its own lets the step end.
+        seen = await follow(client, job.id)
+    assert b"started" in seen.lines
+    assert seen.statuses == {"script": "success"}
+    assert not Path(f"/proc/{(tmp_path / 'work/pid').read_text().strip()}").exists()
+
+
 async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     script = (
         "echo one; echo two >/dev/stderr; echo three; echo four | tee /dev/stderr; echo five >/dev/stdout; echo six"
