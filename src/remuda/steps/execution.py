@@ -261,7 +261,7 @@ class Execution:
         return now >= self._copying_since + COPY_SECONDS
 
     def _has_all(self) -> bool:
-        """Whether the log has more than the step can have printed before it ended: something prints without a pause, and
+        """Whether the log has more than the step can have printed before it ended: something prints on and on, and
         would otherwise keep the step from its end."""
         return self._last_byte is not None and self._output.consumed >= self._last_byte
 

@@ -172,7 +172,8 @@ async def test_background_child_that_prints_without_a_pause_does_not_hang_the_st
         seen = await follow(client, job.id)
     assert b"started" in seen.lines
     assert seen.statuses == {"script": "success"}
-    assert not Path(f"/proc/{(tmp_path / 'work/pid').read_text().strip()}").exists()
+    child = Path(f"/proc/{(tmp_path / 'work/pid').read_text().strip()}")
+    await until(lambda: not child.exists())
 
 
 async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
