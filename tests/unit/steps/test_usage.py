@@ -7,8 +7,15 @@ from remuda.steps import usage
 from remuda.steps.shim import start_time
 
 
-def a_session(text: str = "import sys; sys.stdin.read()") -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, start_new_session=True)
+def a_session() -> "subprocess.Popen[bytes]":
+    """A process that leads a session and does nothing; one that is still being started has no memory yet."""
+    text = "import sys; print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
 
 
 def test_sessions_are_counted_apart() -> None:
