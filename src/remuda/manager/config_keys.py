@@ -40,18 +40,3 @@ OTHER_EXECUTORS = frozenset({"ssh", "machine", "autoscaler", "custom", "instance
 REFUSED_GLOBAL: Mapping[str, str] = {
     "user": "jobs would run as the manager's own user instead; start the manager as that user and remove the key",
 }
-
-EXECUTORS = frozenset(
-    {
-        "docker-windows",
-        "docker+machine",
-        "docker-autoscaler",
-        "instance",
-        "kubernetes",
-        "custom",
-        "ssh",
-        "parallels",
-        "virtualbox",
-    }
-)
-"""Executors of gitlab-runner other than `shell` and `docker`."""

@@ -19,7 +19,6 @@ from remuda.manager.entries import CompileError, Entry, entry
 from remuda.manager.variables import Variables
 from remuda.wire.runner_api import JobPayload
 
-EXECUTOR = "docker"
 LEASE_MARGIN_SECONDS = 3600
 STOP = "stop_services"
 _DOCKER_KEYS = ("platform", "user")
@@ -28,7 +27,7 @@ _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
 def has_containers(runner: RunnerConfig) -> bool:
     """Whether jobs of this runner run in containers."""
-    return runner.executor == EXECUTOR
+    return runner.has_containers
 
 
 def written_image(payload: JobPayload, runner: RunnerConfig) -> str:

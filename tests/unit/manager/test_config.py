@@ -18,6 +18,7 @@ def read(text: str, **environment: str) -> Loaded:
 def test_a_usual_file() -> None:
     loaded = read(
         'concurrent = 4\ncheck_interval = 0\nlog_level = "warn"\nlisten_address = ":9252"\nshutdown_timeout = 60\n'
+        '[remuda]\ndrain_timeout = "1h30m"\n'
         + RUNNER
         + 'id = 3\nlimit = 2\nrequest_concurrency = 5\noutput_limit = 100\nenvironment = ["A=1", "B=x=y"]\n'
         'tls-ca-file = "/etc/ca.pem"\ntoken_obtained_at = 2026-01-01T00:00:00Z\nbuilds_dir = "/srv/builds"\n'
@@ -25,7 +26,8 @@ def test_a_usual_file() -> None:
     )
     assert loaded.warnings == ()
     config = loaded.config
-    assert (config.concurrent, config.check_interval_seconds, config.drain_seconds) == (4, 3, 60)
+    assert (config.concurrent, config.check_interval_seconds, config.drain_seconds) == (4, 3, 5400)
+    assert config.shutdown_seconds == 60
     [runner] = config.runners
     assert (runner.limit, runner.request_concurrency, runner.environment) == (2, 5, ("A=1", "B=x=y"))
     assert (runner.tls_ca_file, runner.labels) == ("/etc/ca.pem", {"zone": "a"})
@@ -55,7 +57,7 @@ def test_url_and_token_come_from_the_environment() -> None:
         (RUNNER.replace('url = "https://gitlab.example.com/"', ""), ["runners[0].url", "missing"]),
         (RUNNER.replace('token = "glrt-abc"', ""), ["runners[0].token", "missing"]),
         (RUNNER.replace("glrt-abc", "$NOT_SET"), ["runners[0].token", "NOT_SET", "not set"]),
-        (RUNNER.replace("shell", "kubernetes"), ["runners[0].executor", "not supported yet"]),
+        (RUNNER.replace("shell", "kubernetes"), ["runners[0].executor", "not supported", "docker"]),
         (RUNNER.replace("shell", "shel"), ["runners[0].executor", "shel"]),
         (RUNNER.replace('executor = "shell"', ""), ["runners[0].executor", "missing"]),
         (RUNNER + '[runners.remuda]\nsigning_key = "key"\n', ["runners[0].remuda.signing_key", "the whole path"]),
@@ -90,7 +92,7 @@ def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) ->
         ),
         (RUNNER + "# limit = 1\nlimit = 'x'\n", "config.toml:7: runners[0].limit: expected int"),
         ('# four\nconcurrent = "four"\n' + RUNNER, "config.toml:2: concurrent: expected int"),
-        ("concurrent = 1\n" + RUNNER.replace("shell", "ssh"), "config.toml:6: runners[0].executor: 'ssh'"),
+        ("concurrent = 1\n" + RUNNER.replace("shell", "parallels"), "config.toml:6: runners[0].executor: 'parallels'"),
         (RUNNER + "[runners.labels]\nlimit = 1\n", "config.toml:6: runners[0].labels"),
         (RUNNER + RUNNER, "config.toml: the same url"),
         ("runners = [{token = 'x'}]\n", "config.toml: runners[0].url: is missing"),

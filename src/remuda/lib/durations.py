@@ -1,0 +1,39 @@
+"""Spans of time as configuration files have them: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
+
+The words are Go's, because gitlab-runner's files use them; days (`7d`) come on top. What a missing one means is the
+caller's business. Pipelines have words of their own for the same, see `remuda.pipeline.durations`.
+"""
+
+import re
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|µs|ms|s|m|h|d)", re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+
+
+def in_seconds(given: str | float) -> float:
+    """The seconds of a span; an empty text is 0. ValueError says what is wrong with any other."""
+    if not isinstance(given, str):
+        if given < 0:
+            raise ValueError(f"{given} is below 0")
+        return float(given)
+    text = given.strip()
+    if not text:
+        return 0.0
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    parts = list(_PART.finditer(text))
+    if "".join(part[0] for part in parts) != text:
+        raise ValueError(f"{given!r} is no span of time; write one like 90s, 30m or 1h30m")
+    return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
+
+
+def in_words(seconds: float) -> str:
+    """A span as such a file would have it: `1h30m`."""
+    if seconds != int(seconds):
+        return f"{seconds:g}s"
+    rest, words = int(seconds), ""
+    for unit, size in (("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        words += f"{count}{unit}" if count else ""
+    return words or "0s"

@@ -1,0 +1,180 @@
+"""`[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`: machines that come and go. Pure.
+
+The values are read and kept; a list of machines in `[[runners.remuda.machines]]` stands in for what would create them,
+and takes `capacity_per_instance`, `max_use_count` and the login of `connector_config` as its defaults. `as_autoscaler`
+says what a Docker Machine section means in the newer words; the comments of the table are for people, see the doctor.
+"""
+
+from typing import Any
+
+import msgspec
+
+Span = str | float
+"""A span of time as the file has it; `remuda.lib.durations` reads it."""
+
+
+class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[runners.autoscaler.policy]]`; the last one that matches counts."""
+
+    periods: tuple[str, ...] = ("* * * * *",)
+    timezone: str = ""
+    idle_count: int = 0
+    """In jobs, not machines."""
+    idle_time: Span = ""
+    scale_factor: float = 0.0
+    scale_factor_limit: int = 0
+    preemptive_mode: bool | None = None
+
+
+class ConnectorConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a machine is logged in to."""
+
+    os: str = ""
+    arch: str = ""
+    protocol: str = ""
+    protocol_port: int = 0
+    username: str = ""
+    password: str = ""
+    key_path: str = ""
+    use_static_credentials: bool = False
+    keepalive: Span = ""
+    timeout: Span = ""
+    use_external_addr: bool = False
+
+
+class ScaleThrottle(msgspec.Struct, frozen=True, kw_only=True):
+    limit: int = 0
+    burst: int = 0
+
+
+class StateStorage(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    dir: str = ""
+    keep_instance_with_acquisitions: bool = False
+
+
+class VmIsolation(msgspec.Struct, frozen=True, kw_only=True):
+    enabled: bool = False
+    nesting_host: str = ""
+    nesting_config: dict[str, Any] = {}
+    image: str = ""
+    connector_config: ConnectorConfig = ConnectorConfig()
+
+
+class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.autoscaler]`."""
+
+    capacity_per_instance: int = 0
+    max_use_count: int = 0
+    max_instances: int = 0
+    plugin: str = ""
+    plugin_config: dict[str, Any] = {}
+    instance_ready_command: str = ""
+    instance_acquire_timeout: Span = ""
+    update_interval: Span = ""
+    update_interval_when_expecting: Span = ""
+    deletion_retry_interval: Span = ""
+    shutdown_deletion_interval: Span = ""
+    shutdown_deletion_retries: int = 0
+    failure_threshold: int = 0
+    delete_instances_on_shutdown: bool = False
+    reservation_throttling: bool | None = None
+    log_internal_ip: bool = False
+    log_external_ip: bool = False
+    instance_operation_time_buckets: tuple[float, ...] = ()
+    instance_readiness_time_buckets: tuple[float, ...] = ()
+    instance_life_duration_buckets: tuple[float, ...] = ()
+    scale_throttle: ScaleThrottle = ScaleThrottle()
+    connector_config: ConnectorConfig = ConnectorConfig()
+    state_storage: StateStorage = StateStorage()
+    vm_isolation: VmIsolation = VmIsolation()
+    policy: tuple[AutoscalerPolicy, ...] = ()
+
+
+class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.instance]`."""
+
+    allowed_images: tuple[str, ...] = ()
+    """Images of nested virtual machines that a job may ask for."""
+    use_common_build_dir: bool = False
+
+
+class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """One `[[runners.machine.autoscaling]]`; the last one that matches counts."""
+
+    periods: tuple[str, ...] = ()
+    """Cron expressions with seconds and years: seven fields."""
+    timezone: str = ""
+    idle_count: int = 0
+    idle_scale_factor: float = 0.0
+    idle_count_min: int = 0
+    idle_time: int = 0
+
+
+class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """`[runners.machine]`: Docker Machine."""
+
+    max_growth_rate: int = 0
+    idle_count: int = 0
+    idle_scale_factor: float = 0.0
+    idle_count_min: int = 0
+    idle_time: int = 0
+    max_builds: int = 0
+    machine_name: str = ""
+    machine_driver: str = ""
+    machine_options: tuple[str, ...] = ()
+    machine_options_with_name: tuple[str, ...] = ()
+    max_removal_attempts: int = 0
+    off_peak_periods: tuple[str, ...] = ()
+    off_peak_timezone: str = ""
+    off_peak_idle_count: int = 0
+    off_peak_idle_time: int = 0
+    autoscaling: tuple[MachineAutoscaling, ...] = msgspec.field(default=(), name="autoscaling")
+
+
+def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
+    """What a Docker Machine section asks for, in the words of `[runners.autoscaler]`."""
+
+    def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
+        has_factor = section.idle_scale_factor > 0
+        return AutoscalerPolicy(
+            periods=periods,
+            timezone=zone,
+            # With a factor, IdleCount is the most and IdleCountMin the least; without one it is the number itself.
+            idle_count=max(section.idle_count_min, 1) if has_factor else section.idle_count,
+            idle_time=f"{section.idle_time}s" if section.idle_time else "",
+            scale_factor=section.idle_scale_factor,
+            scale_factor_limit=section.idle_count if has_factor else 0,
+        )
+
+    policies = [policy(machine, ("* * * * *",), "")]
+    if machine.off_peak_periods:
+        policies.append(
+            AutoscalerPolicy(
+                periods=_five_fields(machine.off_peak_periods),
+                timezone=machine.off_peak_timezone,
+                idle_count=machine.off_peak_idle_count,
+                idle_time=f"{machine.off_peak_idle_time}s" if machine.off_peak_idle_time else "",
+            )
+        )
+    policies += [policy(one, _five_fields(one.periods), one.timezone) for one in machine.autoscaling]
+    return AutoscalerConfig(
+        capacity_per_instance=1,
+        max_use_count=machine.max_builds,
+        max_instances=limit,
+        plugin="docker-machine",
+        plugin_config={
+            "machine_name": machine.machine_name,
+            "machine_driver": machine.machine_driver,
+            "machine_options": list(machine.machine_options),
+            "machine_options_with_name": list(machine.machine_options_with_name),
+            "max_removal_attempts": machine.max_removal_attempts,
+        },
+        scale_throttle=ScaleThrottle(limit=machine.max_growth_rate),
+        policy=tuple(policies),
+    )
+
+
+def _five_fields(periods: tuple[str, ...]) -> tuple[str, ...]:
+    """Cron expressions without their seconds and years."""
+    return tuple(" ".join(fields[1:6]) if len(fields := period.split()) == 7 else period for period in periods)

@@ -1,0 +1,40 @@
+"""Spans of time as configuration files have them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.lib.durations import in_seconds, in_words
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("", 0),
+        ("0", 0),
+        ("90", 90),
+        (90, 90),
+        (1.5, 1.5),
+        ("90s", 90),
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("20m0s", 1200),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("7d", 604800),
+        (" 2h ", 7200),
+    ],
+)
+def test_what_a_span_is_worth(text: str | float, seconds: float) -> None:
+    assert in_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-5s", "5 m", "5x", "m5", "1h30", "5mm", "1,5h", "٣s", -1])
+def test_no_span(text: str | float) -> None:
+    with pytest.raises(ValueError, match="no span of time|below 0"):
+        in_seconds(text)
+
+
+@given(st.integers(0, 10**7))
+def test_words_are_read_again(seconds: int) -> None:
+    assert in_seconds(in_words(seconds)) == seconds
