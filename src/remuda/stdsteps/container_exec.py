@@ -24,9 +24,11 @@ from typing import Any
 from remuda.stdsteps import docker_exec, job_containers
 from remuda.stdsteps.docker_api import STDERR, Engine, EngineGoneError, EngineRefusedError, Stream
 from remuda.stdsteps.errors import PlatformError, StepError
+from remuda.stdsteps.outputs import tell_failure
 from remuda.stdsteps.sharing import share
 from remuda.stdsteps.sizes import in_words
 from remuda.stdsteps.speech import say
+from remuda.stdsteps.told import Told
 
 GRACE_SECONDS = 5.0
 LOOK_SECONDS = 5.0
@@ -67,12 +69,12 @@ def main(arguments: list[str]) -> int:
             share(shared)
         return _run(Engine(host), container, request)
     except PlatformError as error:
-        _tell_failure(error)
+        tell_failure(error)
         raise
 
 
 def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
-    told = _Told()
+    told = Told()
     env = request["env"] if "GIT_CONFIG_COUNT" in request["env"] else _NO_QUESTION | request["env"]
     if told:
         return ENDED
@@ -102,33 +104,6 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
     return code if code or not told else ENDED
 
 
-class _Told:
-    """True once a signal has said that the command is to end; can be waited for beside the command's output."""
-
-    def __init__(self) -> None:
-        self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._is_told = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._hear)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def _hear(self, _number: int, _frame: object) -> None:
-        self._is_told = True
-
-    def __bool__(self) -> bool:
-        return self._is_told
-
-    def fileno(self) -> int:
-        return self._reader
-
-    def empty(self) -> None:
-        """Forget the bytes that have woken us, not what they mean."""
-        try:
-            os.read(self._reader, 512)
-        except BlockingIOError:
-            return
-
-
 class _Command:
     """A command that runs in the container."""
 
@@ -141,7 +116,7 @@ class _Command:
         self._number = number
         self._stream = stream
 
-    def follow(self, told: _Told) -> int:
+    def follow(self, told: Told) -> int:
         """Pass its output on until it has ended, or end it."""
         ended_by: float | None = None
         is_killed = False
@@ -238,8 +213,3 @@ def _explain(engine: Engine, container: str) -> None:
         limit = known["HostConfig"].get("Memory") or 0
         words = f" of {in_words(limit)}" if limit else ""
         say(f"The kernel has killed processes of this container: they used more memory than its limit{words}")
-
-
-def _tell_failure(error: PlatformError) -> None:
-    if path := os.environ.get("REMUDA_FAILURE"):
-        Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

@@ -146,7 +146,7 @@ def split_credentials(repo_url: str) -> Remote:
     return Remote(url=url, origin=f"{parts.scheme}://{host}/", header=header)
 
 
-def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False) -> Path:
+def config_text(remote: Remote, *, instead_of_ssh: bool = False) -> str:
     """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones."""
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
@@ -162,10 +162,15 @@ def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False
     host = urlsplit(remote.origin).hostname
     if instead_of_ssh and host:
         lines += [f'[url "{remote.origin}"]', f"\tinsteadOf = git@{host}:", f"\tinsteadOf = ssh://git@{host}/"]
+    return "\n".join(lines) + "\n"
+
+
+def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False) -> Path:
+    """The same in a file that only this user can read."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+        file.write(config_text(remote, instead_of_ssh=instead_of_ssh))
     return path
 
 

@@ -16,7 +16,7 @@ from remuda.stdsteps.speech import say
 ATTRIBUTES = ".gitattributes"
 _MARK = b"filter=lfs"
 _LARGEST_BYTES = 1024 * 1024
-_FILTER = """[filter "lfs"]
+FILTER = """[filter "lfs"]
 \tclean = git-lfs clean -- %f
 \tsmudge = git-lfs smudge -- %f
 \tprocess = git-lfs filter-process
@@ -36,7 +36,7 @@ def pull(git: Git, work_dir: Path) -> None:
     say("Fetching files that are kept with Git LFS...")
     # Without it git-lfs puts nothing in place, and git, when the job uses it, would take the content for a change.
     with (work_dir / ".git/config").open("a") as file:
-        file.write(_FILTER)
+        file.write(FILTER)
     if text := git.patiently("lfs", "pull"):
         raise StepError(f"git lfs pull failed: {reason(text)}")
 

@@ -8,9 +8,10 @@ is written through the one, and nobody waits for the other.
 import json
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
-from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.errors import PlatformError, StepError
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -32,3 +33,10 @@ def add_lines(path: str, lines: list[bytes]) -> None:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise StepError(f"{path} cannot be written, it has to be a plain file")
         opened.write(b"".join(line + b"\n" for line in lines))
+
+
+def tell_failure(error: PlatformError) -> None:
+    """Say that it was the platform, where a command of the job may have ended with any exit code. No job reaches the
+    file that REMUDA_FAILURE names."""
+    if path := os.environ.get("REMUDA_FAILURE"):
+        Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))
