@@ -109,9 +109,12 @@ def choose(facts: Facts, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
-    """The zipapp with the interpreter that was found in its first line."""
-    _, _, rest = zipapp.partition(b"\n")
-    return b"#!" + python.encode() + b" -I\n" + rest
+    """The zipapp with the interpreter that was found in its first line.
+
+    The line may grow and never shrinks: what the zip says of places in itself would point before its beginning.
+    """
+    head, _, rest = zipapp.partition(b"\n")
+    return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
@@ -126,7 +129,7 @@ def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
         )
     facts = read_facts(out.decode("utf-8", "replace"))
     failures = []
-    for offer in choose(facts, _offers(frozen)):
+    for offer in choose(facts, offers(frozen)):
         if offer.digest in facts.present.split():
             return f"{file}: {facts.present} (was there)"
         content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
@@ -147,7 +150,7 @@ def machine_of(program: bytes) -> str:
     return _MACHINES.get(int.from_bytes(program[18:20], "little"), "") if program.startswith(b"\x7fELF") else ""
 
 
-def _offers(frozen: Path | None) -> list[Offer]:
+def offers(frozen: Path | None) -> list[Offer]:
     """What can be placed: this program itself, or packed where it is many files, and the frozen one that was named."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_packed()]

@@ -47,6 +47,14 @@ def test_a_zipapp_for_another_interpreter_is_the_same_program() -> None:
     assert digest_of(b"\x7fELF\nzip") != digest_of(changed)
 
 
+def test_the_first_line_never_shrinks() -> None:
+    """A zip whose parts are told of by their place in the file cannot be read when it begins earlier than it says."""
+    content = b"#!/usr/bin/env python3\nzip"
+    changed = for_interpreter(content, "/bin/python3")
+    assert changed.split() == [b"#!/bin/python3", b"-I", b"zip"]
+    assert len(changed) == len(content)
+
+
 def test_the_processor_of_an_executable() -> None:
     def head(number: int) -> bytes:
         return b"\x7fELF".ljust(18, b"\0") + number.to_bytes(2, "little")
