@@ -1,0 +1,291 @@
+"""What the manager does on one machine behind SSH: place the agent and connect to it, make and remove folders, hooks.
+
+Everything is under one folder that stays the same for every manager that comes there as that user, so that another one
+finds the agent and its jobs: `/var/lib/remuda-machine` for root, whose home others may not enter, `~/.remuda` for
+anybody else. In it: `bin/agent-DIGEST` (the program; a new version is another file, since the old one may still run),
+`agent/` (the agent's data), `builds/`, `cache/`, and `uses/` with an empty file for every job that the machine has had,
+where its use is limited. Nothing is decided about which job goes where; `machines` does that.
+
+Scripts are POSIX sh and may be repeated. `SshError`: the machine cannot be reached or does not do what it is told.
+"""
+
+import asyncio
+import functools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from remuda.lib.values import dataclass
+from remuda.manager.adapters.ssh import Address, SshConnection, SshError
+from remuda.manager.errors import EnvironmentLostError
+from remuda.manager.hooks import HOOK_SECONDS, OUTPUT_BYTES, hook_failed, hook_variables
+from remuda.manager.ports import JobPlace, PreparedPlace
+from remuda.steps.bootstrap import LOOK, PLACE, Facts, Offer, choose, command_line, for_interpreter, offers, read_facts
+from remuda.steps.errors import AgentError
+from remuda.steps.program import Form
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
+
+PROTOCOL = 1
+"""Of the agent's service, as this manager speaks it."""
+HELLO_SECONDS = 45.0
+"""How long the agent may take to answer, its start included."""
+IDLE_EXIT_SECONDS = 3600.0
+USED_UP = 9
+"""With what the script ends that counts the machine's uses."""
+UNUSABLE = 8
+"""With what the scripts end that make folders, where somebody has to look."""
+
+# $1 ... names of programs; which of them has been seen to run is told, and all the rest only where none has.
+_FIND = """
+if [ "$(id -u)" = 0 ]; then base=/var/lib/remuda-machine; else base=$(cd && pwd -P)/.remuda; fi
+mkdir -p "$base/bin" && chmod 711 "$base" || exit 1
+echo "base $base"
+for name; do [ ! -e "$base/bin/$name.runs" ] || { echo "runs $name"; exit 0; }; done
+set --
+"""
+_RUN = "unset SSH_CLIENT SSH_CONNECTION SSH_TTY; exec"
+"""The agent outlives the login, so jobs should not see anything of it."""
+# $1 working directory, $2 its temporary one, $3 caches, $4 the owner or nothing, $5 the folder for everything.
+_PREPARE = r"""
+make() {
+    mkdir -p "$1" && [ -w "$1" ] || { echo "$1 cannot be made, or not be written to" >&2; exit 8; }
+}
+make "$1"
+[ -d "$2" ] || mkdir -m 700 "$2" || exit 8
+[ -n "$4" ] || exit 0
+case $4 in
+    *:*) uid=${4%%:*} owner=$4 ;;
+    *[!0-9]*) uid=$(id -u "$4") && owner=$uid:$(id -g "$4") || exit 8 ;;
+    *) uid=$4 owner=$4:$(id -g "$4" 2>/dev/null || echo "$4") ;;
+esac
+[ "$(id -u)" = 0 ] || { echo "run_as: jobs here are $(id -un)'s, who is not root and cannot be $4" >&2; exit 8; }
+[ "$uid" != 0 ] || { echo "run_as: root is what steps are to be kept from; name another user" >&2; exit 8; }
+make "$3"
+chmod 711 "$5"
+for folder in "$1" "$2" "$3"; do
+    above=$folder
+    while above=${above%/*}; [ -n "$above" ]; do
+        case $(ls -ld "$above") in
+            ?????????[xt]*) ;;
+            *)
+                echo "steps run as user $uid, who cannot reach $folder: $above is closed to others." \
+                    "Use a folder whose parents everybody may search, for example by builds_dir" >&2
+                exit 8
+                ;;
+        esac
+    done
+    [ "$(ls -ldn "$folder" | { read -r _ _ found _; echo "$found"; })" = "$uid" ] ||
+        # A second name of a file may lie elsewhere, and mean somebody else's file.
+        find "$folder" -depth \( -type d -o -type l -o -links 1 \) -exec chown -h "$owner" {} + || exit 8
+done
+"""
+_REMOVE = r"""
+rm -rf "$1" 2>/dev/null || { chmod -R u+rwX "$1"; rm -rf "$1"; } 2>/dev/null || :
+"""
+# $1 the folder of uses, $2 the job, $3 how many there may be.
+_CLAIM = r"""
+mkdir -p "$1" || exit 1
+[ ! -e "$1/$2" ] || exit 0
+[ "$(ls "$1" | wc -l)" -lt "$3" ] || exit 9
+: >"$1/$2"
+"""
+_JOBS = r"""
+for folder in "$1"/agent/jobs/*; do [ ! -e "$folder" ] || { echo some; break; }; done
+"""
+
+
+class UsedUpError(Exception):
+    """The machine has had as many jobs as it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Where things are on the machine."""
+
+    base: PurePosixPath
+    program: str
+
+
+class RemoteMachine:
+    """One machine."""
+
+    def __init__(self, name: str, address: Address, *, frozen: Path | None = None, use_count: int = 0) -> None:
+        self.name = name
+        self.use_count = use_count
+        self._ssh = SshConnection(address)
+        self._frozen = frozen
+        self._placed: _Placed | None = None
+        self._placing = asyncio.Lock()
+        self._believes = True
+        """Whether a program that ran there once is taken for one that still does."""
+
+    @property
+    def is_up(self) -> bool:
+        return self._ssh.is_up and self._placed is not None
+
+    async def reach(self) -> None:
+        """Be connected, and have the agent's program there."""
+        await self._ssh.connect()
+        await self._place()
+
+    async def claim(self, key: str) -> None:
+        """Count a job against the machine's uses, once; UsedUpError when it is one too many."""
+        if not self.use_count:
+            return
+        placed = await self._place()
+        done = await self._ssh.run(_script(_CLAIM, f"{placed.base}/uses", key.replace("/", "_"), str(self.use_count)))
+        if done.code == USED_UP:
+            raise UsedUpError(
+                f"{self.name} has had its {self.use_count} jobs; remove {placed.base}/uses there to start over"
+            )
+        if done.code:
+            raise SshError(f"{self.name}: the machine's uses cannot be counted: {done.err.strip()}")
+
+    async def has_jobs(self) -> bool:
+        """Whether there is anything an agent there could know."""
+        placed = await self._place()
+        return bool((await self._ssh.run(_script(_JOBS, str(placed.base)))).out)
+
+    async def connect(self) -> AgentClient:
+        """A connection to the agent, which has answered."""
+        placed = await self._place()
+        words = ["proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(placed.base / "agent")]
+        channel = await self._ssh.channel(f"{_RUN} {shlex.join([placed.program, *words])}")
+        client = AgentClient(channel)
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await client.hello()
+        except (AgentUnavailableError, AgentRefusedError, TimeoutError) as error:
+            client.close()
+            # Somebody may have removed the program, or its Python; the next one looks again.
+            self._placed, self._believes = None, False
+            cause = channel.said or str(error) or f"no answer within {HELLO_SECONDS:.0f} s"
+            raise SshError(f"{self.name}: the agent does not answer: {cause}") from error
+        except BaseException:
+            client.close()
+            raise
+        if hello.protocol != PROTOCOL:
+            client.close()
+            raise SshError(
+                f"{self.name}: the agent (process {hello.pid} there) speaks protocol {hello.protocol}, this manager "
+                f"{PROTOCOL}; stop that agent when its jobs are over, or use the Remuda that started it"
+            )
+        return client
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        """Make the folders of a job."""
+        placed = await self._place()
+        folders = _folders(placed.base, place)
+        done = await self._ssh.run(
+            _script(
+                _PREPARE,
+                folders.work_dir,
+                f"{folders.work_dir}.tmp",
+                folders.cache_dir,
+                place.run_as,
+                str(placed.base),
+            )
+        )
+        if done.code:
+            cause = f"the working directory {folders.work_dir} cannot be made on {self.name}: {done.err.strip()}"
+            raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
+        return folders
+
+    async def remove(self, place: JobPlace) -> None:
+        """Remove what was only for this job."""
+        placed = await self._place()
+        folders = _folders(placed.base, place)
+        own = PurePosixPath(folders.builds_dir) / place.runner / _slot(place)
+        gone = f"{folders.work_dir}.tmp" if place.job is None else str(own)
+        await self._ssh.run(_script(_REMOVE, gone))
+
+    async def hook(self, name: str, command: str, place: JobPlace) -> str:
+        """Run the operator's command for a job; its output."""
+        if not command:
+            return ""
+        placed = await self._place()
+        variables = hook_variables(place, work_dir=_folders(placed.base, place).work_dir)
+        words = ["env", *(f"{key}={value}" for key, value in variables.items()), "sh", "-c", f"exec 2>&1\n{command}"]
+        done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
+        output = done.out[-OUTPUT_BYTES:].decode(errors="replace")
+        if done.code:
+            raise hook_failed(name, f"ended with {done.code} on {self.name}", output)
+        return output
+
+    async def disk_free_bytes(self) -> int:
+        placed = await self._place()
+        done = await self._ssh.run(f"df -Pk {shlex.quote(str(placed.base))}")
+        words = done.out.decode(errors="replace").strip().splitlines()[-1:]
+        try:
+            return int(words[0].split()[3]) * 1024
+        except (IndexError, ValueError):
+            raise SshError(f"{self.name}: its disk cannot be looked at: {done.err.strip()}") from None
+
+    async def close(self) -> None:
+        await self._ssh.close()
+
+    async def _place(self) -> _Placed:
+        """Have the agent's program there; looked at once for every connection that had trouble."""
+        async with self._placing:
+            if self._placed is None:
+                try:
+                    self._placed = await self._look_and_place()
+                except AgentError as error:
+                    raise SshError(f"{self.name}: {error}") from error
+            return self._placed
+
+    async def _look_and_place(self) -> _Placed:
+        offered = {_name(offer): offer for offer in await asyncio.to_thread(_offers, self._frozen)}
+        line = _script(_FIND + LOOK, *(offered if self._believes else ()))
+        done = await self._ssh.run(line)
+        text = done.out.decode(errors="replace")
+        if done.code or not text.startswith("base "):
+            cause = done.err.strip() or text.strip()
+            raise SshError(f"{self.name}: the machine cannot be looked at (exit code {done.code}): {cause}")
+        found = dict(told.split(" ", 1) for told in text.splitlines() if " " in told)
+        base = PurePosixPath(found["base"])
+        if "runs" not in found:
+            return _Placed(base=base, program=await self._put(f"{base}/bin", read_facts(text), list(offered.values())))
+        return _Placed(base=base, program=f"{base}/bin/{found['runs']}")
+
+    async def _put(self, folder: str, facts: Facts, offered: Sequence[Offer]) -> str:
+        """Place what runs there; the program's path."""
+        failures = []
+        for offer in choose(facts, offered):
+            program = f"{folder}/{_name(offer)}"
+            content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
+            done = await self._ssh.run(command_line(PLACE, program), content)
+            said = done.out.decode(errors="replace").strip()
+            if done.code == 0 and offer.digest in said.split():
+                await self._ssh.run(f": >{shlex.quote(program)}.runs")
+                self._believes = True
+                return program
+            failures.append(f"{offer.form}: exit code {done.code} {said} {done.err.strip()}".strip())
+        raise SshError(f"{self.name}: the agent does not run there: {'; '.join(failures)}")
+
+
+@functools.cache
+def _offers(frozen: Path | None) -> tuple[Offer, ...]:
+    """What can be placed; made once, for all machines."""
+    return tuple(offers(frozen))
+
+
+def _name(offer: Offer) -> str:
+    """A program's file; another version is another file."""
+    return f"agent-{offer.digest[:16]}"
+
+
+def _script(script: str, *words: str) -> str:
+    return shlex.join(["sh", "-c", script, "sh", *words])
+
+
+def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
+    builds = base / (place.builds_dir or "builds")
+    work = builds / place.runner / _slot(place) / place.project
+    caches = base / (place.cache_dir or "cache") / place.run_as
+    return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
+
+
+def _slot(place: JobPlace) -> str:
+    """Slots are plain numbers; a job may have a folder of its own."""
+    return str(place.slot) if place.job is None else f"job-{place.job}"
