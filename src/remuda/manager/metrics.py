@@ -1,29 +1,39 @@
-"""What the manager counts: gitlab-runner's metric names and labels, so that existing dashboards and alerts work.
+"""What the manager counts, and where it is served. Names and labels stand in `metric_table.py`.
 
-The gauge of running jobs is computed from the jobs themselves whenever somebody looks; everything else is counted when
-it happens. Names and labels stand only here.
+Gauges of what there is now (jobs, slots, health, disk) are computed from the parts themselves whenever somebody looks;
+everything else is counted when it happens. Nothing is decided here.
 """
 
 import platform
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import msgspec
 
 from remuda import __version__
-from remuda.manager.config import ManagerConfig, listen_address
+from remuda.manager.config import ManagerConfig, RunnerConfig, listen_address
+from remuda.manager.core.asking import RequestLimit
+from remuda.manager.core.pace import Health
+from remuda.manager.core.queuing import is_too_long
 from remuda.manager.errors import ManagerError
+from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, SERVED
+from remuda.manager.polling import Poller, Told
+from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
+from remuda.wire.runner_api import JobInfo, JobPayload
 from remuda.wire.runner_client import Measured
 
-MODE = "traditional"
-"""Jobs come as scripts; GitLab calls those that come as steps `steps`."""
-_RUNNER = ("runner", "runner_name", "system_id")
-_OF_JOB = ("state", "stage", "executor_stage")
-_DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
-_QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
-_CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+TRADITIONAL, STEPS = "traditional", "steps"
+"""How a job came: as scripts, or as steps."""
+STATES = ("starting", "running", "graceful-shutdown", "forceful-shutdown")
+_LEVELS = ("warning", "error", "fatal", "panic")
+
+
+def mode_of(payload: JobPayload) -> str:
+    """How a job came."""
+    return STEPS if payload.run else TRADITIONAL
 
 
 class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +53,21 @@ class JobSample(msgspec.Struct, frozen=True, kw_only=True):
     labels: RunnerLabels
     state: str
     stage: str
+    executor_stage: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager's slots are used for."""
+
+    running: int
+    asking: int
+    free: int
+
+    @property
+    def saturation(self) -> float:
+        """Part of the slots that jobs have."""
+        slots = self.running + self.asking + self.free
+        return self.running / slots if slots else 1.0
 
 
 class ManagerMetrics:
@@ -50,135 +75,236 @@ class ManagerMetrics:
 
     def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
         self.registry = Registry()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=self.registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, labels, registry=self.registry)
-
-        def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
-            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
-
+        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
+        for family in SERVED.values():
+            if family.kind == "histogram":
+                self._metrics[family.name] = Histogram(
+                    family.name, family.text, family.labels, buckets=family.buckets, registry=self.registry
+                )
+            else:
+                made = Counter if family.kind == "counter" else Gauge
+                self._metrics[family.name] = made(family.name, family.text, family.labels, registry=self.registry)
         self._sample = sample
-        self._jobs_now = gauge("gitlab_runner_jobs", "Jobs the manager has now.", *_RUNNER, *_OF_JOB)
-        self.registry.refreshers.append(self._count_jobs)
-        self._jobs = counter("gitlab_runner_jobs_total", "Jobs handled.", *_RUNNER)
-        self._failed = counter(
-            "gitlab_runner_failed_jobs_total", "Jobs failed.", "runner", "runner_name", "failure_reason", "mode"
-        )
-        self._duration = histogram(
-            "gitlab_runner_job_duration_seconds", "How long jobs took.", _DURATIONS, *_RUNNER, "mode"
-        )
-        self._queued = histogram(
-            "gitlab_runner_job_queue_duration_seconds",
-            "How long jobs waited for a runner.",
-            _QUEUED,
-            *_RUNNER,
-            "project_jobs_running",
-        )
-        self._concurrent = gauge("gitlab_runner_concurrent", "Jobs that may run at the same time.")
-        self._limit = gauge("gitlab_runner_limit", "Jobs of the runner that may run at the same time.", *_RUNNER)
-        self._request_concurrency = gauge(
-            "gitlab_runner_request_concurrency", "Requests for jobs that are open now.", "runner", "system_id"
-        )
-        self._statuses = counter(
-            "gitlab_runner_api_request_statuses_total",
-            "Calls to the server.",
-            "runner",
-            "system_id",
-            "endpoint",
-            "status",
-            "method",
-        )
-        self._calls = histogram(
-            "gitlab_runner_api_request_duration_seconds",
-            "How long calls to the server took.",
-            _CALLS,
-            "runner",
-            "system_id",
-            "endpoint",
-            "status_class",
-            "method",
-        )
-        self._spans = counter(
-            "remuda_manager_spans_total", "Spans of jobs and steps: sent, dropped here, refused there.", "outcome"
-        )
-        self._errors = counter("gitlab_runner_errors_total", "Failures that nobody foresaw.", "level")
-        version = gauge(
-            "gitlab_runner_version_info",
-            "The manager's version.",
-            "name",
-            "version",
-            "revision",
-            "branch",
-            "go_version",
-            "built_at",
-            "os",
-            "architecture",
-        )
-        version.labels(
-            "remuda", __version__, __version__, "", "", "", platform.system().lower(), platform.machine()
-        ).set(1)
-        self._errors.labels("error")
+        self._load: Callable[[], Load] | None = None
+        self._pollers: Callable[[], Iterable[Poller]] | None = None
+        self._system_id = ""
+        self._concurrent = 0
+        self.registry.refreshers += [self._count_jobs, self._look_at_parts]
+        self._version()
+        for level in _LEVELS:
+            self._counter("gitlab_runner_errors_total").labels(level)
+        for operation in ("started", "stopped"):
+            self._counter("gitlab_runner_worker_slot_operations_total").labels(operation)
+        self.state("starting")
+        logs.tell_of("manager", lambda level: self._counter("gitlab_runner_errors_total").labels(level).inc())
+
+    def _version(self) -> None:
+        machine = platform.system().lower(), platform.machine()
+        about = ("remuda", __version__, __version__, "", "", "", *machine)
+        self._gauge("gitlab_runner_version_info").labels(*about).set(1)
+
+    def _counter(self, name: str) -> Counter:
+        found = self._metrics[name]
+        assert isinstance(found, Counter)
+        return found
+
+    def _gauge(self, name: str) -> Gauge:
+        found = self._metrics[name]
+        assert isinstance(found, Gauge)
+        return found
+
+    def _histogram(self, name: str) -> Histogram:
+        found = self._metrics[name]
+        assert isinstance(found, Histogram)
+        return found
+
+    def watch(self, load: Callable[[], Load], pollers: Callable[[], Iterable[Poller]]) -> None:
+        """Where to look for what there is now."""
+        self._load, self._pollers = load, pollers
+
+    def state(self, state: str) -> None:
+        """The manager is in this state now, one of STATES."""
+        self.current_state = state
+        for other in STATES:
+            self._gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
 
     def configured(self, config: ManagerConfig, system_id: str) -> None:
-        """The configuration's limits."""
-        self._concurrent.set(config.concurrent)
+        """The configuration's limits; also after it was read again."""
+        self._system_id = system_id
+        self._gauge("gitlab_runner_concurrent").set(config.concurrent)
+        self._gauge("gitlab_runner_worker_slots_number").set(config.concurrent)
+        operations = self._counter("gitlab_runner_worker_slot_operations_total")
+        operations.labels("started").inc(max(0, config.concurrent - self._concurrent))
+        operations.labels("stopped").inc(max(0, self._concurrent - config.concurrent))
+        self._concurrent = config.concurrent
+        self._gauge("gitlab_runner_limit").parts.clear()
         for runner in config.runners:
-            labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=system_id)
-            self._limit.labels(*labels.values()).set(runner.limit)
-            self._jobs.labels(*labels.values())
-            self._request_concurrency.labels(runner.short_token, system_id).set(0)
+            labels = self._labels(runner)
+            self._gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
+            for name in (
+                "gitlab_runner_jobs_total",
+                "gitlab_runner_acceptable_job_queuing_duration_exceeded_total",
+                "gitlab_runner_worker_feeds_total",
+                "gitlab_runner_worker_feed_failures_total",
+                "gitlab_runner_worker_health_check_failures_total",
+            ):
+                self._counter(name).labels(*labels)
+            self._counter("gitlab_runner_request_concurrency_exceeded_total").labels(labels[0], labels[2])
+            self._gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
 
-    def received(self, labels: RunnerLabels, *, queued_seconds: float, project_jobs_running: str) -> None:
+    def configuration_loaded(self) -> None:
+        """The configuration was read and is used."""
+        self._counter("gitlab_runner_configuration_loaded_total").inc()
+
+    def configuration_failed(self) -> None:
+        """A new configuration could not be used."""
+        self._counter("gitlab_runner_configuration_loading_error_total").inc()
+
+    def configuration_saved(self, *, is_done: bool) -> None:
+        """The manager itself wrote the configuration, or could not."""
+        name = "saved_total" if is_done else "saving_error_total"
+        self._counter(f"gitlab_runner_configuration_{name}").inc()
+
+    def received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
         """A job came in."""
-        self._jobs.labels(*labels.values()).inc()
-        self._queued.labels(*labels.values(), project_jobs_running).observe(queued_seconds)
+        labels = self._labels(runner)
+        queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
+        self._counter("gitlab_runner_jobs_total").labels(*labels).inc()
+        self._counter("gitlab_runner_job_execution_mode_total").labels(mode, runner.executor).inc()
+        self._histogram("gitlab_runner_job_queue_duration_seconds").labels(*labels, running).observe(queued)
+        self._gauge("gitlab_runner_job_queue_size").labels(*labels).set(about.queue_size)
+        self._gauge("gitlab_runner_job_queue_depth").labels(*labels).set(about.queue_depth)
+        if is_too_long(
+            runner.monitoring.job_queuing_durations,
+            now=datetime.fromtimestamp(now, UTC),
+            queued_seconds=queued,
+            project_jobs_running=running,
+        ):
+            self._counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
 
-    def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str) -> None:
+    def staged(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
+        """A job left a stage."""
+        if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
+            labels = (*self._labels(runner), stage)
+            self._histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
+
+    def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL) -> None:
         """A job ended; the reason is empty for a success."""
-        self._duration.labels(*labels.values(), MODE).observe(seconds)
+        self._histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
-            self._failed.labels(labels.runner, labels.runner_name, failure_reason, MODE).inc()
+            failed = labels.runner, labels.runner_name, failure_reason, mode
+            self._counter("gitlab_runner_failed_jobs_total").labels(*failed).inc()
+            self._counter("gitlab_runner_worker_processing_failures_total").labels(
+                "job_failure", *labels.values()
+            ).inc()
 
-    def asking(self, labels: RunnerLabels, change: int) -> None:
-        """A request for a job was opened (1) or answered (-1)."""
-        self._request_concurrency.labels(labels.runner, labels.system_id).inc(change)
+    def told(self) -> Told:
+        """What pollers tell."""
+        return Told(
+            opened=self._opened,
+            limited=self._limited,
+            exceeded=lambda runner: (
+                self._counter("gitlab_runner_request_concurrency_exceeded_total")
+                .labels(runner.short_token, self._system_id)
+                .inc()
+            ),
+            starved=self._starved,
+            failed=self._refused,
+        )
+
+    def _opened(self, runner: RunnerConfig, change: int) -> None:
+        self._gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
+        if change > 0:
+            self._counter("gitlab_runner_worker_feeds_total").labels(*self._labels(runner)).inc()
+
+    def _limited(self, runner: RunnerConfig, limit: RequestLimit) -> None:
+        for name, value in (("hard", limit.hard), ("adaptive", limit.adaptive), ("used", limit.used)):
+            gauge = self._gauge(f"gitlab_runner_request_concurrency_{name}_limit")
+            gauge.labels(runner.short_token, self._system_id).set(value)
+
+    def _starved(self, runner: RunnerConfig, by_environment: bool) -> None:
+        labels = self._labels(runner)
+        self._counter("gitlab_runner_worker_feed_failures_total").labels(*labels).inc()
+        if by_environment:
+            name = "gitlab_runner_worker_processing_failures_total"
+            self._counter(name).labels("no_free_executor", *labels).inc()
+
+    def _refused(self, runner: RunnerConfig, health: Health) -> None:
+        labels = self._labels(runner)
+        if health is Health.REFUSED:
+            self._counter("gitlab_runner_worker_health_check_failures_total").labels(*labels).inc()
+        else:
+            self._counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
     def measured(self, labels: RunnerLabels, call: Measured) -> None:
         """A call to the server was answered, or not (status -1)."""
         status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
-        self._statuses.labels(labels.runner, labels.system_id, call.endpoint, str(call.status), call.method).inc()
-        self._calls.labels(labels.runner, labels.system_id, call.endpoint, status_class, call.method).observe(
-            call.seconds
-        )
+        of_calls = labels.runner, labels.system_id, call.endpoint
+        statuses = self._counter("gitlab_runner_api_request_statuses_total")
+        statuses.labels(*of_calls, str(call.status), call.method).inc()
+        durations = self._histogram("gitlab_runner_api_request_duration_seconds")
+        durations.labels(*of_calls, status_class, call.method).observe(call.seconds)
+
+    def retried(self, path: str, method: str) -> None:
+        """A call was tried again."""
+        self._counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
 
     def spans(self, outcome: str, number: int) -> None:
         """So many spans were sent, dropped or refused."""
-        self._spans.labels(outcome).inc(number)
+        self._counter("remuda_manager_spans_total").labels(outcome).inc(number)
 
-    def failed(self) -> None:
-        """A part of the manager failed in a way nobody foresaw, and was started again."""
-        self._errors.labels("error").inc()
+    def _labels(self, runner: RunnerConfig) -> tuple[str, str, str]:
+        return runner.short_token, runner.name, self._system_id
 
     def _count_jobs(self) -> None:
-        self._jobs_now.parts.clear()
-        tally = Tally((*job.labels.values(), job.state, job.stage, "") for job in self._sample())
+        gauge = self._gauge("gitlab_runner_jobs")
+        gauge.parts.clear()
+        tally = Tally((*job.labels.values(), job.state, job.stage, job.executor_stage) for job in self._sample())
         for labels, number in tally.items():
-            self._jobs_now.labels(*labels).set(number)
+            gauge.labels(*labels).set(number)
+
+    def _look_at_parts(self) -> None:
+        if self._load is None or self._pollers is None:
+            return
+        load = self._load()
+        for state, number in (("running", load.running), ("asking", load.asking), ("free", load.free)):
+            self._gauge("remuda_manager_slots").labels(state).set(number)
+        self._gauge("remuda_manager_saturation").set(load.saturation)
+        names = ("runner_well", "runner_blocked", "disk_free_bytes", "disk_least_bytes")
+        well, blocked, free, least = (self._gauge(f"remuda_manager_{name}") for name in names)
+        for gauge in (well, blocked, free, least):
+            gauge.parts.clear()
+        for poller in self._pollers():
+            labels, status = self._labels(poller.runner), poller.status
+            well.labels(*labels).set(status.health is Health.WELL)
+            blocked.labels(*labels).set(status.is_blocked)
+            least.labels(*labels).set(poller.runner.remuda.least_disk_bytes)
+            if status.disk_free_bytes is not None:
+                free.labels(*labels).set(status.disk_free_bytes)
 
 
 @asynccontextmanager
-async def serve_metrics(address: str, registry: Registry) -> AsyncIterator[None]:
-    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does."""
+async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[None]:
+    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does; and how the process is.
+
+    `/health/live` is 200 while it answers at all, `/health/ready` while it asks for jobs, else 503.
+    """
     from aiohttp import web  # not at the top: most managers serve none, and all would pay for it
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=render(registry), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=render(metrics.registry), headers={"Content-Type": CONTENT_TYPE})
+
+    async def live(_: web.Request) -> web.Response:
+        return web.Response(text=f"{metrics.current_state}\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        state = metrics.current_state
+        return web.Response(text=f"{state}\n", status=200 if state == "running" else 503)
 
     app = web.Application()
     app.router.add_get("/metrics", answer)
+    app.router.add_get("/health/live", live)
+    app.router.add_get("/health/ready", ready)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -1,7 +1,11 @@
-"""Asking for jobs: one asker holds one slot while its request is open, and a job that comes takes the slot over.
+"""Asking for jobs: one poller per runner, whose open requests each hold a slot that a job which comes takes over.
 
-`Room` is the shell around `core/slots.py`: who finds no slot waits in line. With several runners the last free slot is
-never held for long: a request over it goes without the cursor, so the server answers at once and others get their turn.
+Decided elsewhere: how many requests may be open (`core/asking.py`), how soon the next one goes out and how well the
+server is (`core/pace.py`), who gets a slot (`room.py`). Here the answers are looked at, and the disk. A poller is told
+to `retire` when its runner shall get no more jobs; what its open requests bring is still taken.
+
+Invariants: nobody asks without a slot; a slot that no job took is free again, however the request ended; a request that
+broke is asked again with the same id, so that a cell which had handed a job out hands out the same one.
 """
 
 import asyncio
@@ -10,165 +14,296 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
-from remuda.manager.core.pace import Pace
-from remuda.manager.core.slots import Slot, Slots
-from remuda.manager.errors import EnvironmentTemporaryError
-from remuda.manager.link import AgentLink
+from remuda.manager.core.asking import RequestLimit
+from remuda.manager.core.pace import Health, Pace
+from remuda.manager.core.slots import Slot
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import Environment
+from remuda.manager.room import Room
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import TraceOutput
 from remuda.wire.runner_client import JobOffer, RunnerApiTemporaryError, RunnerClient, new_request_id
 
-LEAST_DISK_BYTES = 64 << 20
-"""With less room than this no job is asked for."""
+ADAPTIVE_FLAG = "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY"
+YOUNG_SECONDS = 2.0
+"""A request that has been open for so long is being held; the answer to a younger one may bring a job."""
 _DISK_SECONDS = 10.0
+"""How often is looked whether there is room again, and how long an answer about it counts while there is."""
+_FOREVER_SECONDS = 3600.0
 
 
-class Room:
-    """Slots to wait for, first come, first served."""
+class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a poller stands; times are wall time, 0 for never."""
 
-    def __init__(self, slots: Slots, *, runners: int = 1) -> None:
-        self._slots = slots
-        self._runners = runners
-        self._waiting: list[tuple[str, asyncio.Future[Slot]]] = []
+    health: Health
+    is_blocked: bool
+    """No job is asked for: there is too little disk."""
+    problem: str
+    """Why no job is asked for, or what was wrong with the last answer; empty when all is well."""
+    asked_at: float
+    answered_at: float
+    last_status: int | None
+    next_at: float
+    open_requests: int
+    adaptive_limit: int
+    used_limit: int
+    hard_limit: int
+    disk_free_bytes: int | None
 
-    async def reserve(self, runner: str) -> Slot:
-        """Wait until the runner has room for one more job."""
-        future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
-        entry = (runner, future)
-        self._waiting.append(entry)
-        self._serve()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self.release(future.result())
-            elif entry in self._waiting:
-                self._waiting.remove(entry)
-            raise
 
-    def adopt(self, slot: Slot) -> None:
-        """A job of an earlier process holds this slot."""
-        self._slots.adopt(slot)
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told to whoever counts; each with the runner it is about."""
 
-    def release(self, slot: Slot) -> None:
-        """The slot is free."""
-        self._slots.release(slot)
-        self._serve()
-
-    def may_hold(self) -> bool:
-        """Whether a slot that is reserved now may stay so for long without keeping another runner from asking."""
-        return self._runners == 1 or self._slots.free > 0
-
-    def _serve(self) -> None:
-        for entry in list(self._waiting):
-            runner, future = entry
-            if future.cancelled():
-                self._waiting.remove(entry)
-            elif (slot := self._slots.reserve(runner)) is not None:
-                self._waiting.remove(entry)
-                future.set_result(slot)
+    opened: Callable[[RunnerConfig, int], None] = lambda _runner, _change: None
+    """A request was opened (1) or answered (-1)."""
+    limited: Callable[[RunnerConfig, RequestLimit], None] = lambda _runner, _limit: None
+    """The number of requests that may be open is now this."""
+    exceeded: Callable[[RunnerConfig], None] = lambda _runner: None
+    """One more request would have been opened, but for the limit."""
+    starved: Callable[[RunnerConfig, bool], None] = lambda _runner, _by_environment: None
+    """There was no slot for a request: `concurrent` or `limit` leave none, or the environment has no room (True)."""
+    failed: Callable[[RunnerConfig, Health], None] = lambda _runner, _health: None
+    """An answer was none, or a refusal."""
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """What askers share."""
+    """What pollers share."""
 
     room: Room
-    environment: Environment
-    link: AgentLink
     clock: Clock
     check_interval_seconds: float
     take: Callable[[RunnerConfig, JobOffer, Slot], Awaitable[bool]]
     """Stores a job that came and sees to it from then on; True: the slot is the job's now."""
-    opened: Callable[[RunnerConfig, int], None]
-    """Told when a request is opened (1) and when it is answered (-1)."""
+    told: Told = Told()
 
 
-class Asker:
-    """Asks one server for jobs of one runner, one request at a time; several may serve the same runner."""
+class Poller:
+    """Asks one server for jobs of one runner."""
 
-    def __init__(self, runner: RunnerConfig, client: RunnerClient, asking: Asking) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        runner: RunnerConfig,
+        client: RunnerClient,
+        asking: Asking,
+        environment: Environment,
+        *,
+        ready: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`ready` returns when jobs could run: where there is one machine, when its agent can be reached."""
+        self.runner = runner
         self._client = client
         self._asking = asking
+        self._environment = environment
+        self._ready = ready
+        self._limit = RequestLimit(
+            hard=max(runner.request_concurrency, 1), is_adaptive=runner.feature_flags.get(ADAPTIVE_FLAG, True)
+        )
         self._pace = Pace(check_interval_seconds=asking.check_interval_seconds, strict=runner.strict_check_interval)
-        self._request_id = new_request_id()
+        self._open: dict[asyncio.Task[None], float] = {}  # since when each waits for its answer
+        self._running = 0
+        self._unanswered: list[str] = []
+        self._not_before = 0.0
+        self._changed = asyncio.Event()
+        self._retired = asyncio.Event()
+        self._problem = ""
+        self._disk_problem = ""
+        self._disk_free_bytes: int | None = None
+        self._disk_seen_at: float | None = None
+        self._asked_at = self._answered_at = 0.0
+        self._last_status: int | None = None
         self._log = logger("manager").bind(runner=runner.short_token)
 
+    @property
+    def status(self) -> PollerStatus:
+        """How it stands."""
+        clock = self._asking.clock
+        wait = self._not_before - clock.monotonic()
+        return PollerStatus(
+            health=self._pace.health,
+            is_blocked=bool(self._disk_problem),
+            problem=self._disk_problem or self._problem,
+            asked_at=self._asked_at,
+            answered_at=self._answered_at,
+            last_status=self._last_status,
+            next_at=clock.now() + wait if wait > 0 else 0.0,
+            open_requests=len(self._open),
+            adaptive_limit=int(self._limit.adaptive),
+            used_limit=self._used(),
+            hard_limit=self._limit.hard,
+            disk_free_bytes=self._disk_free_bytes,
+        )
+
+    def retire(self) -> None:
+        """Ask no more; `run` returns when what is open is answered or known to bring nothing."""
+        self._retired.set()
+        self._changed.set()
+
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Ask until retired. To be cancelled only when the process ends: a job on its way would be lost."""
+        self._asking.told.limited(self.runner, self._limit)
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(self._keep_asking(group), name=f"poller of {self.runner.short_token}")
+            await self._retired.wait()
+            asking.cancel()
+            while self._running:
+                await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """End requests that are being held; wait for the others, but not for long."""
+        now = self._asking.clock.monotonic()
+        for task, since in list(self._open.items()):
+            if self._client.is_remuda.is_set() or now - since >= YOUNG_SECONDS:
+                task.cancel()
+        self._changed.clear()
+        await happens_by(self._asking.clock, self._changed, within_seconds=YOUNG_SECONDS / 4, name="last answers")
+
+    async def _keep_asking(self, group: asyncio.TaskGroup) -> None:
         while True:
-            await self._asking.link.connected.wait()
-            slot = await self._asking.room.reserve(self._runner.short_token)
-            wait = await self._ask(slot)
-            await self._asking.clock.sleep(wait)
+            await self._until_due()
+            room, capacity = self._asking.room, self._environment.capacity()
+            if not room.free or room.is_full(self.runner.short_token, capacity):
+                by_environment = bool(room.free) and not room.is_full(self.runner.short_token, None)
+                self._asking.told.starved(self.runner, by_environment)
+            slot = await room.reserve(self.runner.short_token, self._environment.capacity)
+            self._running += 1
+            task = group.create_task(self._ask(slot), name=f"request of {self.runner.short_token}")
+            # Not in the task itself: one that is cancelled before its first step would never come to it.
+            task.add_done_callback(lambda task, slot=slot: self._over(task, slot))  # type: ignore[misc]
 
-    async def _ask(self, slot: Slot) -> float:
-        """One request; the seconds to wait before the next one."""
-        is_taken = False
+    def _over(self, task: asyncio.Task[None], slot: Slot) -> None:
+        self._running -= 1
+        self._open.pop(task, None)
+        self._asking.room.give_back(slot)
+        self._changed.set()
+
+    def _used(self) -> int:
+        """A server that is not well is asked by one request at a time."""
+        return self._limit.used if self._pace.health is Health.WELL else 1
+
+    async def _until_due(self) -> None:
+        """Return when the next request may go out."""
+        clock = self._asking.clock
+        is_told = False
+        while True:
+            if self._ready is not None:
+                await self._ready()
+            wait = self._not_before - clock.monotonic()
+            if self._running >= self._used():
+                if wait <= 0 and not is_told and self._running >= self._limit.hard:
+                    is_told = True
+                    self._asking.told.exceeded(self.runner)
+                wait = _FOREVER_SECONDS
+            elif wait <= 0:
+                if await self._has_disk():
+                    return
+                wait = _DISK_SECONDS
+            self._changed.clear()
+            await happens_by(clock, self._changed, within_seconds=wait, name=f"pause of {self.runner.short_token}")
+
+    async def _has_disk(self) -> bool:
+        """Whether jobs have room where they would run; said once when they have not, and when they have again."""
+        now = self._asking.clock.monotonic()
+        if self._disk_seen_at is not None and not self._disk_problem and now - self._disk_seen_at < _DISK_SECONDS:
+            return True
+        least = self.runner.remuda.least_disk_bytes
+        problem = ""
         try:
-            try:
-                usage = await self._asking.environment.usage()
-            except EnvironmentTemporaryError as error:
-                self._log.error("no job is asked for", cause=str(error))
-                return _DISK_SECONDS
-            if usage.disk_free_bytes < LEAST_DISK_BYTES:
-                self._log.error("no job is asked for: the disk is full", free_bytes=usage.disk_free_bytes)
-                return _DISK_SECONDS
-            while True:
-                may_hold = self._asking.room.may_hold()
-                offer, wait = await self._request(may_hold)
-                if offer is not None or not may_hold:
-                    break
-                # Keep the slot: the server may have handed a job out to the request that broke.
-                await self._asking.clock.sleep(wait)
-            if offer is not None and offer.payload is not None:
-                is_taken = await self._asking.take(self._runner, offer, slot)
-            elif offer is not None:
-                await self._look_at(offer)
-        finally:
-            if not is_taken:
-                self._asking.room.release(slot)
-        return wait
+            self._disk_free_bytes = (await self._environment.usage()).disk_free_bytes
+            if self._disk_free_bytes < least:
+                problem = (
+                    f"{self._disk_free_bytes >> 20} MiB are free where jobs run, and least_disk asks for "
+                    f"{least >> 20} MiB; no job is asked for until there is more"
+                )
+        except (EnvironmentTemporaryError, EnvironmentLostError) as error:
+            self._disk_free_bytes = None
+            problem = f"the environment does not say how much room there is: {error}"
+        self._disk_seen_at = now
+        if problem and not self._disk_problem:
+            self._log.error("no job is asked for", cause=problem)
+        elif self._disk_problem and not problem:
+            self._log.info("jobs are asked for again: there is room")
+        self._disk_problem = problem
+        return not problem
 
-    async def _request(self, may_hold: bool) -> tuple[JobOffer | None, float]:
-        """The server's answer, None when there was none; and how long to wait after it."""
-        self._asking.opened(self._runner, 1)
+    async def _ask(self, slot: Slot) -> None:
+        """One request, and what becomes of its answer."""
+        task = asyncio.current_task()
+        assert task is not None
+        may_hold = self._asking.room.may_hold(self.runner.short_token)
+        request_id = self._unanswered.pop() if self._unanswered else new_request_id()
         began = self._asking.clock.monotonic()
+        self._asked_at = self._asking.clock.now()
+        self._open[task] = began
+        self._asking.told.opened(self.runner, 1)
         offer: JobOffer | None = None
         try:
-            offer = await self._client.request_job(request_id=self._request_id, may_hold=may_hold)
-            self._request_id = new_request_id()
+            offer = await self._client.request_job(request_id=request_id, may_hold=may_hold)
         except RunnerApiTemporaryError as error:
-            # The next one has the same id: a cell that had already handed a job out hands out the same one again.
-            self._log.warning("the server cannot be reached", cause=str(error))
+            self._say(Health.TROUBLED, "the server cannot be reached", str(error))
         finally:
-            self._asking.opened(self._runner, -1)
-        took = self._asking.clock.monotonic() - began
+            self._open.pop(task, None)
+            self._asking.told.opened(self.runner, -1)
+            if offer is None or offer.is_unanswered:
+                self._unanswered.append(request_id)
+        self._heard(offer, took_seconds=self._asking.clock.monotonic() - began, may_hold=may_hold)
+        if offer is not None and offer.payload is not None:
+            if await self._asking.take(self.runner, offer, slot):
+                self._asking.room.hand_over(slot)
+        elif offer is not None:
+            await self._look_at(offer)
+
+    def _heard(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
+        """Learn from an answer, or from none."""
         status = offer.status if offer is not None else None
-        self._pace, wait = self._pace.after(status, took_seconds=took, may_hold=may_hold, jitter=random.random())
-        return offer, wait
+        if offer is not None and status == 201 and offer.payload is None:
+            status = None  # a job that nobody can read is no sign that all is well
+        clock = self._asking.clock
+        self._pace, wait = self._pace.after(
+            status,
+            took_seconds=took_seconds,
+            may_hold=may_hold,
+            asked_seconds=offer.retry_after_seconds if offer is not None else None,
+            jitter=random.random(),
+        )
+        self._not_before = clock.monotonic() + wait
+        self._limit = self._limit.after(status)
+        self._last_status = offer.status if offer is not None else None
+        if offer is not None:
+            self._answered_at = clock.now()
+        if self._pace.health is Health.WELL:
+            if self._problem:
+                self._log.info("the server answers again")
+            self._problem = ""
+        else:
+            self._asking.told.failed(self.runner, self._pace.health)
+        self._asking.told.limited(self.runner, self._limit)
+        self._changed.set()
 
     async def _look_at(self, offer: JobOffer) -> None:
         """An answer without a job that we could read."""
         match offer.status:
             case 201:
-                self._log.error(
-                    "a job came that cannot be read", cause=offer.problem, job=(offer.rejected or (None,))[0]
-                )
+                self._say(Health.TROUBLED, "a job came that cannot be read", offer.problem)
                 if offer.rejected is not None:
                     await self._refuse(*offer.rejected)
             case 204 | 409:
                 pass
             case 403:
-                self._log.warning(
-                    "the server refuses the runner: removed there, or the token is wrong", message=offer.message
-                )
+                text = "the server refuses the runner: it was removed there, or the token is wrong"
+                self._say(Health.REFUSED, text, offer.message)
             case status:
-                self._log.warning("the server answered a request for a job oddly", status=status, message=offer.message)
+                self._say(Health.TROUBLED, f"the server answered a request for a job with {status}", offer.message)
+
+    def _say(self, health: Health, text: str, cause: str) -> None:
+        """What went wrong, once, and again when it is another problem: it may last for days."""
+        problem = f"{text}: {cause}" if cause else text
+        if problem != self._problem:
+            self._log.warning(text, cause=cause, health=health)
+        self._problem = problem
 
     async def _refuse(self, job_id: int, token: str) -> None:
         """Nobody can read this job's payload, so nobody will ever run it: say so at once."""
@@ -181,4 +316,4 @@ class Asker:
                 output=TraceOutput(checksum="crc32:00000000", bytesize=0),
             )
         except RunnerApiTemporaryError as error:
-            self._log.warning("the server cannot be reached", cause=str(error))
+            self._log.warning("the server did not hear that a job cannot be read", job=job_id, cause=str(error))

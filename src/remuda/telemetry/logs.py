@@ -6,6 +6,7 @@ that writes the lines is imported with the first line that is to be seen: it tak
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -18,6 +19,12 @@ class _Settings:
     as_text: bool | None = None
     out: TextIO | None = None
     is_applied = False
+    told: dict[str, Callable[[str], None]] = {}  # noqa: RUF012 - one for the process, like the rest
+
+
+def tell_of(part: str, tell: Callable[[str], None]) -> None:
+    """From now on `tell` gets the level of every warning and error of a part, whether it is to be seen or not."""
+    _Settings.told[part] = tell
 
 
 def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO | None = None) -> None:
@@ -59,6 +66,8 @@ class Logger:
         self._log(logging.ERROR, event, values)
 
     def _log(self, level: int, event: str, values: dict[str, Any]) -> None:
+        if level >= logging.WARNING and (tell := _Settings.told.get(self._bound.get("part", ""))) is not None:
+            tell("warning" if level == logging.WARNING else "error")
         if level < _Settings.level:
             return
         import structlog

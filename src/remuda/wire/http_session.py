@@ -1,8 +1,9 @@
 """HTTP calls of the clients: the library's, or the short way where the server is on this machine.
 
 Decided here: which of the two a call takes, and that both fail alike: `CannotConnectError` where nothing was sent, any
-other OSError where the connection broke or took too long, ValueError where the address is none. The library is imported
-with the first call that needs it. `user_client` and `runner_client` are the callers.
+other OSError where the connection broke or took too long, ValueError where the address is none. A redirect is an answer
+like any other, because calls carry tokens, which are for one server. The library is imported with the first call that
+needs it. `user_client` and `runner_client` are the callers.
 """
 
 import ssl
@@ -105,6 +106,7 @@ class HttpSession:
                 headers=headers,
                 ssl=tls or True,
                 proxy=proxy,
+                allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds, sock_read=read_seconds),
             ) as answer:
                 yield answer

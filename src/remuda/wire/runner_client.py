@@ -1,8 +1,12 @@
 """Client of the Runner API: one method per call, statuses come back as values, only the network raises.
 
 Decides what every call has in common: headers, request ids, retries inside one call (408, 429 and 5xx, five attempts,
-the server's own wait or a growing one), which answers count as JSON, and what is remembered (the long-poll cursor).
-What an answer means for a job is decided by the caller. Also knows Remuda's own results endpoint.
+the server's own wait or a growing one), which answers count as JSON, which redirects are followed, and what is
+remembered (the long-poll cursor). What an answer means for a job is decided by the caller, and so is when a request for
+a job is repeated: the slot that it holds is of use to others meanwhile. Also knows Remuda's own results endpoint.
+
+Every call carries a token, in a header and often in the body, so it goes to the configured server alone: a redirect to
+another one is not followed, and comes back as the answer.
 
 A call is safe to repeat: the server's handlers are idempotent, and all attempts of one call carry the same
 `X-Request-Id`, by which a cell recognises a request for a job that it has already answered.
@@ -17,7 +21,7 @@ import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
@@ -38,6 +42,9 @@ from remuda.wire.runner_api import (
 )
 
 ATTEMPTS = 5
+MOST_REDIRECTS = 5
+REDIRECTS = (307, 308)
+"""Those that keep method and body; after any other the call would be another one."""
 POLL_TIMEOUT_SECONDS = 300.0
 """Longest wait for the answer to a request for a job; servers hold it for 50 s."""
 CALL_TIMEOUT_SECONDS = 60.0
@@ -90,6 +97,13 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Id and token of such a job, if at least those could be read."""
     is_remuda: bool = False
     message: str = ""
+    retry_after_seconds: float | None = None
+    """How long the server asks to wait before the next request."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the same request is to be made again: the answer says nothing about jobs."""
+        return is_retried(self.status)
 
 
 class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +125,9 @@ class _Response(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
+        if self.status in REDIRECTS:
+            where = urlsplit(self.headers.get("Location", ""))
+            return f"it redirects to {where.scheme}://{where.hostname}, where tokens are not sent; correct the url"
         try:
             found = json.loads(self.body).get("message", "") if self.is_json else ""
         except (ValueError, AttributeError):
@@ -164,7 +181,9 @@ class RunnerClient:
         clock: Clock,
         tls: ssl.SSLContext | None = None,
         measure: Callable[[Measured], None] = lambda _: None,
+        on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
+        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method."""
         self._root = api_root(url)
         self._token = token
         self._system_id = system_id
@@ -174,7 +193,10 @@ class RunnerClient:
         self._tls = tls if urlsplit(url).scheme == "https" else None
         self._proxy = environment_proxy(url)
         self._measure = measure
+        self._on_retry = on_retry
         self.cursor: str | None = None
+        self.is_remuda = asyncio.Event()
+        """Set once the server has said that it is a Remuda cell: who hangs up there leaves a job to others."""
 
     @property
     def url(self) -> str:
@@ -196,10 +218,16 @@ class RunnerClient:
             body=message,
             timeout=POLL_TIMEOUT_SECONDS,
             request_id=request_id,
+            attempts=1,
         )
         is_remuda = "X-Remuda-Cell" in response.headers
         if response.status != 201:
-            return JobOffer(status=response.status, is_remuda=is_remuda, message=response.message)
+            return JobOffer(
+                status=response.status,
+                is_remuda=is_remuda,
+                message=response.message,
+                retry_after_seconds=asked_wait(response.headers, self._clock.now()),
+            )
         try:
             if not response.is_json:
                 raise msgspec.DecodeError("the answer is not application/json")
@@ -291,6 +319,7 @@ class RunnerClient:
         body: msgspec.Struct | bytes,
         timeout: float = CALL_TIMEOUT_SECONDS,
         request_id: str | None = None,
+        attempts: int = ATTEMPTS,
     ) -> _Response:
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -299,15 +328,10 @@ class RunnerClient:
             began = self._clock.monotonic()
             status = -1
             try:
-                async with (
-                    asyncio.timeout(timeout),
-                    self._session.request(
-                        method, self._root + path, data=data, headers=headers, tls=self._tls, proxy=self._proxy
-                    ) as answer,
-                ):
-                    content = await answer.read()
-                    status = answer.status
-                    return _Response(status=status, headers=answer.headers, body=content)
+                async with asyncio.timeout(timeout):
+                    answer = await self._exchange(method, path, headers, data)
+                status = answer.status
+                return answer
             except TimeoutError:
                 raise RunnerApiTemporaryError(f"{self._root} did not answer within {timeout:.0f} s") from None
             except (OSError, ValueError) as error:
@@ -316,13 +340,32 @@ class RunnerClient:
                 seconds = self._clock.monotonic() - began
                 self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))
 
-        response = await self._retried(attempt)
+        response = await self._retried(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
         if response.headers.get("X-GitLab-Last-Update"):
             self.cursor = response.headers["X-GitLab-Last-Update"]
+        if "X-Remuda-Cell" in response.headers:
+            self.is_remuda.set()
         return response
 
-    async def _retried(self, attempt: Callable[[], Awaitable[_Response]]) -> _Response:
-        for failures in range(1, ATTEMPTS):
+    async def _exchange(self, method: str, path: str, headers: dict[str, str], data: bytes) -> _Response:
+        """One request with its redirects."""
+        url = self._root + path
+        for _ in range(MOST_REDIRECTS + 1):
+            tls = self._tls if urlsplit(url).scheme == "https" else None
+            async with self._session.request(
+                method, url, data=data, headers=headers, tls=tls, proxy=self._proxy
+            ) as answer:
+                response = _Response(status=answer.status, headers=answer.headers, body=await answer.read())
+            target = redirected(url, answer.headers.get("Location", "")) if answer.status in REDIRECTS else None
+            if target is None:
+                break
+            url = target
+        return response
+
+    async def _retried(
+        self, attempt: Callable[[], Awaitable[_Response]], attempts: int, *, retried: Callable[[], None]
+    ) -> _Response:
+        for failures in range(1, attempts):
             response = await attempt()
             if not is_retried(response.status):
                 return response
@@ -332,6 +375,7 @@ class RunnerClient:
             if wait > LONGEST_WAIT_SECONDS:
                 return response
             await self._clock.sleep(wait)
+            retried()
         return await attempt()
 
 
@@ -343,6 +387,18 @@ def new_request_id() -> str:
 def is_retried(status: int) -> bool:
     """Whether a status is worth another attempt inside the same call."""
     return status in (408, 429, 500, 502, 503, 504) or status >= 512
+
+
+def redirected(url: str, location: str) -> str | None:
+    """Where a call goes on; None when that is not the same server, or worse protected."""
+    try:
+        old, new = urlsplit(url), urlsplit(urljoin(url, location))
+        same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
+        upgraded = (old.scheme, new.scheme) == ("http", "https") and new.hostname == old.hostname
+        standard = old.port in (None, 80) and new.port in (None, 443)
+    except ValueError:
+        return None
+    return new.geturl() if location and (same or (upgraded and standard)) else None
 
 
 def asked_wait(headers: Any, now: float) -> float | None:

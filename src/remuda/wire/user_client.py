@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -327,6 +327,13 @@ class UserClient:
             async with self._session.request(
                 method, address, data=data, headers=headers, read_seconds=READ_SECONDS
             ) as answer:
+                if 300 <= answer.status < 400:
+                    target = urlsplit(answer.headers.get("Location", ""))
+                    raise RefusedError(
+                        f"the cell at {self.url} redirects to {target.scheme}://{target.hostname}, where "
+                        "your token is not sent; give that address with --url if it is the right one",
+                        answer.status,
+                    )
                 if answer.status >= 400:
                     raise _refusal(self.url, method, path, answer.status, await answer.read())
                 yield answer

@@ -30,12 +30,22 @@ class Slots:
         """How many more of any runner; never negative, though a journal may hold more than a lowered limit allows."""
         return max(0, self._concurrent - len(self._taken))
 
-    def reserve(self, runner: str) -> Slot | None:
-        """The runner's lowest free slot; None when there is no room."""
-        mine = {slot.number for slot in self._taken if slot.runner == runner}
+    def change(self, *, concurrent: int, limits: Mapping[str, int]) -> None:
+        """Other limits from now on; who has a slot keeps it."""
+        self._concurrent = concurrent
+        self._limits = limits
+
+    def is_full(self, runner: str, capacity: int | None = None) -> bool:
+        """Whether the runner itself can have no more, be there room for others or not."""
+        mine = sum(slot.runner == runner for slot in self._taken)
         limit = self._limits.get(runner, 0)
-        if not self.free or (limit and len(mine) >= limit):
+        return bool(limit and mine >= limit) or (capacity is not None and mine >= capacity)
+
+    def reserve(self, runner: str, capacity: int | None = None) -> Slot | None:
+        """The runner's lowest free slot; None when there is no room. `capacity`: that of its environment."""
+        if not self.free or self.is_full(runner, capacity):
             return None
+        mine = {slot.number for slot in self._taken if slot.runner == runner}
         number = next(number for number in range(len(mine) + 1) if number not in mine)
         slot = Slot(runner, number)
         self._taken.add(slot)

@@ -1,6 +1,6 @@
 """How soon to ask again."""
 
-from remuda.manager.core.pace import Pace
+from remuda.manager.core.pace import LONGEST_WAIT_SECONDS, Health, Pace
 
 
 def test_after_a_job_the_next_is_asked_for_at_once_unless_the_interval_is_strict() -> None:
@@ -41,3 +41,22 @@ def test_troubles_wait_too() -> None:
     pace, second = pace.after(503, took_seconds=0)
     assert 0 < first < second
     assert pace.after(409, took_seconds=1)[1] == 2
+
+
+def test_what_a_server_asks_for_counts_within_reason() -> None:
+    pace = Pace(check_interval_seconds=3)
+    assert pace.after(429, took_seconds=0, asked_seconds=60, jitter=0)[1] == 60
+    assert 60 < pace.after(503, took_seconds=0, asked_seconds=60, jitter=0.5)[1] <= 66
+    assert pace.after(403, took_seconds=0, asked_seconds=1e6, jitter=0)[1] == LONGEST_WAIT_SECONDS
+    assert pace.after(503, took_seconds=0, asked_seconds=0)[1] > 0
+
+
+def test_its_health_in_a_word() -> None:
+    pace = Pace(check_interval_seconds=3)
+    assert pace.health is Health.WELL
+    refused, _ = pace.after(403, took_seconds=0)
+    assert refused.health is Health.REFUSED
+    troubled, _ = refused.after(None, took_seconds=0)
+    assert troubled.health is Health.TROUBLED
+    assert troubled.after(204, took_seconds=0)[0].health is Health.WELL
+    assert troubled.after(409, took_seconds=0)[0].health is Health.WELL

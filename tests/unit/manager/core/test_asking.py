@@ -1,0 +1,43 @@
+"""How many requests may be open."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.manager.core.asking import RequestLimit
+
+
+def after(limit: RequestLimit, *statuses: int | None) -> RequestLimit:
+    for status in statuses:
+        limit = limit.after(status)
+    return limit
+
+
+def test_it_begins_with_one_and_grows_with_every_job() -> None:
+    limit = RequestLimit(hard=50)
+    used = []
+    for _ in range(14):
+        used.append(limit.used)
+        limit = limit.after(201)
+    assert used[:4] == [1, 2, 3, 4]
+    assert after(RequestLimit(hard=50, adaptive=40.0), 201).adaptive == 44.0
+
+
+def test_empty_answers_take_a_tenth_each_down_to_one() -> None:
+    assert after(RequestLimit(hard=50, adaptive=10.0), 204).used == 9
+    assert after(RequestLimit(hard=50, adaptive=10.0), *[204] * 40).used == 1
+
+
+def test_an_answer_that_is_none_teaches_nothing() -> None:
+    limit = RequestLimit(hard=9, adaptive=4.0)
+    assert after(limit, None, 403, 409, 500) == limit
+
+
+def test_switched_off_it_is_the_configured_number() -> None:
+    limit = RequestLimit(hard=7, is_adaptive=False)
+    assert limit.used == after(limit, 204, 204, 201).used == 7
+
+
+@given(hard=st.integers(1, 100), statuses=st.lists(st.sampled_from([201, 204, 403, None])))
+def test_it_is_never_below_one_nor_above_the_configured_number(hard: int, statuses: list[int | None]) -> None:
+    limit = after(RequestLimit(hard=hard), *statuses)
+    assert 1 <= limit.used <= hard
