@@ -23,6 +23,9 @@ class S3Config(msgspec.Struct, frozen=True, kw_only=True):
     location: str = msgspec.field(default="", name="BucketLocation")
     insecure: bool = msgspec.field(default=False, name="Insecure")
     path_style: bool | None = msgspec.field(default=None, name="PathStyle")
+    authentication: str = msgspec.field(default="", name="AuthenticationType")
+    role: str = msgspec.field(default="", name="RoleARN")
+    upload_role: str = msgspec.field(default="", name="UploadRoleARN")
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         if self.type.lower() != "s3":
             return f"{self.type} is not supported"
+        if self.s3.role or self.s3.upload_role or self.s3.authentication not in ("", "access-key"):
+            return "keys from a role are not supported"
         missing = [
             name
             for name, value in (

@@ -1,12 +1,11 @@
 """The configuration: gitlab-runner's `config.toml`, read once into frozen values before anything runs.
 
-Decides in which order a file is read: which keys count (`config_keys`), then their types, then environment variables,
+Decides in which order a file is read: which keys count (`keys`), then their types, then environment variables,
 then what is wrong with the values (`config_checks`); every message has file, line and key. What is only worth a
 warning: unknown keys with the nearest right name, known but unsupported ones with the effect. Nothing is opened or
 called here except the file itself. `register.py` writes the file; `service.py` uses the values.
 """
 
-import difflib
 import os
 import re
 import tomllib
@@ -19,30 +18,23 @@ import msgspec
 from remuda.manager.autoscaler_config import AutoscalerConfig, MachineConfig
 from remuda.manager.cache_config import CacheConfig
 from remuda.manager.config_checks import LOG_FORMATS, LOG_LEVELS, check_runner, check_whole
-from remuda.manager.config_keys import (
-    ACCEPTED_RUNNER,
-    IGNORED_GLOBAL,
-    IGNORED_RUNNER,
-    OTHER_EXECUTORS,
-    REFUSED_GLOBAL,
-)
-from remuda.manager.config_lines import with_line
+from remuda.manager.config_lines import find_lines, line_of_message
 from remuda.manager.config_values import (
     EXECUTORS,
     SECTIONS,
     EnvironmentConfig,
+    Inspection,
     Loaded,
     ManagerConfig,
     OwnConfig,
+    Remark,
     RemudaConfig,
     RunnerConfig,
     listen_address,
     short_token,
 )
 from remuda.manager.custom_config import CustomConfig
-from remuda.manager.docker_config import KEYS as DOCKER_KEYS
 from remuda.manager.docker_config import DockerConfig
-from remuda.manager.docker_config import remarks as docker_remarks
 from remuda.manager.errors import ConfigError
 from remuda.manager.ssh_config import MachineEntry, SshConfig, with_defaults
 
@@ -55,23 +47,23 @@ __all__ = [
     "CustomConfig",
     "DockerConfig",
     "EnvironmentConfig",
+    "Inspection",
     "Loaded",
     "MachineConfig",
     "MachineEntry",
     "ManagerConfig",
     "OwnConfig",
+    "Remark",
     "RemudaConfig",
     "RunnerConfig",
     "SshConfig",
+    "inspect",
     "listen_address",
     "load",
     "parse",
     "short_token",
 ]
 
-_GLOBAL_KEYS = {field.encode_name for field in msgspec.structs.fields(ManagerConfig)}
-_RUNNER_KEYS = {field.encode_name for field in msgspec.structs.fields(RunnerConfig)}
-_REMUDA_KEYS = {field.encode_name for field in msgspec.structs.fields(RemudaConfig)}
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
@@ -92,83 +84,93 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
 
 def parse(text: str, *, file: str, environment: Mapping[str, str]) -> Loaded:
     """The same for the text of a file."""
+    found = inspect(text, file=file, environment=environment)
+    if found.problems:
+        raise ConfigError(found.problems[0].in_file(file))
+    assert found.config is not None  # or there would be a problem
+    return Loaded(config=found.config, warnings=tuple(warning.in_file(file) for warning in found.warnings))
+
+
+def inspect(text: str, *, file: str, environment: Mapping[str, str]) -> Inspection:
+    """Everything that is to be said about the text of a file; there is a configuration only where nothing is wrong."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        raise ConfigError(f"{file}{f':{line[1]}' if line else ''}: not valid TOML: {error}") from None
-    try:
-        loaded = _checked(document, file, environment)
-    except ConfigError as error:
-        raise ConfigError(with_line(str(error), file=file, text=text)) from None
-    return Loaded(
-        config=loaded.config,
-        warnings=tuple(with_line(warning, file=file, text=text) for warning in loaded.warnings),
+        return Inspection(problems=(Remark(line=int(line[1]) if line else None, text=f"not valid TOML: {error}"),))
+    warnings, problems = _review(document)
+    config, wrong = _checked(document, environment)
+    lines = find_lines(text)
+    for index, runner in enumerate(config.runners if config is not None else ()):
+        where = f"runners[{index}].cache"
+        if (problem := runner.cache.problem) and not any(warning.startswith(where) for warning in warnings):
+            warnings.append(f"{where}: {problem}; caches are kept in cache_dir on this machine instead")
+    # What one look says of a key, the other need not say again.
+    problems += [one for one in wrong if not any(one.startswith(f"{known.partition(':')[0]}:") for known in problems)]
+    return Inspection(
+        config=None if problems else config,
+        problems=tuple(Remark(line=line_of_message(one, lines), text=one) for one in problems),
+        warnings=tuple(Remark(line=line_of_message(one, lines), text=one) for one in warnings),
     )
 
 
-def _checked(document: Mapping[str, Any], file: str, environment: Mapping[str, str]) -> Loaded:
-    warnings = _review(document, file)
+def _checked(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ManagerConfig | None, list[str]]:
+    """The values, and what is wrong with them: one problem of each runner, and one of the whole."""
+    counting = _what_counts(document)
     try:
-        config = msgspec.convert(_what_counts(document), ManagerConfig)
+        config = msgspec.convert(counting, ManagerConfig)
     except msgspec.ValidationError as error:
-        match = _MSGSPEC_PATH.match(str(error))
-        assert match is not None
-        what, where = match["what"], match["path"]
-        raise ConfigError(f"{file}: {where or 'the file'}: {what[:1].lower()}{what[1:]}".replace("`", "")) from None
-    runners = []
+        return None, [_in_words(error)]
+    runners, problems = [], []
     for index, runner in enumerate(config.runners):
-        where = f"{file}: runners[{index}]"
-        runner = msgspec.structs.replace(
-            runner,
-            url=_expand(runner.url, f"{where}.url", environment),
-            token=_expand(runner.token, f"{where}.token", environment),
-            labels=config.labels | runner.labels,
-        )
-        check_runner(runner, where)
-        if problem := runner.cache.problem:
-            warnings.append(f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead")
+        where = f"runners[{index}]"
+        try:
+            runner = msgspec.structs.replace(
+                runner,
+                url=_expand(runner.url, f"{where}.url", environment),
+                token=_expand(runner.token, f"{where}.token", environment),
+                labels=config.labels | runner.labels,
+            )
+            check_runner(runner, where)
+        except ConfigError as error:
+            problems.append(str(error))
         runners.append(runner)
     config = msgspec.structs.replace(config, runners=tuple(runners))
-    check_whole(config, file)
-    return Loaded(config=config, warnings=tuple(warnings))
+    try:
+        check_whole(config)
+    except ConfigError as error:
+        problems.append(str(error))
+    return config, problems
 
 
-def _review(document: Mapping[str, Any], file: str) -> list[str]:
-    """What to say about keys before their values count; refuses those that must not be ignored."""
+def _in_words(error: msgspec.ValidationError) -> str:
+    match = _MSGSPEC_PATH.match(str(error))
+    assert match is not None
+    what, where = match["what"], (match["path"] or "").replace("[...]", "")
+    return f"{where or 'the file'}: {what[:1].lower()}{what[1:]}".replace("`", "")
+
+
+def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What to say about keys before their values count: warnings, and refusals of what must not be ignored."""
+    # Only here: whoever makes the values itself need not wait for the table.
+    from remuda.manager.keys.fact import Verdict
+    from remuda.manager.keys.table import walk
+
     warnings: list[str] = []
-    for key in document:
-        if key in REFUSED_GLOBAL:
-            raise ConfigError(f"{file}: {key}: not supported, and ignoring it would not be safe: {REFUSED_GLOBAL[key]}")
-        if key in IGNORED_GLOBAL:
-            warnings.append(f"{file}: {key} is not supported: {IGNORED_GLOBAL[key]}")
-        elif key not in _GLOBAL_KEYS:
-            warnings.append(f"{file}: {key} is unknown and ignored{_nearest(key, _GLOBAL_KEYS | set(IGNORED_GLOBAL))}")
-    runners = document.get("runners")
-    known = _RUNNER_KEYS | set(IGNORED_RUNNER) | ACCEPTED_RUNNER | OTHER_EXECUTORS
-    for index, runner in enumerate(runners if isinstance(runners, list) else ()):
-        for key in runner if isinstance(runner, dict) else ():
-            if key in IGNORED_RUNNER:
-                warnings.append(f"{file}: runners[{index}].{key} is not supported: {IGNORED_RUNNER[key]}")
-            elif key not in known:
-                warnings.append(f"{file}: runners[{index}].{key} is unknown and ignored{_nearest(key, known)}")
-        own = runner.get("remuda") if isinstance(runner, dict) else None
-        for key in own if isinstance(own, dict) else ():
-            # Ignoring a misspelt one could run jobs with more rights than they were to have.
-            if key not in _REMUDA_KEYS:
-                raise ConfigError(f"{file}: runners[{index}].remuda.{key}: unknown{_nearest(key, _REMUDA_KEYS)}")
-        for key, effect in docker_remarks(_docker_section(runner)):
-            what = (
-                f"is not supported: {effect}" if effect else f"is unknown and ignored{_nearest(key, set(DOCKER_KEYS))}"
-            )
-            warnings.append(f"{file}: runners[{index}].docker.{key} {what}")
-    return warnings
-
-
-def _docker_section(runner: Any) -> Mapping[str, Any]:
-    """`[runners.docker]` where it counts."""
-    section = _counting(runner).get("docker", {}) if isinstance(runner, dict) else {}
-    return section if isinstance(section, dict) else {}
+    problems: list[str] = []
+    without_effect: dict[tuple[str, str], list[str]] = {}
+    for finding in walk(document):
+        if finding.fact.verdict is Verdict.REFUSED:
+            problems.append(f"{finding.where}: {finding.about}")
+        elif finding.fact.verdict is Verdict.UNKNOWN:
+            warnings.append(f"{finding.where} {finding.about}")
+        elif finding.fact.verdict is Verdict.IGNORED and not finding.is_below and not finding.is_foreign:
+            section = finding.where.rpartition(".")[0]
+            without_effect.setdefault((section, finding.about), []).append(finding.where)
+    for (section, about), (first, *others) in without_effect.items():
+        more = f" (nor are {', '.join(one[len(section) + 1 :] for one in others)})" if others else ""
+        warnings.append(f"{first} is not supported{more}: {about}")
+    return warnings, problems
 
 
 def _what_counts(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,11 +190,6 @@ def _counting(runner: Mapping[str, Any]) -> dict[str, Any]:
         machines = [with_defaults(one, counting) if isinstance(one, dict) else one for one in own["machines"]]
         counting["remuda"] = {**own, "machines": machines}
     return counting
-
-
-def _nearest(key: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _expand(text: str, where: str, environment: Mapping[str, str]) -> str:

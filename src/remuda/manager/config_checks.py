@@ -1,6 +1,6 @@
 """What is wrong with the values of a configuration: each runner by itself, then all of them together. Pure.
 
-Every refusal is a ConfigError that begins with file and key; `config.py` calls this and puts the line in. A key that is
+Every refusal is a ConfigError that begins with the key; `config.py` calls this and puts file and line in. A key that is
 unknown or without effect is not looked at here.
 """
 
@@ -24,16 +24,6 @@ LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "w
 LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
-FOREIGN_EXECUTORS = {
-    "kubernetes": "Remuda does not run jobs in pods; use docker, or instance with machines of your own",
-    "docker-windows": "Remuda does not run Windows containers",
-    "parallels": "use ssh, or instance with a list of machines",
-    "virtualbox": "use ssh, or instance with a list of machines",
-    "docker-ssh": "use docker-autoscaler with a list of machines",
-    "docker-ssh+machine": "use docker-autoscaler with a list of machines",
-}
-"""Executors of gitlab-runner that there are not, and what to use."""
-
 
 def check_runner(runner: RunnerConfig, where: str) -> None:
     """Refuse a runner that could not work."""
@@ -45,8 +35,6 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
     if not runner.token:
         raise ConfigError(f"{where}.token: is missing; create a runner on the server and put its glrt- token here")
     _check_executor(runner, where)
-    if runner.shell not in ("", "bash"):
-        raise ConfigError(f"{where}.shell: {runner.shell!r} is not supported; only bash is")
     for key in ("limit", "request_concurrency", "output_limit"):
         if getattr(runner, key) < 0:
             raise ConfigError(f"{where}.{key}: {getattr(runner, key)} is below 0")
@@ -55,44 +43,41 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
     for entry in runner.environment:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", entry):
             raise ConfigError(f"{where}.environment: {entry!r} is not of the form NAME=value")
-    for key in ("prepare_timeout", "get_sources_timeout", "unhealthy_interval"):
+    for key in ("prepare_timeout", "get_sources_timeout"):
         _span(getattr(runner, key), f"{where}.{key}")
+    _span(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
     for number, one in enumerate(runner.monitoring.job_queuing_durations):
         _span(one.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
     _check_own(runner, where)
 
 
-def check_whole(config: ManagerConfig, file: str) -> None:
+def check_whole(config: ManagerConfig) -> None:
     """Refuse what is wrong with the file as a whole."""
     if config.concurrent < 1:
-        raise ConfigError(f"{file}: concurrent: {config.concurrent} would never run a job; give at least 1")
+        raise ConfigError(f"concurrent: {config.concurrent} would never run a job; give at least 1")
     for key in ("check_interval", "shutdown_timeout"):
         if getattr(config, key) < 0:
-            raise ConfigError(f"{file}: {key}: {getattr(config, key)} is below 0")
-    _span(config.connection_max_age, f"{file}: connection_max_age")
-    _span(config.remuda.drain_timeout, f"{file}: remuda.drain_timeout")
+            raise ConfigError(f"{key}: {getattr(config, key)} is below 0")
+    _span(config.remuda.drain_timeout, "remuda.drain_timeout")
     if config.log_level not in LOG_LEVELS:
-        raise ConfigError(f"{file}: log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
+        raise ConfigError(f"log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
     if config.log_format not in LOG_FORMATS:
-        raise ConfigError(f"{file}: log_format: {config.log_format!r} is none of {', '.join(LOG_FORMATS)}")
+        raise ConfigError(f"log_format: {config.log_format!r} is none of {', '.join(LOG_FORMATS)}")
     if not config.runners:
-        raise ConfigError(f"{file}: there is no [[runners]] section; add one with: remuda manager register")
+        raise ConfigError("there is no [[runners]] section; add one with: remuda manager register")
     tokens = [(runner.url, runner.token) for runner in config.runners]
     if len(set(tokens)) < len(tokens):
-        raise ConfigError(f"{file}: the same url and token stand in two [[runners]]; use one with a higher limit")
-    _check_uids(config, file)
+        raise ConfigError("the same url and token stand in two [[runners]]; use one with a higher limit")
+    _check_uids(config)
     if config.listen_address:
         try:
             listen_address(config.listen_address)
         except ValueError as error:
-            raise ConfigError(f"{file}: listen_address: {error}") from None
+            raise ConfigError(f"listen_address: {error}") from None
 
 
 def _check_executor(runner: RunnerConfig, where: str) -> None:
     """The executor, and that what it needs is there."""
-    if runner.executor in FOREIGN_EXECUTORS:
-        instead = FOREIGN_EXECUTORS[runner.executor]
-        raise ConfigError(f"{where}.executor: {runner.executor!r} is not supported; {instead}")
     if runner.executor not in EXECUTORS:
         given = repr(runner.executor) if runner.executor else "is missing"
         raise ConfigError(f"{where}.executor: {given}; write one of {', '.join(EXECUTORS)}")
@@ -110,15 +95,6 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
                 f"{where}.executor: {runner.executor!r} needs machines, and Remuda does not create them yet; list "
                 "those you have in [[runners.remuda.machines]] with host, user and identity_file"
             )
-        if runner.autoscaler.connector_config.protocol not in ("", "ssh"):
-            raise ConfigError(
-                f"{where}.autoscaler.connector_config.protocol: {runner.autoscaler.connector_config.protocol!r} is not "
-                "supported; machines are reached by ssh"
-            )
-        if runner.autoscaler.vm_isolation.enabled:
-            raise ConfigError(
-                f"{where}.autoscaler.vm_isolation: is not supported; without it jobs would run on the machine itself"
-            )
         check_machines(runner.remuda.machines, f"{where}.remuda.machines")
 
 
@@ -135,7 +111,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
     for key in ("hold_failed", "hold_by_job", "agent_patience"):
         _span(getattr(own, key), f"{where}.remuda.{key}")
     try:
-        for key in ("git_mirrors", "log_waiting_limit"):
+        for key in ("git_mirrors", "log_waiting_limit", "least_disk"):
             in_bytes(getattr(own, key), f"{where}.remuda.{key}")
     except StepError as error:
         raise ConfigError(str(error)) from None
@@ -155,7 +131,7 @@ def _span(given: str | float, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _check_uids(config: ManagerConfig, file: str) -> None:
+def _check_uids(config: ManagerConfig) -> None:
     """Slots of different runners must not share a user."""
     ranges = sorted(
         (runner.remuda.first_uid, runner.remuda.first_uid + (runner.limit or config.concurrent), index)
@@ -165,6 +141,6 @@ def _check_uids(config: ManagerConfig, file: str) -> None:
     for (_, end, _), (start, _, index) in pairwise(ranges):
         if start < end:
             raise ConfigError(
-                f"{file}: runners[{index}].remuda.first_uid: {start} is in use by the slots of another runner; "
+                f"runners[{index}].remuda.first_uid: {start} is in use by the slots of another runner; "
                 f"give {end} or more"
             )

@@ -1,45 +1,93 @@
 """Where in a `config.toml` a key stands: tomllib tells no positions, so the text is looked through once more.
 
-`config.py` puts the line into its messages. The look is a simple one: it knows headers and keys at the beginning of a
-line. What it does not find (a table written inline, say) has the line of its section, or none.
+The look knows headers, keys, and which lines are inside a text or a list of several lines. `config` puts the line into
+its messages, `doctor` shows one for each key. What stands in a table that is written inline has the line of that table.
 """
 
 import re
+from collections.abc import Mapping
 
-_HEADER = re.compile(r"\s*\[{1,2}\s*([A-Za-z0-9_.\"' -]+?)\s*\]{1,2}")
-_KEY = re.compile(r"\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*[=.]")
-_PLACE = re.compile(r"(?:runners\[(?P<runner>\d+)\]\.?)?(?P<key>[A-Za-z0-9_-]+)?")
+_HEADER = re.compile(r"\s*(\[{1,2})\s*([^\]\[]+?)\s*\]{1,2}\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+_PART = re.compile(r"[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'")
+_TOKEN = re.compile(r"\"\"\"|'''|\"(?:[^\"\\]|\\.)*\"|'[^']*'|#.*|[\[\]{}]")
+_PLACE = re.compile(r"[A-Za-z0-9_+.\[\]-]+")
+_NUMBERED = re.compile(r"\[\d+\]$")
 
-
-def with_line(message: str, *, file: str, text: str) -> str:
-    """`file: runners[0].key ...` as `file:LINE: runners[0].key ...`, if the line can be told."""
-    start = f"{file}: "
-    if not message.startswith(start):
-        return message
-    place = _PLACE.match(message, len(start))
-    assert place is not None  # it may match nothing at all
-    line = line_of(text, runner=int(place["runner"]) if place["runner"] else None, key=place["key"])
-    return f"{file}:{line}: {message[len(start) :]}" if line else message
+Lines = Mapping[str, int]
+"""The line of every key and section, such as `runners[0].docker.image`."""
 
 
-def line_of(text: str, *, runner: int | None, key: str | None) -> int | None:
-    """The line of a key, of a runner or of the file itself; for a runner's key that is missing, that of its section."""
-    number = -1
-    section = ""
-    found = None
-    for at, line in enumerate(text.splitlines(), start=1):
-        header = _HEADER.match(line)
-        if header is not None:
-            section = re.sub(r"[\s\"']", "", header[1])
-            number += section == "runners"
-            is_own = number == runner if section.startswith("runners") else runner is None
-            if is_own and section == "runners" and found is None:
-                found = at
-            elif is_own and key is not None and section.removeprefix("runners.").split(".")[0] == key:
-                return at
-            continue
-        match = _KEY.match(line)
-        is_there = section == "" if runner is None else section == "runners" and number == runner
-        if is_there and match is not None and match[1] == key:
-            return at
+def find_lines(text: str) -> Lines:
+    """Look the text through; it is valid TOML, or what is found is of little use."""
+    found: dict[str, int] = {}
+    arrays: dict[str, int] = {}
+    section, depth, until = "", 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        rest = line
+        if not depth and not until:
+            header, key = _HEADER.match(line), _KEY.match(line)
+            if header is not None:
+                section = _section(_PART.findall(header[2]), arrays, is_array=header[1] == "[[")
+                found.setdefault(section, number)
+                if header[1] == "[[":
+                    found.setdefault(_NUMBERED.sub("", section), number)
+                continue
+            if key is None:
+                continue
+            names = [part.strip("\"'") for part in _PART.findall(key[1])]
+            found.setdefault(".".join([*([section] if section else []), *names]), number)
+            rest = line[key.end() :]
+        depth, until = _after(rest, depth, until)
     return found
+
+
+def line_of_message(message: str, lines: Lines) -> int | None:
+    """The line of the key that a message begins with."""
+    place = _PLACE.match(message)
+    return line_of(place[0], lines) if place is not None else None
+
+
+def line_of(where: str, lines: Lines) -> int | None:
+    """The line of a key; that of the section it would stand in, where it does not stand there itself."""
+    while where:
+        where = where.rstrip(".")
+        if where in lines:
+            return lines[where]
+        where = _NUMBERED.sub("", where) if _NUMBERED.search(where) else where.rpartition(".")[0]
+    return None
+
+
+def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
+    """The name of a section, with the number of each array of tables that it stands in."""
+    name = ""
+    for index, part in enumerate(parts):
+        name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")
+        if is_array and index == len(parts) - 1:
+            arrays[name] = arrays.get(name, -1) + 1
+        if name in arrays:
+            name = f"{name}[{arrays[name]}]"
+    return name
+
+
+def _after(text: str, depth: int, until: str) -> tuple[int, str]:
+    """How deep in brackets, and in which text of several lines, the end of a line is."""
+    at = 0
+    while at < len(text):
+        if until:
+            end = text.find(until, at)
+            if end < 0:
+                return depth, until
+            at, until = end + len(until), ""
+            continue
+        token = _TOKEN.search(text, at)
+        if token is None:
+            break
+        at = token.end()
+        if token[0] in ('"""', "'''"):
+            until = token[0]
+        elif token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth = max(depth - 1, 0)
+    return depth, until

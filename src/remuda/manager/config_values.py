@@ -21,9 +21,7 @@ from remuda.stdsteps.sizes import in_bytes
 DEFAULT_CHECK_INTERVAL_SECONDS = 3
 DEFAULT_DRAIN_SECONDS = 7200
 DEFAULT_SHUTDOWN_SECONDS = 30
-DEFAULT_CONNECTION_AGE_SECONDS = 900
 DEFAULT_AGENT_PATIENCE_SECONDS = 24 * 3600
-DEFAULT_FINAL_UPDATES = 10
 WITH_CONTAINERS = frozenset({"docker", "docker-autoscaler", "docker+machine"})
 """Executors whose jobs run in containers; `[runners.docker]` counts for these only."""
 WITH_MACHINES = frozenset({"instance", "docker-autoscaler", "docker+machine"})
@@ -82,6 +80,10 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether jobs run in a bubblewrap sandbox."""
     log_waiting_limit: str = ""
     """Size: what of a job's log may wait on the agent's disk; empty: the agent's own limit."""
+    least_disk: str = "64m"
+    """Size: with less free where jobs run no job is asked for."""
+    frozen_agent: str = ""
+    """File with the frozen agent, for machines without a Python that runs the other form; see `make frozen`."""
     agent_patience: Span = ""
     """How long an agent waits for its manager before it cleans up after itself; empty: a day."""
 
@@ -98,22 +100,24 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
         return in_bytes(self.log_waiting_limit, "log_waiting_limit")
 
     @property
+    def least_disk_bytes(self) -> int:
+        return in_bytes(self.least_disk, "least_disk")
+
+    @property
     def agent_patience_seconds(self) -> float:
         return in_seconds(self.agent_patience) or DEFAULT_AGENT_PATIENCE_SECONDS
-
-
-class CustomBuildDir(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.custom_build_dir]`."""
-
-    enabled: bool | None = None
-    """Whether jobs may choose their folder with GIT_CLONE_PATH; gitlab-runner's default goes by the executor."""
 
 
 class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`[runners.artifact]`."""
 
     upload_timeout: Span = ""
-    response_header_timeout: Span = ""
+    """How long one upload may take; empty: the job's timeout."""
+
+    @property
+    def upload_seconds(self) -> float:
+        """0: no limit of its own."""
+        return in_seconds(self.upload_timeout)
 
 
 class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,16 +178,8 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long getting an environment and opening it may take; empty: the job's timeout."""
     get_sources_timeout: Span = ""
     """The same for the checkout."""
-    custom_build_dir: CustomBuildDir = CustomBuildDir()
     artifact: ArtifactConfig = ArtifactConfig()
     monitoring: MonitoringConfig = MonitoringConfig()
-    job_status_final_update_retry_limit: int = 0
-    unhealthy_requests_limit: int = 0
-    unhealthy_interval: Span = ""
-    clean_git_config: bool | None = None
-    """Whether what earlier jobs left in the git configuration of a checkout goes; default: yes, except with shell."""
-    safe_directory_checkout: bool | None = None
-    """Whether git trusts a working directory that belongs to another user; default: yes."""
     use_slot_cgroups: bool = False
     slot_cgroup_template: str = ""
     docker: DockerConfig = DockerConfig()
@@ -245,8 +241,6 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where metrics are served; empty: nowhere."""
     shutdown_timeout: int = 0
     """Seconds that stopping may take, once it has begun; 0 is the default of 30."""
-    connection_max_age: Span = ""
-    """How old an idle connection to a server may get."""
     labels: dict[str, str] = {}
     """Sent to the servers for all runners; a runner's own win."""
     session_server: SessionServer = SessionServer()
@@ -265,16 +259,31 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def shutdown_seconds(self) -> float:
         return self.shutdown_timeout or DEFAULT_SHUTDOWN_SECONDS
 
-    @property
-    def connection_age_seconds(self) -> float:
-        return in_seconds(self.connection_max_age) or DEFAULT_CONNECTION_AGE_SECONDS
-
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration and what its author should know about it."""
 
     config: ManagerConfig
     warnings: tuple[str, ...] = ()
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be said about a file."""
+
+    line: int | None = None
+    text: str
+    """Begins with the key, such as `runners[0].limit`, where it is about one."""
+
+    def in_file(self, file: str) -> str:
+        return f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}"
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is to be said about a file; a configuration where nothing is wrong."""
+
+    config: ManagerConfig | None = None
+    problems: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
 
 
 def short_token(token: str) -> str:

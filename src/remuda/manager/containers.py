@@ -21,6 +21,7 @@ from remuda.wire.runner_api import JobPayload
 
 LEASE_MARGIN_SECONDS = 3600
 STOP = "stop_services"
+INIT_FLAG = "FF_USE_INIT_WITH_DOCKER_EXECUTOR"
 _DOCKER_KEYS = ("platform", "user")
 _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
@@ -105,7 +106,10 @@ def _container(name: str, job: Containers, *, joins: bool) -> Entry:
             "network": docker.network_mode or ("job" if joins else ""),
             "hostname": docker.hostname,
             "labels": {key: variables.expand(value) for key, value in docker.container_labels.items()},
-            "options": docker.job_options() | ({"privileged": True} if privileged else {}),
+            "options": docker.job_options()
+            | (docker.network_options() if joins else {})
+            | ({"init": True} if job.runner.feature_flags.get(INIT_FLAG) else {})
+            | ({"privileged": True} if privileged else {}),
         },
     )
 
@@ -137,6 +141,12 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
     }
     wants = docker.privileged if docker.services_privileged is None else docker.services_privileged
     privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, variables)
+    devices = [
+        device
+        for pattern, given in docker.services_devices.items()
+        if _fits_any(image, [pattern], variables)
+        for device in given
+    ]
     return _entry(
         _step_name(alias or image, taken),
         "service",
@@ -146,7 +156,10 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
             "command": _texts(service.get("command"), "services:command"),
             "variables": _public(variables) | own,
             "network": docker.network_mode,
-            "options": docker.service_options() | ({"privileged": True} if privileged else {}),
+            "options": docker.service_options()
+            | ({} if docker.network_mode else docker.network_options())
+            | ({"devices": devices} if devices else {})
+            | ({"privileged": True} if privileged else {}),
             "wait_seconds": docker.wait_seconds,
         },
     )

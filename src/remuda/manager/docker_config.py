@@ -1,10 +1,10 @@
 """`[runners.docker]` of config.toml: how jobs of a runner with `executor = "docker"` get their containers.
 
-Names and meanings are gitlab-runner's. Decides which of its keys count, what those that do not would have done, and
-which values are wrong. Pure; `config.py` reads the file, `containers.py` turns the values into steps.
+Names and meanings are gitlab-runner's; `keys.docker` says what becomes of each key. Decides which values are
+wrong. Pure; `config.py` reads the file, `containers.py` turns the values into steps.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,28 +15,16 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 DEFAULT_WAIT_SECONDS = 30
 POLICIES = ("always", "if-not-present", "never")
 
-IGNORED_DOCKER: Mapping[str, str] = {
-    "cache_dir": "caches are kept in the runner's cache_dir",
-    "disable_cache": "there are no cache volumes; a volume without a source ends with its container",
-    "helper_image": "there is no helper container: sources, caches and artifacts are handled on the runner's machine",
-    "helper_image_flavor": "there is no helper container",
-    "helper_image_autoset_arch_and_os": "there is no helper container",
-    "links": "use services, or a network of your own with network_mode",
-    "volumes_from": "name the volumes in volumes",
-    "volume_driver": "the engine's own driver is used",
-    "volume_driver_ops": "the engine's own driver is used",
-    "volume_keep": "volumes without a source end with their container",
-    "gpus": "processors of this kind are not given to containers yet; devices are",
-    "service_gpus": "processors of this kind are not given to containers yet; devices are",
-    "network_mtu": "the engine's own value is used",
-    "mac_address": "the engine chooses",
-    "enable_ipv6": "the engine's own setting is used",
-    "log_options": "the engine's own setting is used",
-    "device_cgroup_rules": "use devices",
-    "tls_cert_path": "an engine is reached over its socket or plain TCP",
-}
-
-_LIMITS = ("memory", "memory_swap", "memory_reservation", "cpus", "cpuset_cpus", "cpu_shares")
+_LIMITS = (
+    "memory",
+    "memory_swap",
+    "memory_reservation",
+    "cpus",
+    "cpuset_cpus",
+    "cpu_shares",
+    "cgroup_parent",
+    "gpus",
+)
 _SAME_FOR_BOTH = (
     "dns",
     "dns_search",
@@ -52,7 +40,21 @@ _SAME_FOR_BOTH = (
     "shm_size",
     "oom_kill_disable",
     "oom_score_adjust",
+    "volume_driver",
 )
+_OF_JOBS = (
+    "pids_limit",
+    "security_opt",
+    "devices",
+    "device_cgroup_rules",
+    "tmpfs",
+    "cpuset_mems",
+    "pid_mode",
+    "links",
+    "volumes_from",
+    "log_options",
+)
+_NETWORK = ("network_mtu", "enable_ipv6")
 
 
 class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +99,10 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_reservation: str = ""
     cpus: str = ""
     cpuset_cpus: str = ""
+    cpuset_mems: str = ""
     cpu_shares: int = 0
+    cgroup_parent: str = ""
+    gpus: str = ""
     pids_limit: int = 0
     """Processes of a container; not one of gitlab-runner's keys."""
     service_memory: str = ""
@@ -106,6 +111,8 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     service_cpus: str = ""
     service_cpuset_cpus: str = ""
     service_cpu_shares: int = 0
+    service_cgroup_parent: str = ""
+    service_gpus: str = ""
     shm_size: int = 0
     oom_kill_disable: bool = False
     oom_score_adjust: int = 0
@@ -115,6 +122,17 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     services_security_opt: tuple[str, ...] = ()
     group_add: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    services_devices: dict[str, tuple[str, ...]] = {}
+    """Devices of services, by the glob of their image."""
+    device_cgroup_rules: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    volumes_from: tuple[str, ...] = ()
+    volume_driver: str = ""
+    pid_mode: str = ""
+    ipcmode: str = ""
+    network_mtu: int = 0
+    enable_ipv6: bool = False
+    log_options: dict[str, str] = {}
     dns: tuple[str, ...] = ()
     dns_search: tuple[str, ...] = ()
     extra_hosts: tuple[str, ...] = ()
@@ -125,7 +143,6 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str = ""
     userns_mode: str = ""
     isolation: str = ""
-    tls_verify: bool = False
     min_free_disk: str = "1g"
     """Disk that must be free before an image is pulled; unused images are removed for it. Not one of gitlab-runner's
     keys."""
@@ -142,9 +159,8 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def job_options(self) -> dict[str, Any]:
         """What the container of a job may use, as far as it is the same for every image."""
-        return self._options(
-            {name: name for name in (*_SAME_FOR_BOTH, *_LIMITS, "pids_limit", "security_opt", "devices", "tmpfs")}
-        )
+        names = {name: name for name in (*_SAME_FOR_BOTH, *_LIMITS, *_OF_JOBS)}
+        return self._options(names | {"ipc_mode": "ipcmode"})
 
     def service_options(self) -> dict[str, Any]:
         """The same for a service."""
@@ -152,27 +168,23 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
         own |= {name: f"service_{name}" for name in _LIMITS}
         return self._options({name: name for name in _SAME_FOR_BOTH} | own)
 
+    def network_options(self) -> dict[str, Any]:
+        """What the network of a job is like."""
+        return self._options({name: name for name in _NETWORK})
+
     def _options(self, names: Mapping[str, str]) -> dict[str, Any]:
         values = {option: getattr(self, field) for option, field in names.items()}
         return {option: list(value) if isinstance(value, tuple) else value for option, value in values.items() if value}
 
 
-KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(DockerConfig))
-
-
 def check(docker: DockerConfig, where: str) -> None:
     """Refuse values that no job could run with."""
     # Only a manager with such a runner pays for these.
-    from remuda.stdsteps.container_options import host_config, mounts
+    from remuda.stdsteps.container_options import host_config, mounts, network_config
     from remuda.stdsteps.docker_api import parse_address
     from remuda.stdsteps.errors import StepError
     from remuda.stdsteps.sizes import in_bytes
 
-    if docker.tls_verify:
-        raise ConfigError(
-            f"{where}.tls_verify: an engine with TLS is not supported; use its socket, or plain TCP on a network of "
-            "your own"
-        )
     for text in (*docker.policies, *docker.allowed_pull_policies):
         if text not in POLICIES:
             raise ConfigError(f"{where}.pull_policy: {text!r} is none of {', '.join(POLICIES)}")
@@ -181,15 +193,9 @@ def check(docker: DockerConfig, where: str) -> None:
         in_bytes(docker.min_free_disk, "min_free_disk")
         host_config(docker.job_options())
         host_config(docker.service_options())
+        for given in docker.services_devices.values():
+            host_config({"devices": list(given)})
+        network_config(docker.network_options())
         mounts(list(docker.volumes))
     except StepError as error:
         raise ConfigError(f"{where}: {str(error).removeprefix('options.')}") from None
-
-
-def remarks(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys of the section that have no effect, with the effect they would have; empty for one that nobody knows."""
-    for key in section:
-        if key in IGNORED_DOCKER:
-            yield key, IGNORED_DOCKER[key]
-        elif key not in KEYS:
-            yield key, ""

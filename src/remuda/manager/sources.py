@@ -50,7 +50,8 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         checkout |= {"mirrors": posixpath.join(cache_dir, MIRRORS), "mirrors_bytes": room}
     return [
         *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
-        entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth)),
+        entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth))
+        | ({"timeout": runner.get_sources_seconds} if runner.get_sources_seconds else {}),
         *([entry("post_get_sources_script", "script", {"script": after})] if after else ()),
     ]
 

@@ -130,7 +130,9 @@ def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables
             "artifact_type": artifact.artifact_type or "archive",
             "artifact_format": form,
         }
-        entries.append(entry(numbered("upload_artifacts", number), "artifacts_upload", inputs | chosen) | condition)
+        limit = setting.runner.artifact.upload_seconds
+        bounds = condition | ({"timeout": limit} if limit else {})
+        entries.append(entry(numbered("upload_artifacts", number), "artifacts_upload", inputs | chosen) | bounds)
     return entries
 
 

@@ -101,7 +101,9 @@ def run(inputs: Inputs) -> None:
     image = images.obtain(engine, wish.image)
     started = time.monotonic()
     until = time.time() + wish.lease_seconds
-    network = job_containers.make_network(engine, owner, until=until) if wish.network == JOB_NETWORK else wish.network
+    network = wish.network
+    if network == JOB_NETWORK:
+        network = job_containers.make_network(engine, owner, until=until, options=wish.options)
     body = creation(wish, owner, network=network, until=until, exchange=owner.folder)
     name = container_name(owner)
     user = wish.user or image.config.get("User") or ""

@@ -13,21 +13,33 @@ from remuda.stdsteps.sizes import in_bytes
 
 Wish = dict[str, Any]
 NANO = 1_000_000_000
+NETWORK = ("network_mtu", "enable_ipv6")
+"""Options that are of the job's network, and not of a container."""
 
 
 def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Wish:
     """The part of a container's creation that its options make."""
     made: Wish = {}
     for name, value in options.items():
-        if name not in _OPTIONS:
+        if name not in _OPTIONS and name not in NETWORK:
             close = difflib.get_close_matches(name, _OPTIONS, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(_OPTIONS)}"
             raise StepError(f"options: {name} is unknown{hint}")
-        if value in ("", None, [], {}, False):
+        if name in NETWORK or value in ("", None, [], {}, False):
             continue
         key, read = _OPTIONS[name]
         made[key] = read(value, f"options.{name}")
     return _limited(made, limits or {})
+
+
+def network_config(options: Mapping[str, Any]) -> Wish:
+    """The part of the making of a job's network that options make."""
+    made: Wish = {}
+    if mtu := _number(options.get("network_mtu") or 0, "options.network_mtu"):
+        made["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
+    if _flag(options.get("enable_ipv6") or False, "options.enable_ipv6"):
+        made["EnableIPv6"] = True
+    return made
 
 
 def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -111,6 +123,21 @@ def _devices(value: object, where: str) -> list[dict[str, str]]:
     return found
 
 
+def _gpus(value: object, where: str) -> list[dict[str, Any]]:
+    """`all`, a number, or `device=ID,ID`."""
+    text = _text(value, where).strip().strip('"')
+    wish: dict[str, Any] = {"Capabilities": [["gpu"]]}
+    if text.startswith("device="):
+        return [wish | {"DeviceIDs": text.removeprefix("device=").split(",")}]
+    if text != "all" and not text.isdigit():
+        raise StepError(f"{where}: {text!r} is none of all, a number, and device=ID,ID")
+    return [wish | {"Count": -1 if text == "all" else int(text)}]
+
+
+def _log(value: object, where: str) -> dict[str, Any]:
+    return {"Type": "json-file", "Config": _mapping(value, where)}
+
+
 def _ulimits(value: object, where: str) -> list[dict[str, Any]]:
     found = []
     for name, text in _mapping(value, where).items():
@@ -128,7 +155,10 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[object, str], Any]]] = {
     "memory_reservation": ("MemoryReservation", _size),
     "cpus": ("NanoCpus", _cpus),
     "cpuset_cpus": ("CpusetCpus", _text),
+    "cpuset_mems": ("CpusetMems", _text),
     "cpu_shares": ("CpuShares", _number),
+    "cgroup_parent": ("CgroupParent", _text),
+    "gpus": ("DeviceRequests", _gpus),
     "pids_limit": ("PidsLimit", _number),
     "shm_size": ("ShmSize", _size),
     "oom_kill_disable": ("OomKillDisable", _flag),
@@ -139,6 +169,13 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[object, str], Any]]] = {
     "security_opt": ("SecurityOpt", _texts),
     "group_add": ("GroupAdd", _texts),
     "devices": ("Devices", _devices),
+    "device_cgroup_rules": ("DeviceCgroupRules", _texts),
+    "links": ("Links", _texts),
+    "volumes_from": ("VolumesFrom", _texts),
+    "volume_driver": ("VolumeDriver", _text),
+    "pid_mode": ("PidMode", _text),
+    "ipc_mode": ("IpcMode", _text),
+    "log_options": ("LogConfig", _log),
     "dns": ("Dns", _texts),
     "dns_search": ("DnsSearch", _texts),
     "extra_hosts": ("ExtraHosts", _texts),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.values import dataclass
+from remuda.stdsteps.container_options import network_config
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.speech import say
@@ -124,13 +125,14 @@ def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
     return known
 
 
-def make_network(engine: Engine, owner: Owner, *, until: float) -> str:
+def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping[str, Any] | None = None) -> str:
     """The network of the job, made by the first that needs it."""
     name = owner.name()
     with contextlib.suppress(EngineRefusedError):
         engine.call("GET", f"/networks/{name}")
         return name
     wish = {"Name": name, "CheckDuplicate": True, "Labels": owner.labels(role="network", until=until)}
+    wish |= network_config(options or {})
     try:
         engine.call("POST", "/networks/create", body=wish)
     except EngineRefusedError as error:

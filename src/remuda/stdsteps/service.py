@@ -51,7 +51,9 @@ def run(inputs: Inputs) -> None:
     job_containers.sweep(engine, owner)
     image = images.obtain(engine, image_wish)
     network = (
-        job_containers.make_network(engine, owner, until=until) if wanted_network == JOB_NETWORK else wanted_network
+        job_containers.make_network(engine, owner, until=until, options=options)
+        if wanted_network == JOB_NETWORK
+        else wanted_network
     )
     name = owner.name(
         f"service-{short_name(names)}-{job_containers.part_of(repr((image_wish.name, names, variables)))}"

@@ -1,0 +1,70 @@
+"""What is known of one key of a configuration, and the verdicts that there are. Pure.
+
+The tables beside this module are made of these; `table` puts them together and answers for a path.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What becomes of a key."""
+
+    WORKS = "works"  # as gitlab-runner does it, or Remuda's own key
+    DIFFERS = "differs"  # has an effect, another one than with gitlab-runner
+    IGNORED = "ignored"  # accepted without effect
+    REFUSED = "refused"  # the file is not used: ignoring the key would not be safe, or nothing could work
+    UNKNOWN = "unknown"  # neither gitlab-runner's nor Remuda's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A key, and what its author should know."""
+
+    verdict: Verdict
+    about: str
+    """Of a key that works: what it does; differs: how; ignored: what happens instead; refused: why, and what to do."""
+    default: str = ""
+    is_own: bool = False
+    """Remuda's own: gitlab-runner has no such key and warns of it, or does nothing."""
+    is_open: bool = False
+    """The names below it are the operator's: labels, variables, options of a driver."""
+    unless: Callable[[Any], "Fact | None"] | None = None
+    """Another fact for some values."""
+
+    def of(self, value: Any) -> "Fact":
+        """The fact for this value."""
+        return self if self.unless is None else self.unless(value) or self
+
+
+Facts = Mapping[str, Fact]
+
+
+def works(about: str, default: str = "", *, is_open: bool = False) -> Fact:
+    return Fact(verdict=Verdict.WORKS, about=about, default=default, is_open=is_open)
+
+
+def own(about: str, default: str = "", *, is_open: bool = False) -> Fact:
+    """A key that only Remuda has."""
+    return Fact(verdict=Verdict.WORKS, about=about, default=default, is_own=True, is_open=is_open)
+
+
+def differs(about: str, default: str = "", *, is_open: bool = False) -> Fact:
+    return Fact(verdict=Verdict.DIFFERS, about=about, default=default, is_open=is_open)
+
+
+def ignored(about: str, *, is_open: bool = False) -> Fact:
+    return Fact(verdict=Verdict.IGNORED, about=about, is_open=is_open)
+
+
+def refused(about: str) -> Fact:
+    return Fact(verdict=Verdict.REFUSED, about=about)
+
+
+def refused_if_set(about: str) -> Fact:
+    """Refused, unless its value says what is so anyway."""
+    harmless = works("not set", "none")
+    why = f"is not supported, and ignoring it would not be safe: {about}"
+    return replace(refused(why), unless=lambda value: None if value else harmless)

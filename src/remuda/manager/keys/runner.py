@@ -1,0 +1,159 @@
+"""Facts about the keys of one `[[runners]]`, and of its small sections. Pure."""
+
+from dataclasses import replace
+from typing import Any
+
+from remuda.manager.keys.fact import Fact, Facts, differs, ignored, own, refused, works
+
+FOREIGN_EXECUTORS = {
+    "kubernetes": "Remuda does not run jobs in pods; use docker, or instance with machines of your own",
+    "docker-windows": "Remuda does not run Windows containers",
+    "parallels": "use ssh, or instance with a list of machines",
+    "virtualbox": "use ssh, or instance with a list of machines",
+    "docker-ssh": "use docker-autoscaler with a list of machines",
+    "docker-ssh+machine": "use docker-autoscaler with a list of machines",
+}
+"""Executors of gitlab-runner that there are not, and what to use."""
+
+
+def _executor(value: Any) -> Fact | None:
+    if not isinstance(value, str) or value not in FOREIGN_EXECUTORS:
+        return None
+    return refused(f"{value!r} is not supported; {FOREIGN_EXECUTORS[value]}")
+
+
+def _shell(value: Any) -> Fact | None:
+    return None if value in ("", "bash") else refused(f"{value!r} is not supported; only bash is")
+
+
+RUNNER: Facts = {
+    "name": works("for people; default of `register`: this machine's name"),
+    "url": works(
+        "the server's address; `$NAME` and `${NAME}` stand for variables of the manager's environment", "needed"
+    ),
+    "id": works("the runner's number on the server, for people"),
+    "token": works("the runner's token (`glrt-…`); variables as in `url`", "needed"),
+    "token_obtained_at": works("when the token was made"),
+    "token_expires_at": works(
+        "when the token ends; at three quarters of its life the manager gets a new one and writes it to the file, "
+        "comments kept"
+    ),
+    "executor": replace(
+        differs(
+            "`shell`, `docker`, `ssh`, `instance`, `docker-autoscaler`, `docker+machine`, `custom`; Remuda's own: "
+            "`plugin`. See [Executors](#executors)",
+            "needed",
+        ),
+        unless=_executor,
+    ),
+    "shell": replace(works("only `bash`", "`bash`"), unless=_shell),
+    "builds_dir": differs(
+        "where working directories are made; relative to the manager's folder for jobs. Their names differ from "
+        "gitlab-runner's",
+        "`builds`",
+    ),
+    "cache_dir": differs(
+        "where [caches](standard-steps.md#caches) are kept; relative to the manager's folder for jobs. Archives that "
+        "gitlab-runner left there are not read",
+        "`cache`",
+    ),
+    "clone_url": works("the server's address for git, in place of the one the server sends"),
+    "environment": works("list of `NAME=value` for every job; the job's own variables win"),
+    "limit": works("jobs of this runner at the same time; 0 is no limit of its own", "0"),
+    "request_concurrency": works("requests for jobs that may be open at the same time", "1"),
+    "strict_check_interval": works("wait the check interval after a job came in, too", "false"),
+    "output_limit": works("largest log of a job, in kilobytes", "4096"),
+    "pre_get_sources_script": works("runs before the checkout"),
+    "post_get_sources_script": works("runs after the checkout"),
+    "pre_build_script": works("runs before the job's script, in the same shell"),
+    "post_build_script": works("runs after the job's script, in the same shell"),
+    "pre_clone_script": ignored("gitlab-runner has removed it too; rename it to `pre_get_sources_script`"),
+    "post_clone_script": ignored("gitlab-runner has removed it too; rename it to `post_get_sources_script`"),
+    "labels": works("sent to the server", is_open=True),
+    "tls-ca-file": works("the authority of the server's certificate"),
+    "tls-cert-file": works("the runner's own certificate"),
+    "tls-key-file": works("its key"),
+    "debug_trace_disabled": differs("always so: there is no debug trace that could show secrets"),
+    "safe_directory_checkout": differs(
+        "always so for the checkout; the git configuration of the machine is not changed"
+    ),
+    "clean_git_config": differs(
+        "always so, with the shell executor too: what earlier jobs left in a repository's configuration is never used"
+    ),
+    "unhealthy_requests_limit": differs(
+        "a server that refuses is asked again after a short wait, from the first time on"
+    ),
+    "unhealthy_interval": differs("the wait grows to a minute at most, instead of an hour's silence"),
+    "job_status_final_update_retry_limit": differs("the final state is sent again for up to a day, however often"),
+    "prepare_timeout": works("how long it may take to get an environment and to make it ready", "the job's timeout"),
+    "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
+    "custom_build_dir.enabled": ignored("`GIT_CLONE_PATH` has no effect: jobs run in folders that the manager chooses"),
+    "artifact.upload_timeout": differs("how long an upload may take, its attempts together", "the job's timeout"),
+    "artifact.response_header_timeout": ignored("the answer to an upload is waited for as long as the upload may take"),
+    "monitoring.job_queuing_durations.periods": works(
+        "when the entry counts: cron expressions with five fields", "always"
+    ),
+    "monitoring.job_queuing_durations.timezone": works("of the periods", "the machine's"),
+    "monitoring.job_queuing_durations.threshold": works(
+        "the acceptable wait, such as `5m`; the last entry that matches counts"
+    ),
+    "monitoring.job_queuing_durations.jobs_running_for_project": works(
+        "regular expression: only for jobs whose project has so many running jobs", "any"
+    ),
+    "use_slot_cgroups": works("each slot has a control group of its own", "false"),
+    "slot_cgroup_template": works(
+        "its name below the manager's; `${slot}` is the slot's number", "`gitlab-runner/slot-${slot}`"
+    ),
+    "referees": ignored("usage is measured by the agent and sent with the result", is_open=True),
+    "experimental": ignored("no job is run to try the runner out; `remuda manager status` says whether it is ready"),
+    "experimental.boot_verify.enabled": ignored("as all of `[runners.experimental]`"),
+    "experimental.boot_verify.timeout": ignored("as all of `[runners.experimental]`"),
+    "experimental.boot_verify.acquire_min_backoff": ignored("as all of `[runners.experimental]`"),
+    "experimental.boot_verify.acquire_max_backoff": ignored("as all of `[runners.experimental]`"),
+}
+
+OWN: Facts = {
+    "run_as": own(
+        "whom the steps of all jobs run as: a user's name, `UID` or `UID:GID`. Needs a manager that is root. The user "
+        "gets working directories and caches apart from others' (`cache_dir/USER`). What is above `builds_dir` and "
+        "`cache_dir` must be open for everybody to search",
+        "the manager's user",
+    ),
+    "first_uid": own(
+        "instead of `run_as`: a user for each slot, this number and the slot's (from 0). They need not exist. Runners "
+        "must not overlap"
+    ),
+    "policy": own("what steps may do: a [step policy](step-policy.md)", is_open=True),
+    "signing_key": own(
+        "file with an Ed25519 key, from `/` on, on the machine where jobs run: artifacts are "
+        "[signed](standard-steps.md#signatures)"
+    ),
+    "git_mirrors": own(
+        "room for [copies of repositories](standard-steps.md#mirrors) that checkouts share, such as `20g`"
+    ),
+    "machines.host": own("a machine of `instance`, `docker-autoscaler` or `docker+machine`: its address", "needed"),
+    "machines.name": own("what it is called in messages; keep it when the address changes", "the host"),
+    "machines.port": own("of SSH", "22"),
+    "machines.user": own("who logs in", "`username` of `connector_config`, or root"),
+    "machines.identity_file": own("private key", "`key_path` of `connector_config`"),
+    "machines.password": own("in its place", "`password` of `connector_config`"),
+    "machines.known_hosts_file": own("where the machine's key is looked up", "`~/.ssh/known_hosts`"),
+    "machines.host_key": own("the machine's public key in one line, in place of a file"),
+    "machines.capacity": own("jobs at the same time", "`capacity_per_instance`, or 1"),
+    "machines.use_count": own(
+        "jobs after which it gets no more; 0 is no limit", "`max_use_count` or `MaxBuilds`, or 0"
+    ),
+    "environment.plugin": own(
+        'with `executor = "plugin"`: an installed plugin\'s name, or the path of its program', "needed"
+    ),
+    "environment.config": own("handed to the plugin as it is", is_open=True),
+    "hold_failed": own(
+        "how long a failed job's environment stays, to look at it with `remuda job shell`, such as `30m`", "0"
+    ),
+    "hold_by_job": own("the most that a job may ask for with the variable `REMUDA_HOLD_FAILED`", "0"),
+    "before_job": own("shell command on the machine before each job, as the agent's user, outside the job"),
+    "after_job": own("the same after each job"),
+    "sandbox": own("jobs run in a bubblewrap sandbox", "false"),
+    "log_waiting_limit": own("what of a job's log may wait on the agent's disk, such as `100m`", "the agent's"),
+    "agent_patience": own("how long an agent waits for its manager before it cleans up after itself", "24h"),
+}
