@@ -13,7 +13,7 @@ from typing import Any
 from remuda.lib.aio import one_error
 from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
-from remuda.steps import leftovers, plan, replay, reporting, shim
+from remuda.steps import holding, leftovers, plan, replay, reporting, shim
 from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of
@@ -27,7 +27,7 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
-from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, failure
+from remuda.steps.outcome import SKIPPED, Cause, Fault, Finished, Kind, Status, failure
 from remuda.steps.outputs import MOST_MASKS, read_failure, read_masks
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
@@ -99,10 +99,25 @@ class Carrier:
         """Begin a step unless it has begun, and carry its command to its end if it has one."""
         if node.state is not State.ENTERED and not await self._begin(node):
             return
-        if node.has_command:
+        if node.has_command and not self._puts_off(node):
             await self._execute(node)
-        else:
+        elif not node.has_command:
             self.show(node)
+
+    def _puts_off(self, node: Node) -> bool:
+        """Whether the step would end what a held job keeps; then it is written down for later."""
+        if not self.facts.request.hold_failed_seconds or not holding.is_put_off(self.tree, node):
+            return False
+        files = self._journal.step_files(node.serial)
+        if shim.claimed(files) is not None:  # it ran before it was known that the job is held
+            return False
+        self.show(node)
+        enclosure = self._custody.enclose(node)
+        is_jobs = enclosure.person is not None
+        enclosure.remove()
+        holding.put_off(self._journal.folder, node, launch(self.tree, self.facts, node, files), is_jobs=is_jobs)
+        self.finish(node, SKIPPED, left=set())
+        return True
 
     def show(self, node: Node) -> None:
         """The first line of a step in the log."""

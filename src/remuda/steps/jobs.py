@@ -40,9 +40,9 @@ class Jobs:
 
     def __init__(self, folder: Path, around: Surroundings, tasks: asyncio.TaskGroup) -> None:
         self._folder = folder
-        self._around = around
+        self.around = around
         if around.resolver is None:
-            self._around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
+            self.around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
         self._reaper = Reaper(around.clock)
         self._group = tasks
         self._jobs: dict[str, Job] = {}
@@ -54,7 +54,7 @@ class Jobs:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for folder in stored_jobs(self._folder):
             try:
-                self._keep(Job(Journal(folder), self._around))
+                self._keep(Job(Journal(folder), self.around))
             except Exception:
                 logger.exception("job folder %s cannot be read and is left alone", folder)
 
@@ -77,9 +77,9 @@ class Jobs:
             raise type(error)(secrets_of(request).mask(str(error))) from None
         # Another agent that adopts the job may run in another directory.
         request.work_dir = os.path.abspath(request.work_dir)
-        journal = Journal.create(self._folder, request, self._around.clock.now())
+        journal = Journal.create(self._folder, request, self.around.clock.now())
         reach("agent.accepted")
-        self._keep(Job(journal, self._around))
+        self._keep(Job(journal, self.around))
 
     def find(self, job_id: str) -> Job | None:
         return self._jobs.get(job_id)
@@ -110,6 +110,13 @@ class Jobs:
         job.destroy()
         del self._jobs[job_id]
 
+    async def release(self, job_id: str) -> None:
+        """Let a held job go, and wait for that; for any other there is nothing to wait for."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.is_held and job_id in self._tasks:
+            job.release()
+            await job.let_go.wait()
+
     def abandon(self) -> None:
         """Stop looking after the jobs; they go on under their shims."""
         for task in self._tasks.values():
@@ -117,7 +124,7 @@ class Jobs:
 
     def _keep(self, job: Job) -> None:
         self._jobs[job.id] = job
-        if job.end is None:
+        if job.end is None or job.is_held:
             task = self._group.create_task(job.run(), name=f"job {job.id}")
             self._tasks[job.id] = task
             task.add_done_callback(lambda done: self._forget_task(job.id, done))

@@ -45,6 +45,8 @@ class JobEnd:
     log_bytes: int
     log_checksum: str
     results: int
+    held_until: float = 0.0
+    """Until when its environments stay; 0: they went with its end."""
 
 
 class Journal:
@@ -63,6 +65,8 @@ class Journal:
         self.past: list[dict[str, Any]] = []
         """What happened to steps before this agent had the job."""
         self.end: JobEnd | None = None
+        self.is_released = False
+        """It was held, and is not any more."""
         self.is_foreign = False
         """Another version of the agent wrote it: nothing in it can be gone on with."""
         self._path = folder / "events"
@@ -112,6 +116,10 @@ class Journal:
         self.end = end
         reach("agent.job_ended")
 
+    def record_release(self) -> None:
+        self._add({"event": "released"})
+        self.is_released = True
+
     def step_files(self, serial: int) -> StepFiles:
         return StepFiles(self.folder, serial)
 
@@ -143,6 +151,8 @@ class Journal:
             case "end":
                 self.end = _end_of(event)
                 self.past.clear()
+            case "released":
+                self.is_released = True
             case _:
                 self.past.append(event)
 
@@ -204,4 +214,5 @@ def _end_of(value: dict[str, Any]) -> JobEnd:
         log_bytes=value["log_bytes"],
         log_checksum=value["log_checksum"],
         results=value["results"],
+        held_until=value.get("held_until", 0.0),
     )

@@ -87,6 +87,13 @@ def kill_marked(key: str) -> None:
     reap_soon(found)
 
 
+def end_session(session: int, *, since: int) -> None:
+    """Kill what is left of a session that this process began then, also in groups of its own; at once."""
+    found = [pid for pid, start in _in_session(session) if start >= since]
+    _signal_each(found, signal.SIGKILL)
+    reap_soon(found)
+
+
 def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
     """Wait for children that were told to end: processes, or whole groups as negative numbers."""
     if targets and tries:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from remuda.lib.aio import happens, one_error
+from remuda.lib.aio import happens, happens_by, one_error
 from remuda.lib.files import remove_tree
+from remuda.lib.killpoints import reach
 from remuda.lib.masking import Secrets
-from remuda.steps import leftovers, plan, replay
+from remuda.steps import holding, leftovers, plan, replay
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
 from remuda.steps.environment import write_files
@@ -30,8 +31,10 @@ from remuda.steps.logfile import JOB, LogFile
 from remuda.steps.outcome import SKIPPED, Cause, Outcome, broken
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
 from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.people import parse_run_as
 from remuda.steps.policy.rules import parse_policy
+from remuda.steps.policy.values import NO_LIMITS
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -55,9 +58,15 @@ class Job:
         self._wake = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
+        self.shells: set[Callable[[], None]] = set()
+        """How to end what somebody runs who looks into the job."""
+        self._unwanted = asyncio.Event()
+        """Nobody needs what is held."""
+        self.let_go = asyncio.Event()
+        """What was held is gone."""
         request = journal.read_request()
         self.id = request.id
-        self._request = request if journal.end is None else StartRequest()
+        self._request = request if journal.end is None or self.is_held else StartRequest()
         self.log = LogFile(
             journal.folder, secrets=secrets_of(self._request), limit_bytes=request.log_limit_bytes, clock=around.clock
         )
@@ -65,6 +74,33 @@ class Job:
     @property
     def end(self) -> JobEnd | None:
         return self.journal.end
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is over, but its environments are there."""
+        return self.end is not None and self.end.held_until > 0 and not self.journal.is_released
+
+    @property
+    def held_seconds(self) -> int:
+        """For how long they will be."""
+        if self.end is None or not self.is_held:
+            return 0
+        return max(1, round(self.end.held_until - self._around.clock.now()))
+
+    def release(self) -> None:
+        """Do not hold the job any longer."""
+        self._unwanted.set()
+
+    def entrance(self) -> holding.Entrance | None:
+        """How to get into the job; None when it has not begun, or is over."""
+        if self._carrier is not None:
+            way = holding.way_now(self._carrier.tree, self.journal)
+            return holding.entrance(self._carrier.facts, way, self._carrier.tree.exports)
+        if not self.is_held or self._unwanted.is_set():
+            return None
+        folder = self.journal.folder
+        facts = self._facts(self.custody(), is_confined=True)
+        return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
 
     def cancel(self) -> None:
         """The running steps end, what always runs still does. Asking again changes nothing."""
@@ -79,7 +115,8 @@ class Job:
 
     def destroy(self) -> None:
         """Kill what runs and remove every trace. Whoever calls this has cancelled the job's task."""
-        if self.end is None:
+        self._end_shells()
+        if self.end is None or self.is_held:
             self._kill()
         self.journal.remove()
         self.closed = True
@@ -91,7 +128,7 @@ class Job:
             if self.journal.is_foreign:
                 self._break("another version of the agent began this job, and this one cannot go on with it")
                 return
-            await self._run()
+            await (self._hold() if self.is_held else self._run())
         except DefinitionError as error:
             self._break(f"this agent cannot read the job's steps: {error}")
         except AgentError as error:
@@ -105,22 +142,11 @@ class Job:
 
     async def _run(self) -> None:
         request, journal = self._request, self.journal
-        variables = write_files(journal.exchange, request.variables)
-        custody = self._custody()
+        custody = self.custody()
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
-        facts = Facts(
-            base_env=dict(self._around.base_env) | custody.env,
-            request_env=dict(request.env) | variables,
-            variables=variables,
-            work_dir=request.work_dir,
-            folder=journal.folder,
-            key=journal.key,
-            request=request,
-            deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
-            # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-            is_confined=is_confined(step) or bool(request.run_as),
-        )
+        # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
+        facts = self._facts(custody, is_confined=is_confined(step) or bool(request.run_as))
         tree = Tree(
             step,
             work_dir=request.work_dir,
@@ -139,13 +165,76 @@ class Job:
         for node in tree.open.values():
             carrier.show(node)
         outcome = await self._carry(carrier)
+        if request.hold_failed_seconds and outcome.status is plan.Status.FAILURE:
+            holding.note_exports(journal.folder, tree.exports)
+            self._finish(outcome, held_until=self._around.clock.now() + request.hold_failed_seconds)
+            self._carrier = None
+            await self._hold()
+            return
         self._carrier = None
-        await leftovers.end(journal.leftovers, self._around.clock)
-        await leftovers.end_marked(journal.key, self._around.clock, everywhere=self._was_found)
-        await custody.sweep(self._around.clock)
+        await self._end_processes(custody)
         self._finish(outcome)
 
-    def _custody(self) -> Custody:
+    def _facts(self, custody: Custody, *, is_confined: bool) -> Facts:
+        request, journal = self._request, self.journal
+        variables = write_files(journal.exchange, request.variables)
+        return Facts(
+            base_env=dict(self._around.base_env) | custody.env,
+            request_env=dict(request.env) | variables,
+            variables=variables,
+            work_dir=request.work_dir,
+            folder=journal.folder,
+            key=journal.key,
+            request=request,
+            deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
+            is_confined=is_confined,
+        )
+
+    async def _end_processes(self, custody: Custody) -> None:
+        self._end_shells()
+        await leftovers.end(self.journal.leftovers, self._around.clock)
+        await leftovers.end_marked(self.journal.key, self._around.clock, everywhere=self._was_found)
+        await custody.sweep(self._around.clock)
+
+    def _end_shells(self) -> None:
+        for end in tuple(self.shells):
+            end()
+
+    async def _hold(self) -> None:
+        """Keep everything as it is until nobody needs it any more; then do what was put off."""
+        assert self.end is not None
+        reach("agent.held")
+        await happens_by(
+            self._around.clock,
+            self._unwanted,
+            within_seconds=self.end.held_until - self._around.clock.now(),
+            name=f"job {self.id}: hold",
+        )
+        self._unwanted.set()
+        custody = self.custody()
+        await self._end_processes(custody)
+        for number, closing in enumerate(holding.closings(self.journal.folder)):
+            await holding.close(closing, *self._closing_command(custody, closing, number))
+        remove_tree(self.journal.exchange, ignore_errors=True)
+        self.journal.record_release()
+        self._request = StartRequest()
+        self.let_go.set()
+
+    def _closing_command(
+        self, custody: Custody, closing: holding.Closing, number: int
+    ) -> tuple[list[str], dict[str, str]]:
+        if not closing.is_jobs or custody.person is None:
+            return list(closing.argv), dict(closing.env)
+        enclosure = Enclosure(
+            limits=NO_LIMITS,
+            work_dir=Path(closing.work_dir),
+            spec={"uid": custody.person.uid, "gid": custody.person.gid},
+            person=custody.person,
+        )
+        return enclosure.wrap(closing.argv, closing.env, holding.env_file(self.journal.folder, number))
+
+    def custody(self) -> Custody:
+        """What holds for its steps, and for whatever runs beside them."""
         request = self._request
         return Custody(
             policy=parse_policy(request.policy),
@@ -215,19 +304,27 @@ class Job:
         leftovers.kill(self.journal.leftovers)
         leftovers.kill_marked(self.journal.key)
         if self._request.policy or self._request.run_as:
-            self._custody().kill()
+            self.custody().kill()
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: Outcome, *, held_until: float = 0.0) -> None:
         outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
-        self.log.close(JOB, outcome.log_line)
-        remove_tree(self.journal.exchange, ignore_errors=True)
-        self.journal.record_end(self._end_with(outcome))
-        self._request = StartRequest()
+        notes = [self._request.hold_note] if held_until and self._request.hold_note else []
+        self.log.close(JOB, *notes, outcome.log_line)
+        if not held_until:
+            remove_tree(self.journal.exchange, ignore_errors=True)
+        self.journal.record_end(replace(self._end_with(outcome), held_until=held_until))
+        if not held_until:
+            self._request = StartRequest()
         self._tell()
 
     def _break(self, error: str) -> None:
         """End the job although its files may not be writable: then the end is at least known while the agent lives."""
         outcome = broken(self.log.secrets.mask(error))
+        if self.end is not None:  # it was only held
+            logger.warning("job %s cannot be held any longer: %s", self.id, error)
+            self.journal.record_release()
+            self.let_go.set()
+            return
         try:
             self._kill()
         except Exception:

@@ -20,6 +20,7 @@ from grpclib.const import Status
 from grpclib.server import Stream
 
 from remuda import __version__
+from remuda.lib.aio import one_error
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan, program, usage
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
@@ -75,6 +76,7 @@ class AgentService(AgentBase):
     async def Close(self, stream: Stream[agent_pb2.CloseRequest, agent_pb2.CloseResponse]) -> None:  # noqa: N802
         request = await _receive(stream)
         with _status_codes():
+            await self._jobs.release(request.id)
             self._jobs.close(request.id)
         await stream.send_message(agent_pb2.CloseResponse())
 
@@ -122,6 +124,14 @@ class AgentService(AgentBase):
         for job, together in zip(jobs, used, strict=True):
             answer.jobs.add(id=job.id, log_bytes=job.log.mark.length, **asdict(together))
         await stream.send_message(answer)
+
+    async def Shell(self, stream: Stream[agent_pb2.ShellInput, agent_pb2.ShellOutput]) -> None:  # noqa: N802
+        first = await _receive(stream)
+        # Not at the top: most agents open none.
+        from remuda.steps.shelling import attend
+
+        async with one_error():
+            await attend(self._jobs, first, stream)
 
 
 class StepRunnerService(StepRunnerBase):
@@ -175,6 +185,7 @@ class StepRunnerService(StepRunnerBase):
     ) -> None:
         request = await _receive(stream)
         with _status_codes():
+            await self._jobs.release(request.id)
             self._jobs.close(request.id)
         await stream.send_message(step_runner_pb2.CloseResponse())
 
@@ -189,7 +200,7 @@ class StepRunnerService(StepRunnerBase):
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
     """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
-    journals = [job.journal for job in jobs.all() if job.end is None]
+    journals = [job.journal for job in jobs.all() if job.end is None or job.is_held]
     if usage.has_variable(pid, MARK, {journal.key for journal in journals}):
         return True
     return usage.is_part_of(pid, {session for journal in journals for session in usage.sessions_in(journal.folder)})

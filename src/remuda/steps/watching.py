@@ -67,6 +67,7 @@ class Subscription:
         event.end.log_bytes = end.log_bytes
         event.end.results = end.results
         event.end.log_checksum = end.log_checksum
+        event.end.held_seconds = self.job.held_seconds
         return event
 
 

@@ -131,6 +131,10 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """What steps may do: a JSON object, see docs/reference/step-policy.md."""
     run_as: str = ""
     """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
+    hold_failed_seconds: int = 0
+    """How long a failed job keeps its environments."""
+    hold_note: str = ""
+    """What its log says then."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +165,8 @@ class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int
     results: int
     log_checksum: str
+    held_seconds: int = 0
+    """How long its environments stay from now on."""
 
 
 class UnknownJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +207,7 @@ class Watch:
         await self._send(pb.WatchRequest(unsubscribe=pb.Unsubscribe(id=job_id)))
 
     async def __aiter__(self) -> AsyncIterator[WatchedEvent]:
-        with _translated():
+        with translated():
             async for event in self._stream:
                 if event.WhichOneof("event") == "results":
                     for seq, result in enumerate(event.results.json, event.results.seq):
@@ -212,7 +218,7 @@ class Watch:
 
     async def _send(self, request: pb.WatchRequest) -> None:
         async with self._sending:
-            with _translated():
+            with translated():
                 await self._stream.send_message(request)
 
 
@@ -221,16 +227,16 @@ class AgentClient:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._stub = AgentStub(channel)
+        self.stub = AgentStub(channel)
 
     async def hello(self) -> AgentHello:
-        with _translated():
-            answer = await self._stub.Hello(pb.HelloRequest())
+        with translated():
+            answer = await self.stub.Hello(pb.HelloRequest())
         return AgentHello(protocol=answer.protocol, version=answer.version, jobs=frozenset(answer.jobs), pid=answer.pid)
 
     async def describe(self) -> AgentDescription:
-        with _translated():
-            answer = await self._stub.Describe(pb.DescribeRequest())
+        with translated():
+            answer = await self.stub.Describe(pb.DescribeRequest())
         return AgentDescription(
             protocol=answer.protocol,
             version=answer.version,
@@ -245,8 +251,8 @@ class AgentClient:
         )
 
     async def usage(self) -> AgentUsage:
-        with _translated():
-            answer = await self._stub.Usage(pb.UsageRequest())
+        with translated():
+            answer = await self.stub.Usage(pb.UsageRequest())
         return AgentUsage(
             cpu_seconds=answer.cpu_seconds,
             memory_bytes=answer.memory_bytes,
@@ -258,25 +264,25 @@ class AgentClient:
 
     async def start(self, job: JobStart) -> None:
         """The job is stored and runs when this returns; a known id is success and changes nothing."""
-        with _translated():
-            await self._stub.Start(_start_request(job))
+        with translated():
+            await self.stub.Start(_start_request(job))
 
     async def cancel(self, job_id: str) -> None:
         """End the running step; what always runs still does. Repeatable."""
-        with _translated():
-            await self._stub.Cancel(pb.CancelRequest(id=job_id))
+        with translated():
+            await self.stub.Cancel(pb.CancelRequest(id=job_id))
 
     async def close_job(self, job_id: str) -> None:
         """Kill what runs and forget the job, its log and results."""
-        with _translated():
-            await self._stub.Close(pb.CloseRequest(id=job_id))
+        with translated():
+            await self.stub.Close(pb.CloseRequest(id=job_id))
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Watch]:
         """The stream of events, open as long as this lasts."""
-        call = self._stub.Watch.open()
+        call = self.stub.Watch.open()
         async with AsyncExitStack() as stack:
-            with _translated():
+            with translated():
                 stream = await call.__aenter__()
                 stack.push_async_callback(_leave, stream)
                 await stream.send_request()
@@ -330,14 +336,15 @@ def socket_of(data: Path) -> Path | None:
 
 async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
     """Tell the agent that nobody reads any more; where the connection is gone, there is nobody to tell."""
-    with suppress(AgentUnavailableError, AgentRefusedError), _translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translated():
         await stream.cancel()
-    with suppress(AgentUnavailableError, AgentRefusedError), _translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translated():
         await stream.__aexit__(None, None, None)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
+    """Every error of a call as one of two kinds."""
     try:
         yield
     except GRPCError as error:
@@ -373,6 +380,8 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         banner=job.banner,
         policy=job.policy,
         run_as=job.run_as,
+        hold_failed_seconds=job.hold_failed_seconds,
+        hold_note=job.hold_note,
     )
 
 
@@ -392,6 +401,7 @@ def _watched(event: pb.WatchEvent) -> WatchedEvent:
                 log_bytes=event.end.log_bytes,
                 results=event.end.results,
                 log_checksum=event.end.log_checksum,
+                held_seconds=event.end.held_seconds,
             )
         case _:
             return UnknownJob(job_id=event.id)

@@ -42,6 +42,10 @@ class AgentBase(abc.ABC):
     async def Usage(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.UsageRequest, remuda.wire.proto.agent_pb2.UsageResponse]') -> None:
         pass
 
+    @abc.abstractmethod
+    async def Shell(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.ShellInput, remuda.wire.proto.agent_pb2.ShellOutput]') -> None:
+        pass
+
     def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
         return {
             '/remuda.agent.v1.Agent/Hello': grpclib.const.Handler(
@@ -85,6 +89,12 @@ class AgentBase(abc.ABC):
                 grpclib.const.Cardinality.UNARY_UNARY,
                 remuda.wire.proto.agent_pb2.UsageRequest,
                 remuda.wire.proto.agent_pb2.UsageResponse,
+            ),
+            '/remuda.agent.v1.Agent/Shell': grpclib.const.Handler(
+                self.Shell,
+                grpclib.const.Cardinality.STREAM_STREAM,
+                remuda.wire.proto.agent_pb2.ShellInput,
+                remuda.wire.proto.agent_pb2.ShellOutput,
             ),
         }
 
@@ -133,4 +143,10 @@ class AgentStub:
             '/remuda.agent.v1.Agent/Usage',
             remuda.wire.proto.agent_pb2.UsageRequest,
             remuda.wire.proto.agent_pb2.UsageResponse,
+        )
+        self.Shell = grpclib.client.StreamStreamMethod(
+            channel,
+            '/remuda.agent.v1.Agent/Shell',
+            remuda.wire.proto.agent_pb2.ShellInput,
+            remuda.wire.proto.agent_pb2.ShellOutput,
         )

@@ -35,7 +35,7 @@ class Variable(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., file: _Optional[bool] = ..., masked: _Optional[bool] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as")
+    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,8 @@ class StartRequest(_message.Message):
     BANNER_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FAILED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_NOTE_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: str
     work_dir: str
@@ -69,7 +71,9 @@ class StartRequest(_message.Message):
     banner: _containers.RepeatedScalarFieldContainer[str]
     policy: str
     run_as: str
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
+    hold_failed_seconds: int
+    hold_note: str
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ...) -> None: ...
 
 class StartResponse(_message.Message):
     __slots__ = ()
@@ -174,7 +178,7 @@ class ResultBatch(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., json: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class JobEnd(_message.Message):
-    __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum")
+    __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum", "held_seconds")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +186,7 @@ class JobEnd(_message.Message):
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     LOG_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     status: str
     reason: str
     exit_code: int
@@ -189,7 +194,8 @@ class JobEnd(_message.Message):
     log_bytes: int
     results: int
     log_checksum: str
-    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., log_bytes: _Optional[int] = ..., results: _Optional[int] = ..., log_checksum: _Optional[str] = ...) -> None: ...
+    held_seconds: int
+    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., log_bytes: _Optional[int] = ..., results: _Optional[int] = ..., log_checksum: _Optional[str] = ..., held_seconds: _Optional[int] = ...) -> None: ...
 
 class Unknown(_message.Message):
     __slots__ = ()
@@ -278,3 +284,51 @@ class JobUsage(_message.Message):
     memory_bytes: int
     log_bytes: int
     def __init__(self, id: _Optional[str] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...
+
+class ShellInput(_message.Message):
+    __slots__ = ("open", "data", "size", "end")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    open: ShellOpen
+    data: bytes
+    size: TerminalSize
+    end: bool
+    def __init__(self, open: _Optional[_Union[ShellOpen, _Mapping]] = ..., data: _Optional[bytes] = ..., size: _Optional[_Union[TerminalSize, _Mapping]] = ..., end: _Optional[bool] = ...) -> None: ...
+
+class ShellOpen(_message.Message):
+    __slots__ = ("id", "command", "terminal", "size", "term")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    terminal: bool
+    size: TerminalSize
+    term: str
+    def __init__(self, id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., terminal: _Optional[bool] = ..., size: _Optional[_Union[TerminalSize, _Mapping]] = ..., term: _Optional[str] = ...) -> None: ...
+
+class TerminalSize(_message.Message):
+    __slots__ = ("columns", "rows")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    columns: int
+    rows: int
+    def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class ShellOutput(_message.Message):
+    __slots__ = ("opened", "data", "errors", "exit_code", "refused")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    opened: bool
+    data: bytes
+    errors: bytes
+    exit_code: int
+    refused: str
+    def __init__(self, opened: _Optional[bool] = ..., data: _Optional[bytes] = ..., errors: _Optional[bytes] = ..., exit_code: _Optional[int] = ..., refused: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,181 @@
+"""A failed job that is held: what would end its environments is put off, and done when the hold is over.
+
+Decided here: which steps are put off (those that close an environment or stop services, in a job that failed and was
+not cancelled), and which environment somebody who looks into the job gets into: the outermost that is open, the last
+one opened where there are several. `carrying` asks before a step runs, `runner` holds the job and ends the hold.
+
+    closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
+    held        JSON: what steps have exported, for the environment of a shell
+
+Invariant: what is put off is on the disk before its step counts as done, and doing it twice does no harm.
+"""
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import DEVNULL
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.files import write_whole
+from remuda.lib.values import dataclass
+from remuda.steps.evaluation import Facts
+from remuda.steps.files import StepFiles
+from remuda.steps.journal import Journal
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.launching import OWN, Launch
+from remuda.steps.leftovers import MARK
+from remuda.steps.tree import CLOSE, DELEGATE, Node, Tree
+
+CLOSING_SECONDS = 60.0
+"""How long one closing step may take."""
+_STOPS = "builtin://service_stop@"
+_CLOSINGS, _HELD = "closings", "held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How to get into an environment."""
+
+    prefix: tuple[str, ...] = ()
+    """Words before a command; none: the machine itself."""
+    order: str = ""
+    """The file by which another agent runs the steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Where a command runs that somebody wants beside the job's steps, and what it finds there."""
+
+    way: Way
+    env: Mapping[str, str]
+    work_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """A step that was put off."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    work_dir: str = "/"
+    is_jobs: bool = False
+    """It runs as whoever the job's own steps run as."""
+    way: Way | None = None
+    """Into what it ends, where that is no part of another environment."""
+
+
+def is_put_off(tree: Tree, node: Node) -> bool:
+    """Whether a step that begins would take away what a held job keeps."""
+    loaded = node.loaded
+    stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
+    if tree.cancelled or node.parent is None or not (node.phase == CLOSE or stops):
+        return False
+    around = list(node.parent.up())
+    # What is tried again opens its environment anew.
+    is_final = not any(one.call.retry is not None for one in around if one.parent is not None)
+    return is_final and (tree.timed_out or any(one.decisive is not None for one in around))
+
+
+def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
+    """Write down what the step would have done."""
+    host = node.parent if node.phase == CLOSE else None
+    way = _way_of(host) if host is not None and host.host is None else None
+    _add(folder, Closing(argv=launch.argv, env=launch.env, work_dir=launch.work_dir, is_jobs=is_jobs, way=way))
+
+
+def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
+    """The same for what another agent holds: `command` ends it, and is given a copy of the order."""
+    kept = order.with_name(f"held-{order.name}")
+    write_whole(kept, order.read_bytes())
+    _add(folder, Closing(argv=(*command, str(kept)), way=Way(order=str(kept))))
+
+
+def _add(folder: Path, closing: Closing) -> None:
+    with open(os.open(folder / _CLOSINGS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+        file.write(json.dumps(asdict(closing)).encode() + b"\n")
+
+
+def closings(folder: Path) -> list[Closing]:
+    """What was put off, in the order in which it would have run."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                value: dict[str, Any] = json.loads(line)
+                way = value.pop("way")
+                found.append(
+                    Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
+                )
+    return found
+
+
+def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
+    """For the environment of shells, once the tree of steps is gone."""
+    write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
+
+
+def way_now(tree: Tree, journal: Journal) -> Way:
+    """Into a job whose steps run."""
+    found = Way()
+    for node in tree.open.values():
+        if node.phase == DELEGATE:
+            found = Way(order=str(journal.step_files(node.serial).order))
+        elif node.makes_environment and node.host is None and (way := _way_of(node)) is not None:
+            found = way
+    return found
+
+
+def way_held(folder: Path) -> Way:
+    """Into a job that is held."""
+    return next((one.way for one in reversed(closings(folder)) if one.way is not None), Way())
+
+
+def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
+    """With the variables that the job's steps have."""
+    base = {} if way.prefix else dict(facts.base_env)
+    env = base | dict(facts.request_env) | dict(exports) | {MARK: facts.key}
+    return Entrance(way=way, env=env, work_dir=facts.work_dir)
+
+
+def exports_held(folder: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads((folder / _HELD).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Do what was put off; whatever comes of it, the hold is over."""
+    with suppress(OSError):
+        process = await asyncio.create_subprocess_exec(
+            *argv, cwd=closing.work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def env_file(folder: Path, number: int) -> Path:
+    """Where the environment stands of a closing that becomes another user, until it has."""
+    return StepFiles(folder, 0).base.with_name(f"closing-{number}.env")
+
+
+def _way_of(host: Node) -> Way | None:
+    prefix = (host.environment or {}).get("exec")
+    if not isinstance(prefix, list) or not prefix or not all(isinstance(word, str) for word in prefix):
+        return None
+    is_ours = host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
+    return Way(prefix=tuple(prefix)) if is_ours or prefix[0] != OWN else None
+
+
+def _way(value: Mapping[str, Any]) -> Way:
+    return Way(prefix=tuple(value["prefix"]), order=value["order"])

@@ -1,0 +1,206 @@
+"""A command beside a job's steps, at a real agent: on a terminal and on pipes, in running and in held jobs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, follow, steps_text, until
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
+from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellOpened, ShellWish, open_shell
+
+WAITS = 'echo begun >begun; while [ ! -e "$CI_PROJECT_DIR/go" ]; do sleep 0.05; done; exit ${CODE:-0}'
+
+
+class Screen:
+    """What a shell has printed, and how it ended."""
+
+    def __init__(self, shell: AgentShell) -> None:
+        self._events = aiter(shell)
+        self.shown, self.errors = b"", b""
+        self.code: int | None = None
+
+    async def until(self, text: bytes) -> bytes:
+        while text not in self.shown:
+            await self._next()
+        return self.shown
+
+    async def end(self) -> int:
+        while self.code is None:
+            await self._next()
+        return self.code
+
+    async def _next(self) -> None:
+        match await asyncio.wait_for(anext(self._events), 20):
+            case ShellData(data, is_error):
+                self.shown, self.errors = self.shown + (b"" if is_error else data), self.errors + data * is_error
+            case ShellExit(code):
+                self.code = code
+            case ShellOpened():
+                pass
+
+
+@pytest.fixture
+async def running(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> Callable[..., Awaitable[AgentClient]]:
+    async def start(script: str = WAITS, **values: object) -> AgentClient:
+        work = tmp_path / "work"
+        given = [JobVariable(key="CI_PROJECT_DIR", value=str(work)), JobVariable(key="SECRET", value="s3cret")]
+        given.append(JobVariable(key="KEY_FILE", value="in the file\n", file=True))
+        client = agent.client()
+        await client.start(a_job(script=script, **{"variables": given} | values))
+        await until((work / "begun").exists)
+        return client
+
+    return start
+
+
+async def test_command_on_pipes_has_the_jobs_variables_folder_and_files(
+    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+) -> None:
+    async with await running() as client:
+        command = ("sh", "-c", 'pwd; echo $SECRET; cat "$KEY_FILE"; echo no >&2; cat; exit 7')
+        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+            await shell.write(b"sent\0raw\n")
+            await shell.end_input()
+            screen = Screen(shell)
+            assert await screen.end() == 7
+        assert screen.shown == f"{tmp_path}/work\ns3cret\nin the file\nsent\0raw\n".encode()
+        assert screen.errors == b"no\n"
+
+
+async def test_shell_on_a_terminal_of_the_callers_size(running: Callable[..., Awaitable[AgentClient]]) -> None:
+    async with (
+        await running() as client,
+        open_shell(client, "1", ShellWish(columns=101, rows=37, term="vt100")) as shell,
+    ):
+        screen = Screen(shell)
+        await shell.write(b"stty size; tty; echo $TERM; echo $((40+2))\n")
+        shown = await screen.until(b"42\r\n")
+        assert b"37 101\r\n" in shown
+        assert b"/dev/pts/" in shown
+        assert b"vt100\r\n" in shown
+        await shell.resize(55, 22)
+        await shell.write(b"stty size\n")
+        await screen.until(b"22 55\r\n")
+        await shell.write(b"sleep 1000\n\x03")  # an interrupt reaches what runs in the foreground
+        await shell.write(b"exit 3\n")
+        assert await screen.end() == 3
+
+
+async def test_shell_ends_with_everything_in_it_when_its_caller_goes(
+    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+) -> None:
+    async with await running() as client:
+        async with open_shell(client, "1", ShellWish()) as shell:
+            screen = Screen(shell)
+            await shell.write(b"(trap '' HUP; echo $BASHPID >work-pid; exec sleep 1000) & sleep 0.1; echo re''ady\n")
+            await screen.until(b"ready\r\n")
+        pid = int((tmp_path / "work/work-pid").read_text())
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+        # The job itself goes on.
+        (tmp_path / "work/go").touch()
+        assert (await follow(client, "1")).check().status == "success"
+
+
+async def test_shell_ends_with_the_job(running: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
+    async with await running() as client, open_shell(client, "1", ShellWish()) as shell:
+        screen = Screen(shell)
+        await shell.write(b"touch go; echo do''ne\n")
+        await screen.until(b"done")
+        assert await screen.end() == 129
+        assert (await follow(client, "1")).check().status == "success"
+    async with await running() as client:
+        with pytest.raises(AgentRefusedError, match="is over"):
+            async with open_shell(client, "1", ShellWish()) as shell:
+                await Screen(shell).end()
+
+
+async def test_shell_of_an_unknown_job(agent: AgentProcess) -> None:
+    async with agent.client() as client:
+        with pytest.raises(AgentRefusedError, match='no job with id "9"'):
+            async with open_shell(client, "9", ShellWish()) as shell:
+                await Screen(shell).end()
+
+
+async def test_one_job_has_a_bounded_number_of_shells(running: Callable[..., Awaitable[AgentClient]]) -> None:
+    async with await running() as client:
+        opened = [open_shell(client, "1", ShellWish(command=["cat"], terminal=False)) for _ in range(21)]
+        screens = [Screen(await one.__aenter__()) for one in opened]
+        refused = [await asyncio.gather(screen._next(), return_exceptions=True) for screen in screens]
+        assert sum(isinstance(error, AgentRefusedError) for (error,) in refused) == 1
+        for one in opened:
+            await one.__aexit__(None, None, None)
+
+
+HELD = "You can look into it"
+
+
+async def held_job(agent: AgentProcess, a_job: Callable[..., JobStart], seconds: int = 600) -> AgentClient:
+    entry = {"name": "script", "step": "builtin://script"}
+    script = 'echo \'{"name":"OUT","value":"x y"}\' >>"$REMUDA_EXPORTS"; exit 4'
+    steps = steps_text(entry | {"inputs": {"script": script}})
+    given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
+    client = agent.client()
+    await client.start(a_job(steps=steps, variables=given, hold_failed_seconds=seconds, hold_note=HELD))
+    seen = await follow(client, "1")
+    end = seen.check()
+    assert (end.status, end.exit_code) == ("failure", 4)
+    assert 0 < end.held_seconds <= seconds
+    assert [line for line in seen.agent_lines if HELD.encode() in line]
+    return client
+
+
+async def test_failed_job_is_held_until_it_is_closed(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    async with await held_job(agent, a_job) as client:
+        command = ("sh", "-c", 'cat "$KEY_FILE"')
+        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+            screen = Screen(shell)
+            assert await screen.end() == 0
+        assert screen.shown == b"in the file\n"
+        async with open_shell(client, "1", ShellWish()) as shell:
+            screen = Screen(shell)
+            await shell.write(b"echo o''pen\n")
+            await screen.until(b"open\r\n")
+            await client.close_job("1")
+            assert await screen.end() == 129
+        assert not (await client.hello()).jobs
+
+
+async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    async with await held_job(agent, a_job, seconds=1) as client:
+        while (await follow(client, "1")).check().held_seconds:  # noqa: ASYNC110 - the agent tells nobody
+            await asyncio.sleep(0.1)
+        with pytest.raises(AgentRefusedError, match="is over"):
+            async with open_shell(client, "1", ShellWish()) as shell:
+                await Screen(shell).end()
+
+
+async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    (await held_job(agent, a_job)).close()
+    await agent.kill()
+    await agent.start()
+    async with agent.client() as client:
+        assert (await follow(client, "1")).check().held_seconds
+        async with open_shell(client, "1", ShellWish(command=["sh", "-c", 'cat "$KEY_FILE"'], terminal=False)) as shell:
+            screen = Screen(shell)
+            assert await screen.end() == 0
+        assert screen.shown == b"in the file\n"
+        await client.close_job("1")
+        assert not (await client.hello()).jobs
+
+
+async def test_job_that_succeeds_or_is_cancelled_is_not_held(
+    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+) -> None:
+    async with await running(hold_failed_seconds=600) as client:
+        await client.cancel("1")
+        assert (await follow(client, "1")).check().held_seconds == 0
+        await client.close_job("1")
+    (tmp_path / "work/go").touch()
+    async with await running(hold_failed_seconds=600) as client:
+        assert (await follow(client, "1")).check().held_seconds == 0
