@@ -6,6 +6,7 @@ comes to is decided in `core.lifecycle`. The HTTP edge calls this for every requ
 Invariant: the trace is durable before the end of its job is stored.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -16,9 +17,9 @@ from remuda.cell.core.lifecycle import reason_of
 from remuda.cell.core.plan import Outcome
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.motion import Motion, has_begun
-from remuda.cell.ports import Appended
+from remuda.cell.ports import Appended, Changes
 from remuda.cell.step_results import results_of
-from remuda.cell.values import Job, StepResult
+from remuda.cell.values import Family, Job, StepResult
 from remuda.lib import killpoints
 from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState
 from remuda.wire.job_token import ExpiredError, JobClaims
@@ -84,15 +85,10 @@ class Holders(Motion):
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings.silent_seconds):
             return job
-        if job.state is JobState.LEASED and not await self._is_in_running(job):
-            applied = await self.change(
-                job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, job.epoch, now)
-            )
-            touched = next((changed for changed in applied.jobs if changed.id == job.id), None)
+        if job.state is JobState.LEASED:
+            touched = await self._start(job, now)
         else:
-            touched = await self._store.change_job(
-                job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job
-            )
+            touched = await self._acknowledge(job, now)
         if touched is None:
             raise self._lost(await self._store.job(job.id))
         self._known.note(touched)
@@ -101,12 +97,47 @@ class Holders(Motion):
             self.changed_jobs.note(job.id)
         return touched
 
-    async def _is_in_running(self, job: Job) -> bool:
-        """Whether a further start changes nothing about the pipeline, so that its other jobs need not be read."""
+    async def _acknowledge(self, job: Job, now: float) -> Job | None:
+        """Store that the runner spoke, and nothing about the pipeline."""
+        return await self._store.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
+
+    async def _start(self, job: Job, now: float) -> Job | None:
+        """The job after its start; None when it is not this epoch's any more.
+
+        Its pipeline may begin to run with it. Otherwise the start changes nothing about the pipeline, and the other
+        jobs need not be read. The jobs of a new pipeline start nearly at the same time: those that come while it is
+        looked at for the first one wait for what that comes to.
+        """
+        while (other := self._starting.get(job.pipeline_id)) and not self._known.is_in_running(job):
+            await other.wait()
         if self._known.is_in_running(job):
-            return True
-        pipeline = await self._store.pipeline(job.pipeline_id)
-        return pipeline is not None and has_begun(pipeline)
+            return await self._acknowledge(job, now)
+        done = self._starting[job.pipeline_id] = asyncio.Event()
+        try:
+            moment = self._known.moment()
+            pipeline = await self._store.pipeline(job.pipeline_id)
+            if pipeline is None or not has_begun(pipeline):
+                return await self._start_first(job, now)
+            self._known.note_running(pipeline.id, since=moment)
+        finally:
+            del self._starting[job.pipeline_id]
+            done.set()
+        return await self._acknowledge(job, now)
+
+    async def _start_first(self, job: Job, now: float) -> Job | None:
+        moment = self._known.moment()
+        runs = False
+
+        def decide(family: Family) -> Changes:
+            nonlocal runs
+            changes = lifecycle.acknowledge(family, job.id, job.epoch, now)
+            runs = has_begun(changes.pipeline or family.pipeline)
+            return changes
+
+        applied = await self.change(job.pipeline_id, decide)
+        if runs:
+            self._known.note_running(job.pipeline_id, since=moment)
+        return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
         """Add to the log. Of a job that is over only bytes are taken that are there already."""

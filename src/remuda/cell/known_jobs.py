@@ -13,7 +13,7 @@ import msgspec
 
 from remuda.cell.values import Job
 from remuda.lib.clock import Clock
-from remuda.model.job import HELD, JobId
+from remuda.model.job import HELD, JobId, PipelineId
 
 KNOWN_SECONDS = 5.0
 """How late it may be noticed that another process canceled or ended a job, where its hint was lost."""
@@ -25,6 +25,8 @@ class _Known(msgspec.Struct):
     until: float
     in_running: bool
     """Its pipeline was known to run when the job was handed out, and does so as long as a runner has the job."""
+    moment: int
+    """When its hand-out was noted."""
 
 
 class KnownJobs:
@@ -33,17 +35,35 @@ class KnownJobs:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jobs: OrderedDict[JobId, _Known] = OrderedDict()
+        self._running: OrderedDict[PipelineId, int] = OrderedDict()
+        """Pipelines that were read as running after a moment."""
+        self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
         """It was just read or stored like this."""
         before = self._jobs.pop(job.id, None)
         if job.state not in HELD:
             return
-        is_same = before is not None and before.job.epoch == job.epoch
-        in_running = in_running or (before is not None and is_same and before.in_running)
-        self._jobs[job.id] = _Known(job, self._clock.monotonic() + KNOWN_SECONDS, in_running)
+        until = self._clock.monotonic() + KNOWN_SECONDS
+        if before is not None and before.job.epoch == job.epoch:
+            self._jobs[job.id] = _Known(job, until, in_running or before.in_running, before.moment)
+        else:
+            self._jobs[job.id] = _Known(job, until, in_running, self.moment())
         if len(self._jobs) > MOST:
             self._jobs.popitem(last=False)
+
+    def moment(self) -> int:
+        """Now, in terms of what was noted before and what after it."""
+        self._moments += 1
+        return self._moments
+
+    def note_running(self, pipeline_id: PipelineId, *, since: int) -> None:
+        """A pipeline was read after that moment, and runs: so it does as long as runners have jobs of it that were
+        noted before the moment."""
+        self._running[pipeline_id] = since
+        self._running.move_to_end(pipeline_id)
+        if len(self._running) > MOST:
+            self._running.popitem(last=False)
 
     def get(self, job_id: JobId) -> Job | None:
         """The job, if a runner has it and it is known well enough."""
@@ -53,7 +73,9 @@ class KnownJobs:
     def is_in_running(self, job: Job) -> bool:
         """Whether the pipeline of a job that a runner has is known to run."""
         known = self._jobs.get(job.id)
-        return known is not None and known.job.epoch == job.epoch and known.in_running
+        if known is None or known.job.epoch != job.epoch:
+            return False
+        return known.in_running or known.moment < self._running.get(job.pipeline_id, 0)
 
     def forget(self, *job_ids: JobId) -> None:
         """They may have changed; none at all: any of them."""

@@ -62,6 +62,8 @@ class Motion:
         self._scheduled = asyncio.Event()
         """A delayed job has got its time."""
         self._ending: set[JobId] = set()
+        self._starting: dict[PipelineId, asyncio.Event] = {}
+        """Pipelines with which a job is about to start that may be their first; set when that is stored, or is not."""
         self.ended_jobs: Counter[str] = Counter()
         """How many this process ended, by their states."""
         self.ended_pipelines: Counter[str] = Counter()

@@ -1,12 +1,14 @@
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from msgspec import Raw
 
 from remuda.cell.core.tokens import JobTokens
 from remuda.cell.errors import ForbiddenError, StoreError
-from remuda.cell.values import StepResult
-from remuda.model.job import JobState
+from remuda.cell.ports import Applied, Changes
+from remuda.cell.values import Family, StepResult
+from remuda.model.job import JobState, PipelineId
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 from remuda.wire.job_token import new_key
@@ -52,6 +54,41 @@ class TestTokens:
             assert refused.value.job_status == "failed"
         ended = await cell.job(job.id)
         assert (ended.state, ended.failure_reason) == (JobState.FAILED, "job_token_expired")
+
+
+class TestStarts:
+    async def test_jobs_of_a_new_pipeline_that_start_at_once_begin_it_once(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pipeline = (await cell.push(*map(a_spec, "abcd"))).pipeline
+        tokens = [(await cell.take())[1] for _ in range(4)]
+        decided = 0
+        change = cell.store.change_family
+
+        async def slowly(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+            nonlocal decided
+            decided += 1
+            await asyncio.sleep(0)
+            if decided == 1:
+                raise StoreError("not now")
+            return await change(pipeline_id, decide)
+
+        monkeypatch.setattr(cell.store, "change_family", slowly)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_refused(cell, tokens[0]))
+            others = [group.create_task(cell.put(token, "running")) for token in tokens[1:]]
+        assert first.result(), "who fails does so for itself"
+        assert [other.result() for other in others] == [(200, "running")] * 3
+        assert decided == 2
+        found = await cell.store.pipeline(pipeline.id)
+        assert found is not None
+        assert found.status == "running"
+
+
+async def _refused(cell: MemoryCell, token: str) -> bool:
+    with pytest.raises(StoreError):
+        await cell.put(token, "running")
+    return True
 
 
 class TestUpdates:

@@ -38,6 +38,21 @@ def test_that_its_pipeline_runs_is_known_of_one_hand_out() -> None:
     assert not known.is_in_running(again)
 
 
+def test_a_pipeline_that_is_seen_to_run_does_so_for_jobs_that_runners_had_before() -> None:
+    known = KnownJobs(VirtualClock())
+    later = replace(HELD, id=JobId(HELD.id + 1))
+    known.note(HELD)
+    moment = known.moment()
+    known.note(later)
+    known.note_running(HELD.pipeline_id, since=moment)
+    assert known.is_in_running(HELD)
+    known.note(replace(HELD, state=JobState.RUNNING))
+    assert known.is_in_running(HELD)
+    assert not known.is_in_running(later), "the pipeline may have been over before it was handed out"
+    known.note(replace(HELD, epoch=2))
+    assert not known.is_in_running(replace(HELD, epoch=2))
+
+
 def test_what_others_changed_is_forgotten() -> None:
     known = KnownJobs(VirtualClock())
     jobs = [replace(HELD, id=JobId(number)) for number in range(1, 4)]
