@@ -1,55 +1,340 @@
-"""Waiting for slots."""
+"""A poller and its server, which a test plays by hand: every request waits until it is answered."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
-from remuda.lib.clock import settle
-from remuda.manager.core.slots import Slot, Slots
-from remuda.manager.polling import Room
+import pytest
+from multidict import CIMultiDict
+
+from remuda.lib.clock import VirtualClock, settle
+from remuda.manager.config import RunnerConfig
+from remuda.manager.config_values import RemudaConfig
+from remuda.manager.core.pace import Health
+from remuda.manager.core.slots import Slot
+from remuda.manager.polling import ADAPTIVE_FLAG, Asking, Poller
+from remuda.manager.room import Room
+from remuda.telemetry import logs
+from remuda.testing.environment import FakeEnvironment
+from remuda.wire.http_session import Answer, HttpSession
+from remuda.wire.runner_api import RunnerInfo
+from remuda.wire.runner_client import JobOffer, RunnerClient
 
 
-async def test_slots_go_to_whoever_came_first() -> None:
-    room = Room(Slots(concurrent=1, limits={}))
-    first = await room.reserve("a")
+class Reply:
+    """An answer of the server."""
+
+    def __init__(self, status: int, body: object = None, **headers: str) -> None:
+        self.status = status
+        self.headers = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+        if body is not None:
+            self.headers["Content-Type"] = "application/json"
+        self._body = json.dumps(body).encode() if body is not None else b""
+
+    @property
+    def content(self) -> Any:
+        raise NotImplementedError
+
+    async def read(self) -> bytes:
+        return self._body
+
+
+class Server(HttpSession):
+    """Requests that wait for an answer, oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.waiting: list[tuple[dict[str, Any], asyncio.Future[Answer]]] = []
+        self.ids: list[str] = []
+        self.updates: list[dict[str, Any]] = []
+        self.hung_up = 0
+        self._jobs = 100
+
+    @asynccontextmanager
+    async def request(self, method: str, url: str, **call: Any) -> AsyncIterator[Answer]:
+        body = json.loads(call["data"])
+        if method == "PUT":
+            self.updates.append(body)
+            yield Reply(200)
+            return
+        self.ids.append(call["headers"]["X-Request-Id"])
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.waiting.append((body, future))
+        try:
+            yield await future
+        except asyncio.CancelledError:
+            self.hung_up += 1
+            raise
+
+    async def answer(self, status: int, body: object = None, **headers: str) -> None:
+        _, future = self.waiting.pop(0)
+        future.set_result(Reply(status, body, **headers))
+        await settle()
+
+    async def hand_out(self, **headers: str) -> None:
+        self._jobs += 1
+        await self.answer(201, {"id": self._jobs, "token": f"glcbt-{self._jobs}"}, **headers)
+
+    async def cut(self) -> None:
+        self.waiting.pop(0)[1].set_exception(ConnectionResetError("cut"))
+        await settle()
+
+
+class Bench:
+    """A poller at work."""
+
+    def __init__(self, environment: FakeEnvironment) -> None:
+        self.clock = VirtualClock()
+        self.environment = environment
+        self.taken: list[tuple[str, Slot]] = []
+        self.takes = True
+        self.room = Room(concurrent=100, limits={"abcdefghi": 0})
+
+    def poller(self, server: Server, **changes: Any) -> Poller:
+        runner = RunnerConfig(
+            url="http://127.0.0.1:1", token=changes.pop("token", "glrt-abcdefghijkl"), executor="shell", **changes
+        )
+        client = RunnerClient(
+            url=runner.url, token=runner.token, system_id="s_1", info=RunnerInfo(), session=server, clock=self.clock
+        )
+        asking = Asking(room=self.room, clock=self.clock, check_interval_seconds=3.0, take=self._take)
+        return Poller(runner, client, asking, self.environment)
+
+    async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
+        if self.takes:
+            self.taken.append((runner.short_token, slot))
+        return self.takes
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    environment = FakeEnvironment(tmp_path)
+    yield Bench(environment)
+    await environment.remove()
+
+
+@asynccontextmanager
+async def running(*pollers: Poller) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        second = group.create_task(room.reserve("b"))
+        tasks = [group.create_task(poller.run()) for poller in pollers]
         await settle()
-        third = group.create_task(room.reserve("a"))
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def test_requests_grow_with_the_jobs_and_shrink_when_there_are_none(bench: Bench) -> None:
+    server = Server()
+    poller = bench.poller(server, request_concurrency=3)
+    async with running(poller):
+        assert len(server.waiting) == 1
+        await server.hand_out()
+        assert len(server.waiting) == 2
+        for _ in range(10):
+            await server.hand_out()
+        assert len(server.waiting) == 3
+        assert poller.status.adaptive_limit == poller.status.hard_limit == 3
+        for _ in range(20):
+            await bench.clock.advance(50)
+            while server.waiting:
+                await server.answer(204)
+        await bench.clock.advance(50)
+        assert len(server.waiting) == 1
+    assert len(bench.taken) == 11
+    assert bench.room.free == 100 - 11
+
+
+async def test_all_requests_at_once_where_the_adaptive_limit_is_switched_off(bench: Bench) -> None:
+    server = Server()
+    async with running(bench.poller(server, request_concurrency=3, feature_flags={ADAPTIVE_FLAG: False})):
+        assert len(server.waiting) == 3
+
+
+async def test_no_request_without_a_slot(bench: Bench) -> None:
+    server = Server()
+    bench.room = Room(concurrent=2, limits={"abcdefghi": 0})
+    async with running(bench.poller(server, request_concurrency=9)):
+        await server.hand_out()
+        await server.hand_out()
+        assert server.waiting == []
+        bench.room.release(bench.taken[0][1])
         await settle()
-        assert not second.done()
-        room.release(first)
-        assert await second == Slot("b", 0)
-        assert not third.done()
-        room.release(second.result())
-        assert await third == Slot("a", 0)
+        assert len(server.waiting) == 1
 
 
-async def test_a_runner_at_its_limit_does_not_hold_up_another() -> None:
-    room = Room(Slots(concurrent=5, limits={"a": 1}))
-    await room.reserve("a")
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(room.reserve("a"))
-        await settle()
-        assert await room.reserve("b") == Slot("b", 0)
-        waiting.cancel()
+async def test_a_job_that_is_not_taken_leaves_its_slot(bench: Bench) -> None:
+    server = Server()
+    bench.takes = False
+    bench.room = Room(concurrent=1, limits={"abcdefghi": 0})
+    async with running(bench.poller(server)):
+        await server.hand_out()
+        assert len(server.waiting) == 1
 
 
-async def test_who_goes_away_leaves_no_slot_behind() -> None:
-    room = Room(Slots(concurrent=1, limits={}))
-    first = await room.reserve("a")
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(room.reserve("b"))
-        await settle()
-        room.release(first)  # the slot is given to the waiting one, which is cancelled before it wakes
-        waiting.cancel()
-    assert await room.reserve("c") == Slot("c", 0)
+async def test_a_server_in_trouble_is_asked_by_one_request_and_others_do_not_notice(bench: Bench) -> None:
+    bad, good = Server(), Server()
+    bench.room = Room(concurrent=100, limits={"abcdefghi": 0, "zyxwvutsr": 0})
+    troubled = bench.poller(bad, request_concurrency=3, feature_flags={ADAPTIVE_FLAG: False})
+    well = bench.poller(good, token="glrt-zyxwvutsrqpo")
+    async with running(troubled, well):
+        while bad.waiting:
+            await bad.cut()
+        assert troubled.status.health is Health.TROUBLED
+        assert "cut" in troubled.status.problem
+        assert (bad.waiting, len(good.waiting)) == ([], 1)
+        await bench.clock.advance(5)
+        assert len(bad.waiting) == 1
+        await good.hand_out()
+        assert bench.taken == [("zyxwvutsr", Slot("zyxwvutsr", 0))]
+        await bad.answer(204)
+        assert (troubled.status.health, troubled.status.problem) == (Health.WELL, "")
+        assert len(bad.waiting) == 3
 
 
-async def test_the_last_slot_of_several_runners_is_not_held() -> None:
-    room = Room(Slots(concurrent=2, limits={}), runners=2)
-    await room.reserve("a")
-    assert room.may_hold()
-    await room.reserve("b")
-    assert not room.may_hold()
-    alone = Room(Slots(concurrent=1, limits={}))
-    await alone.reserve("a")
-    assert alone.may_hold()
+@pytest.mark.parametrize("status", [403, 422, 429, 500, 503])
+async def test_the_waits_grow_but_never_to_an_hours_silence(bench: Bench, status: int) -> None:
+    server = Server()
+    async with running(bench.poller(server)):
+        for _ in range(12):
+            if not server.waiting:
+                await bench.clock.advance(61)
+            await server.answer(status)
+        assert len(server.ids) == 12
+        await bench.clock.advance(0.4)
+        assert server.waiting == []
+        await bench.clock.advance(60)
+        assert len(server.waiting) == 1
+
+
+async def test_what_the_server_asks_for_is_waited_for(bench: Bench) -> None:
+    server = Server()
+    poller = bench.poller(server)
+    async with running(poller):
+        await server.answer(429, {"message": "too many"}, Retry_After="60")
+        assert "too many" in poller.status.problem
+        assert poller.status.next_at >= bench.clock.now() + 60
+        await bench.clock.advance(59)
+        assert server.waiting == []
+        await bench.clock.advance(8)
+        assert len(server.waiting) == 1
+
+
+async def test_a_request_that_broke_is_made_again_with_the_same_id(bench: Bench) -> None:
+    server = Server()
+    async with running(bench.poller(server)):
+        await server.cut()
+        await bench.clock.advance(1)
+        await server.answer(502)
+        await bench.clock.advance(2)
+        await server.answer(204)
+        assert server.ids[0] == server.ids[1] == server.ids[2] != server.ids[3]
+
+
+async def test_the_cursor_comes_back_and_a_held_request_is_followed_at_once(bench: Bench) -> None:
+    server = Server()
+    async with running(bench.poller(server)):
+        assert "last_update" not in server.waiting[0][0]
+        await server.answer(204, X_GitLab_Last_Update="abc")
+        assert server.waiting[0][0]["last_update"] == "abc"
+        await bench.clock.advance(50)
+        await server.answer(204)
+        assert server.waiting[0][0]["last_update"] == "abc"
+
+
+async def test_the_last_slot_is_asked_for_without_the_cursor(bench: Bench) -> None:
+    one, other = Server(), Server()
+    bench.room = Room(concurrent=1, limits={"abcdefghi": 0, "zyxwvutsr": 0})
+    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
+        await one.answer(204, X_GitLab_Last_Update="abc")
+        await other.answer(204, X_GitLab_Last_Update="abc")
+        await bench.clock.advance(3)
+        assert "last_update" not in one.waiting[0][0]
+
+
+async def test_a_strict_interval_is_kept_after_a_job_too(bench: Bench) -> None:
+    server = Server()
+    async with running(bench.poller(server, strict_check_interval=True)):
+        await server.hand_out()
+        await bench.clock.advance(2.9)
+        assert server.waiting == []
+        await bench.clock.advance(0.2)
+        assert len(server.waiting) == 1
+
+
+async def test_a_job_that_cannot_be_read_is_refused_at_once(bench: Bench) -> None:
+    server = Server()
+    poller = bench.poller(server)
+    async with running(poller):
+        await server.answer(201, {"id": 7, "token": "glcbt-7", "steps": "none"})
+        assert [update["failure_reason"] for update in server.updates] == ["runner_system_failure"]
+        assert "cannot be read" in poller.status.problem
+    assert bench.room.free == 100
+
+
+class TestDisk:
+    async def test_too_little_is_said_once_and_no_job_is_asked_for(self, bench: Bench) -> None:
+        levels: list[str] = []
+        logs.tell_of("manager", levels.append)
+        server = Server()
+        bench.environment.disk_free_bytes = 5 << 20
+        poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
+        async with running(poller):
+            await bench.clock.advance(100)
+            assert server.ids == []
+            assert poller.status.is_blocked
+            assert "5 MiB are free where jobs run, and least_disk asks for 1024 MiB" in poller.status.problem
+            bench.environment.disk_free_bytes = 2 << 30
+            await bench.clock.advance(10)
+            assert len(server.waiting) == 1
+            assert poller.status.problem == ""
+        assert levels == ["error"]
+
+    async def test_it_is_not_looked_at_for_every_job(self, bench: Bench) -> None:
+        server = Server()
+        async with running(bench.poller(server)):
+            for _ in range(10):
+                await server.hand_out()
+            assert bench.environment.calls["usage"] == 1
+
+
+class TestRetiring:
+    async def retired(self, bench: Bench, act: Callable[[Server, Poller], Any]) -> Server:
+        server = Server()
+        poller = bench.poller(server)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(poller.run())
+            await settle()
+            await act(server, poller)
+            poller.retire()
+            await settle()
+            await bench.clock.advance(4)
+        assert bench.room.asking == 0
+        return server
+
+    async def test_a_cell_is_hung_up_on_at_once(self, bench: Bench) -> None:
+        async def act(server: Server, _: Poller) -> None:
+            await server.answer(204, X_Remuda_Cell="1")
+
+        server = await self.retired(bench, act)
+        assert server.hung_up == 1
+
+    async def test_a_young_request_to_another_server_may_still_bring_a_job(self, bench: Bench) -> None:
+        async def act(server: Server, poller: Poller) -> None:
+            poller.retire()
+            await settle()
+            assert server.hung_up == 0
+            await server.hand_out()
+
+        server = await self.retired(bench, act)
+        assert len(bench.taken) == 1
+        assert server.waiting == []
+
+    async def test_a_request_that_is_held_is_not_waited_for(self, bench: Bench) -> None:
+        async def act(_: Server, __: Poller) -> None:
+            await bench.clock.advance(30)
+
+        server = await self.retired(bench, act)
+        assert server.hung_up == 1

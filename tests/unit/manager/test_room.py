@@ -1,0 +1,104 @@
+"""Waiting for slots, and who may keep one for long."""
+
+import asyncio
+
+from remuda.lib.clock import settle
+from remuda.manager.core.slots import Slot
+from remuda.manager.room import Room
+
+
+async def test_slots_go_to_whoever_came_first() -> None:
+    room = Room(concurrent=1, limits={"a": 0, "b": 0})
+    first = await room.reserve("a")
+    async with asyncio.TaskGroup() as group:
+        second = group.create_task(room.reserve("b"))
+        await settle()
+        third = group.create_task(room.reserve("a"))
+        await settle()
+        assert not second.done()
+        room.release(first)
+        assert await second == Slot("b", 0)
+        assert not third.done()
+        room.release(second.result())
+        assert await third == Slot("a", 0)
+
+
+async def test_a_runner_at_its_limit_does_not_hold_up_another() -> None:
+    room = Room(concurrent=5, limits={"a": 1, "b": 0})
+    await room.reserve("a")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(room.reserve("a"))
+        await settle()
+        assert await room.reserve("b") == Slot("b", 0)
+        waiting.cancel()
+
+
+async def test_who_goes_away_leaves_no_slot_behind() -> None:
+    room = Room(concurrent=1, limits={"a": 0, "b": 0, "c": 0})
+    first = await room.reserve("a")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(room.reserve("b"))
+        await settle()
+        room.release(first)  # the slot is given to the waiting one, which is cancelled before it wakes
+        waiting.cancel()
+    assert await room.reserve("c") == Slot("c", 0)
+
+
+async def test_an_environment_without_room_holds_up_its_runner_alone() -> None:
+    room = Room(concurrent=9, limits={"a": 0, "b": 0})
+    capacity = 1
+    room.hand_over(await room.reserve("a", lambda: capacity))
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(room.reserve("a", lambda: capacity))
+        await settle()
+        assert not waiting.done()
+        assert room.is_full("a", capacity)
+        await room.reserve("b")
+        capacity = 2
+        room.serve()
+        assert await waiting == Slot("a", 1)
+
+
+async def test_a_job_keeps_the_slot_of_its_request() -> None:
+    room = Room(concurrent=2, limits={"a": 0})
+    taken, empty = await room.reserve("a"), await room.reserve("a")
+    assert (room.asking, room.free) == (2, 0)
+    room.hand_over(taken)
+    room.give_back(taken)
+    room.give_back(empty)
+    assert (room.asking, room.free) == (0, 1)
+
+
+async def test_the_slot_that_another_runner_needs_is_not_held() -> None:
+    room = Room(concurrent=2, limits={"a": 0, "b": 0, "c": 0})
+    first = await room.reserve("a")
+    assert not room.may_hold("a")  # two others have no request open, and there is one slot
+    await room.reserve("b")
+    assert not room.may_hold("b")
+    room.release(first)
+    alone = Room(concurrent=1, limits={"a": 0})
+    await alone.reserve("a")
+    assert alone.may_hold("a")
+
+
+async def test_a_slot_may_be_held_once_all_others_ask_too_or_cannot() -> None:
+    room = Room(concurrent=3, limits={"a": 0, "b": 0, "full": 1})
+    room.hand_over(await room.reserve("full"))
+    await room.reserve("a")
+    assert room.may_hold("a")  # one slot is left for b
+    await room.reserve("b")
+    assert room.may_hold("b")
+
+
+async def test_other_limits_count_at_once() -> None:
+    room = Room(concurrent=1, limits={"a": 0})
+    held = await room.reserve("a")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(room.reserve("a"))
+        await settle()
+        room.change(concurrent=2, limits={"a": 0})
+        await waiting
+    room.change(concurrent=1, limits={"a": 1})
+    assert room.free == 0
+    room.release(held)
+    assert room.free == 0  # the other one still runs
