@@ -2,8 +2,9 @@
 
 Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`) and the job's own work
 (`user_steps`), which goes into a container where the runner has them (`containers`), become entries of one list in the
-order in which they run; the agent decides at run time which of them do. What the payload asks for and this version does
-not do is said in the banner, so that the user reads it in the job's own log. `jobs.py` calls this once per job.
+order in which they run; the agent decides at run time which of them do. A runner with a driver has another list
+(`custom`). What the payload asks for and this version does not do is said in the banner, so that the user reads it in
+the job's own log. `jobs.py` calls this once per job.
 """
 
 import json
@@ -22,6 +23,7 @@ from remuda.manager.containers import (
     hooks_in_container,
     written_image,
 )
+from remuda.manager.custom import custom_remarks, custom_steps, is_custom, order_of, with_placeholders
 from remuda.manager.entries import Entry, Setting
 from remuda.manager.secrets import resolve_secrets
 from remuda.manager.sources import get_sources, source_remarks
@@ -60,10 +62,18 @@ class CompiledJob:
 def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     """Everything the agent needs to run a job."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
+    configured = setting
+    if is_custom(setting.runner):
+        setting = with_placeholders(setting)
     variables = Variables(_all_variables(payload, setting, timeout))
-    entries = _entries(payload, setting, variables, timeout)
     expanded = variables.expanded()
     sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
+    dropped = len(expanded) - len(sendable)
+    if is_custom(setting.runner):
+        entries, scripts = custom_steps(payload, setting, variables)
+        sendable = [order_of(payload, configured, sendable, scripts)]
+    else:
+        entries = _entries(payload, setting, variables, timeout)
     return CompiledJob(
         steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
         variables=tuple(sendable),
@@ -75,7 +85,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
         banner=(
             f"Running with remuda {__version__}",
             f"  on {setting.runner.name} {setting.runner.short_token}, system ID: {setting.system_id}",
-            *(f"WARNING: {text}" for text in _remarks(payload, setting, variables, len(expanded) - len(sendable))),
+            *(f"WARNING: {text}" for text in _remarks(payload, configured, variables, dropped)),
         ),
     )
 
@@ -130,7 +140,8 @@ def _all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[
 
 
 def _image(payload: JobPayload, setting: Setting) -> str:
-    return written_image(payload, setting.runner) if has_containers(setting.runner) else ""
+    has_image = has_containers(setting.runner) or is_custom(setting.runner)
+    return written_image(payload, setting.runner) if has_image else ""
 
 
 def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
@@ -153,7 +164,10 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
     """What the job asks for and does not get."""
-    yield from container_remarks(payload, setting.runner)
+    if is_custom(setting.runner):
+        yield from custom_remarks(setting)
+    else:
+        yield from container_remarks(payload, setting.runner)
     yield from cache_remarks(payload, setting.runner, variables)
     yield from source_remarks(variables)
     if dropped:

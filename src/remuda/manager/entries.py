@@ -4,6 +4,7 @@ Pure. `compile` leads and puts the list together; `sources`, `stored_files` and 
 """
 
 import posixpath
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +37,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Where caches of all projects lie."""
     now: float = 0.0
     """Seconds since the epoch: addresses are signed for a time from here on."""
+    host_environment: Mapping[str, str] = {}
+    """Of the manager: what the programs of a custom executor's driver find in theirs."""
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:

@@ -23,8 +23,10 @@ NAMES = (
     "container_close",
     "service",
     "service_stop",
+    "custom_open",
+    "custom_close",
 )
-PROGRAMS = ("container_exec",)
+PROGRAMS = ("container_exec", "custom_exec")
 USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 """What nearly every job has; each of the others imports what it needs when it runs."""
 

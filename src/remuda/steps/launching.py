@@ -86,7 +86,8 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         if loaded.is_script:
             command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
             _put(files.script, text.encode("utf-8", "surrogateescape"))
-        started = _through(facts, host, command, entered.work_dir, fitting.exported, files)
+        about = {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
+        started = _through(facts, host, command, entered.work_dir, fitting.exported, files, about=about)
         return replace(started, only_for_shells=tuple(sorted(large)))
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
@@ -113,7 +114,12 @@ def grace_seconds(node: Node) -> float:
     """How long a step may take to end that was told to."""
     if node.phase == DELEGATE:
         return LONG_GRACE_SECONDS
-    return GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
+    usual = GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
+    # An environment may say how long everything takes that has to end there; no user does.
+    environment = node.parent if node.phase else node.host
+    if environment is None or environment.call.origin == "user" or not _is_ours(environment):
+        return usual
+    return max(usual, float(reveal(environment.entered.inputs.get("grace_seconds", 0))))
 
 
 def is_told_by_us(node: Node) -> bool:
@@ -152,13 +158,15 @@ def _through(
     env: Mapping[str, str],
     files: StepFiles,
     level: int = 0,
+    about: Mapping[str, str] | None = None,
 ) -> Launch:
-    """A command in an environment."""
+    """A command in an environment. `about`: for one that does not see our files, and is not told by the command."""
     prefix = (host.environment or {}).get("exec")
     if not isinstance(prefix, list) or not prefix or not all(isinstance(word, str) for word in prefix):
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
     request = files.command(level)
-    _put(request, json.dumps({"command": list(command), "work_dir": work_dir, "env": dict(env)}).encode())
+    told = {"command": list(command), "work_dir": work_dir, "env": dict(env), **(about or {})}
+    _put(request, json.dumps(told).encode())
     words = (*prefix, str(request))
     own_env = dict(facts.base_env) | {MARK: facts.key}
     if prefix[0] == OWN:

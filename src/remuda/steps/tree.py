@@ -378,8 +378,17 @@ def _first_unfinished(parent: Node) -> int:
 
 
 def _phase_call(node: Node, phase: str) -> Call:
-    condition = "always()" if phase == CLOSE else None
-    return Call(name=phase, place=node.call.place, condition=condition, origin=node.call.origin)
+    if phase != CLOSE:
+        return Call(name=phase, place=node.call.place, origin=node.call.origin)
+    # What ends something elsewhere may take its time, also when that of the job is used up; no user says how long.
+    seconds = node.entered.inputs.get("close_seconds") if node.call.origin != "user" else None
+    return Call(
+        name=phase,
+        place=node.call.place,
+        condition="always()",
+        origin=node.call.origin,
+        timeout_seconds=float(seconds) if isinstance(seconds, int | float) and seconds else None,
+    )
 
 
 def phase_step(node: Node) -> Step:
