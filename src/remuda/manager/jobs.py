@@ -8,9 +8,9 @@ import asyncio
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.actions import (
     Acknowledge,
+    Acquire,
     Action,
     Call,
     CancelSteps,
@@ -41,8 +42,9 @@ from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.journal import JobRow, Journal
 from remuda.manager.link import AgentLink
-from remuda.manager.metrics import RunnerLabels
-from remuda.manager.ports import Environment, JobPlace
+from remuda.manager.links import Links
+from remuda.manager.metrics import RunnerLabels, mode_of
+from remuda.manager.ports import Environment, JobPlace, PreparedPlace, standing_machine
 from remuda.manager.step_policy import run_as
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -61,6 +63,7 @@ from remuda.wire.runner_client import JobReply, RunnerApiTemporaryError, RunnerC
 if TYPE_CHECKING:
     from remuda.manager.tracing import JobSpans
 
+T = TypeVar("T")
 _JOURNAL_SECONDS = 1.0
 """How long to wait before writing again when the journal could not be written."""
 
@@ -68,14 +71,15 @@ _JOURNAL_SECONDS = 1.0
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What all jobs of a manager share."""
 
-    environment: Environment
-    link: AgentLink
+    links: Links
     journal: Journal
     clock: Clock
     system_id: str
     limits: Limits
     keeps_in: Path | None = None
     """The data folder, where working directories of failed jobs stay; None: they do not."""
+    staged: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
+    """Told when a job leaves a stage, and how long it was there."""
     spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
     """Who makes spans of a job; None: nobody."""
 
@@ -95,7 +99,14 @@ class ManagedJob:
     """A job the manager has."""
 
     def __init__(
-        self, row: JobRow, record: Record, *, runner: RunnerConfig, client: RunnerClient, around: Surroundings
+        self,
+        row: JobRow,
+        record: Record,
+        *,
+        runner: RunnerConfig,
+        client: RunnerClient,
+        environment: Environment,
+        around: Surroundings,
     ) -> None:
         payload = read_payload(row.payload)
         self.key = row.key
@@ -103,14 +114,20 @@ class ManagedJob:
         self.slot = row.slot
         self.runner = row.runner
         self.labels = RunnerLabels(runner=row.runner, runner_name=row.runner_name, system_id=around.system_id)
+        self.mode = mode_of(payload)
         self.stage = "prepare_executor"
+        self.stage_since = around.clock.now()
         self.received_at = row.received_at
         self._token = payload.token
         self._config = runner
         self._client = client
+        self.environment = environment
         self._around = around
+        self._link: AgentLink | None = None  # from when it has a machine until that is lost or the job is over
+        self._is_ready = False  # its place is prepared and the operator's hook has run
         self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
         self._place = JobPlace(
+            key=row.key,
             runner=row.runner,
             slot=row.slot,
             project=project_path(payload.git_info.repo_url),
@@ -118,7 +135,11 @@ class ManagedJob:
             cache_dir=runner.cache_dir,
             job=None if around.keeps_in is None else row.job_id,
             run_as=run_as(runner, row.slot),
+            before_job=runner.remuda.before_job,
+            after_job=runner.remuda.after_job,
         )
+        if record.machine:
+            environment.adopt(self._place, record.machine)
         self._saved = record
         self._spans = None if around.spans_of is None else around.spans_of(row, payload)
         self._wake = asyncio.Event()
@@ -149,7 +170,7 @@ class ManagedJob:
 
     async def run(self) -> None:
         """Carry the job to its end; returns when nothing of it is left here."""
-        self._around.link.listen(self.key, self)
+        self._connect()
         try:
             while True:
                 if not await self._save():
@@ -163,7 +184,23 @@ class ManagedJob:
                     return
                 await self._perform(action)
         finally:
-            self._around.link.forget(self.key)
+            self._disconnect()
+
+    def _connect(self) -> None:
+        if self.life.machine and self._link is None:
+            self._link = self._around.links.use(self.environment, self.life.machine)
+            self._link.listen(self.key, self)
+
+    def _disconnect(self) -> None:
+        if self._link is not None:
+            self._link.forget(self.key)
+            self._around.links.let_go(self._link)
+            self._link = None
+
+    def _linked(self) -> AgentLink:
+        if self._link is None:
+            raise EnvironmentLostError("there is no machine any more")
+        return self._link
 
     async def _save(self) -> bool:
         """Store what changed; only then may the next step be taken and the agent drop what it kept for us."""
@@ -177,7 +214,8 @@ class ManagedJob:
             await self._around.clock.sleep(_JOURNAL_SECONDS)
             return False
         self._saved = record
-        self._around.link.confirm(self.key, log_offset=record.log_offset, result_seq=record.result_seq)
+        if self._link is not None:
+            self._link.confirm(self.key, log_offset=record.log_offset, result_seq=record.result_seq)
         return True
 
     async def _perform(self, action: Action) -> None:
@@ -185,17 +223,20 @@ class ManagedJob:
             match action:
                 case Acknowledge() | SendTrace() | SendResults() | KeepAlive() | SendFinal():
                     await self._call(action)
+                case Acquire():
+                    await self._acquire()
                 case Start():
                     await self._start()
                 case Subscribe():
+                    link = self._linked()
                     self.life.subscribed()
-                    self._around.link.subscribe(self.key)
+                    link.subscribe(self.key)
                 case CancelSteps():
                     self._log.info("canceling the job")
-                    await self._around.link.cancel(self.key)
+                    await self._linked().cancel(self.key)
                     self.life.cancel_told()
                 case Close():
-                    await self._close()
+                    await self._close(tells_agent=action.tells_agent)
                 case Wait():
                     await self._wait(action.until)
                 case Forget():
@@ -206,7 +247,7 @@ class ManagedJob:
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
         except Exception as error:
             # Tried again for ever, a job that cannot be started would keep its slot and its user waiting.
-            if not isinstance(action, Start):
+            if not isinstance(action, Acquire | Start):
                 raise
             self._log.error("the job cannot be started", exc_info=error)
             cause = f"the manager could not start it: {type(error).__name__}; its log says where"
@@ -255,10 +296,22 @@ class ManagedJob:
                     output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
                 )
 
+    async def _acquire(self) -> None:
+        machine = await self._while_heard(self.environment.acquire(self._place))
+        if machine is not None:
+            reach("manager.acquired")
+            self.life.placed(machine)
+            self._connect()
+            self._log.info("the job has a machine", machine=machine)
+
     async def _start(self) -> None:
         payload = self._payload
         assert payload is not None, "a job is started once"
-        place = await self._around.environment.prepare(self._place)
+        if not self._linked().connected.is_set():
+            raise EnvironmentTemporaryError("there is no connection to the agent")
+        place = await self._prepare()
+        if place is None:
+            return
         setting = Setting(
             runner=self._config,
             system_id=self._around.system_id,
@@ -279,7 +332,7 @@ class ManagedJob:
             JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
             for variable in compiled.variables
         ]
-        await self._around.link.start(
+        await self._linked().start(
             JobStart(
                 id=self.key,
                 work_dir=place.work_dir,
@@ -299,10 +352,58 @@ class ManagedJob:
         self.life.started()
         self._log.info("the job runs", work_dir=place.work_dir)
 
-    async def _close(self) -> None:
-        self._around.link.unsubscribe(self.key)
-        await self._around.link.close_job(self.key)
-        reach("manager.closed")
+    async def _prepare(self) -> PreparedPlace | None:
+        """The job's folders, after the operator's hook; None: the server does not want the job any more."""
+        environment, machine = self.environment, self.life.machine
+        if standing_machine(environment) and not self._place.before_job:
+            return await environment.prepare(self._place, machine)
+        place = await self._while_heard(environment.prepare(self._place, machine))
+        if place is None or not self._place.before_job or self._is_ready:
+            return place
+        output = await self._while_heard(environment.before(self._place, machine))
+        if output is None:
+            return None
+        self._is_ready = True
+        self._log.info("before_job is done", output=output)
+        return place
+
+    async def _while_heard(self, work: Awaitable[T]) -> T | None:
+        """What may take long, while the server hears that the job is alive; None when it wants the job no more."""
+        result: T | None = None
+        failed: Exception | None = None
+
+        async def attempt() -> None:
+            nonlocal result, failed
+            try:
+                result = await work
+            except Exception as error:  # noqa: BLE001 - it is raised below, outside the group
+                failed = error
+            finally:
+                self._wake.set()
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(attempt(), name=f"place of job {self.key}")
+            while not task.done() and self.life.phase is Phase.ACKNOWLEDGED:
+                self._wake.clear()
+                match self.life.meanwhile(self._around.clock.monotonic()):
+                    case Wait() as wait:
+                        await self._wait(wait.until)
+                    case call:
+                        await self._call(call)
+            task.cancel()
+        if failed is not None:
+            raise failed
+        return result
+
+    async def _close(self, *, tells_agent: bool) -> None:
+        if tells_agent and self._link is not None:
+            self._link.unsubscribe(self.key)
+            try:
+                await self._link.close_job(self.key)
+            except EnvironmentLostError as error:
+                self._log.warning("the agent does not close the job", cause=str(error))
+            reach("manager.closed")
+        self._disconnect()
         await self._clean_up()
         self.life.closed()
 
@@ -312,7 +413,16 @@ class ManagedJob:
             return
         if folder is not None:
             kept.forget(folder, self.job_id)
-        await self._around.environment.clean_up(self._place)
+        try:
+            if self._place.after_job:
+                output = await self.environment.after(self._place, self.life.machine)
+                self._log.info("after_job is done", output=output)
+        except EnvironmentLostError as error:
+            self._log.error("after_job failed", cause=str(error))
+        try:
+            await self.environment.clean_up(self._place, self.life.machine)
+        except EnvironmentLostError as error:
+            self._log.error("the job's place cannot be cleaned up", cause=str(error))
 
     async def _wait(self, until: float) -> None:
         async def ring() -> None:
@@ -323,11 +433,6 @@ class ManagedJob:
             alarm = group.create_task(ring(), name=f"alarm of job {self.key}")
             await self._wake.wait()
             alarm.cancel()
-
-    def give_up(self, cause: str) -> None:
-        """It cannot go on here; the server is told, and the agent if it can be reached."""
-        self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause)
-        self._wake.set()
 
     def _fail(self, reason: FailureReason, cause: str) -> None:
         self._log.warning("the job cannot run", cause=cause)
@@ -351,15 +456,21 @@ class ManagedJob:
                 self.life.result(event.seq, event.json)
                 if self._spans is not None:
                     self._spans.hear(event.seq, event.json)
-                self.stage = _step_name(event.json) or self.stage
+                self._at_stage(_step_name(event.json))
             case JobEnded():
                 self.life.ended(_outcome(event), self._around.clock.monotonic())
             case UnknownJob():
                 self.life.unknown(self._around.clock.monotonic())
-        if self.life.is_overfull:
-            self._around.link.unsubscribe(self.key)
+        if self.life.is_overfull and self._link is not None:
+            self._link.unsubscribe(self.key)
             self.life.unsubscribed()
         self._wake.set()
+
+    def _at_stage(self, stage: str) -> None:
+        if stage and stage != self.stage:
+            now = self._around.clock.now()
+            self._around.staged(self._config, self.stage, now - self.stage_since)
+            self.stage, self.stage_since = stage, now
 
     def agent_is_back(self) -> None:
         self.life.agent_is_back()
@@ -367,6 +478,12 @@ class ManagedJob:
 
     def agent_failed(self, cause: str) -> None:
         self.life.agent_failed(cause, self._around.clock.monotonic())
+        self._wake.set()
+
+    def machine_lost(self, cause: str) -> None:
+        self._log.error("the job's machine is lost", machine=self.life.machine, cause=cause)
+        self.life.machine_lost(f"the machine {self.life.machine} is lost: {cause}", self._around.clock.monotonic())
+        self._disconnect()
         self._wake.set()
 
 

@@ -3,10 +3,14 @@
 It is what lets a new process find the running jobs and go on. A row is in the file, synced, before the call that made
 it returns; so a caller may act on it in the next line. Calls that come while the disk is busy share one transaction.
 Only the manager that holds the data folder's lock opens it. What the values mean is decided in `core/life.py`.
+
+A file that is removed under a running manager is still open here: `renew` writes all that is in it to a new one.
 """
 
+import asyncio
+import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 create table jobs (
@@ -40,9 +44,15 @@ create table jobs (
     outcome blob
 ) strict
 """
+_SINCE_2 = (
+    "alter table jobs add column settings text not null default ''",
+    "alter table jobs add column machine text not null default ''",
+    "create table runners (digest text primary key, settings blob not null) strict",
+)
+"""Applied to every new file, too: so there is one way to the newest form."""
 _COLUMNS = (
-    "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, "
-    "phase, log_offset, log_crc, result_seq, cancel_told, outcome"
+    "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, settings, "
+    "phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
 )
 
 
@@ -61,6 +71,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     received_at: float
     api_version: int
     payload: bytes
+    settings: str = ""
+    """Names the runner's configuration as it was then, see `Journal.settings`; empty: it is not known."""
 
 
 class Journal:
@@ -76,8 +88,10 @@ class Journal:
             ) from error
         self._writer = Writer(self._connection, path.name)
         self._path = path
-        self._identity = _identity(path)
-        self._is_lost = False
+        self._identity = identity_of(path)
+        self._renewal: asyncio.Event | None = None
+        self._saved_tables: tuple[list[Any], list[Any]] = ([], [])
+        self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
         """Everything in the journal, oldest first."""
@@ -90,38 +104,71 @@ class Journal:
                 "jobs that are only in there are lost."
             ) from error
 
+    def settings(self) -> dict[str, bytes]:
+        """Configurations of runners that took jobs of the journal, by the name that `JobRow.settings` has."""
+        try:
+            return dict(self._connection.execute("select digest, settings from runners").fetchall())
+        except sqlite3.Error as error:
+            raise DataFolderError(f"the journal cannot be read: {error}") from error
+
     def is_there(self) -> bool:
         """Whether the file that is written is still the one that a new process would find."""
-        return _identity(self._path) == self._identity
+        return self._renewal is None and identity_of(self._path) == self._identity
 
-    def give_up(self) -> None:
-        """Nobody will find the file again: from now on nothing is written."""
-        self._is_lost = True
+    async def renew(self) -> None:
+        """Put a new file in place of one that was removed, with all that was in it; whoever writes waits meanwhile.
 
-    async def add(self, row: JobRow) -> None:
+        OSError, sqlite3.Error or DataFolderError: it cannot be made now, and nothing can be written until it is.
+        """
+        if self._renewal is None:
+            self._renewal = waiting = asyncio.Event()
+            try:
+                # In the order of all writing: what was on its way is in there.
+                self._saved_tables = await self._writer.run(_all_rows)
+            except BaseException:
+                self._renewal = None
+                waiting.set()
+                raise
+            # Closed before the new one is opened: closing removes files by their names.
+            await asyncio.to_thread(self._writer.close)
+        self._connection = await asyncio.to_thread(_open_anew, self._path, self._saved_tables)
+        self._writer = Writer(self._connection, self._path.name)
+        self._identity = identity_of(self._path)
+        self._renewal.set()
+        self._renewal = None
+
+    async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
         """A job came in."""
-        values = (*msgspec.structs.astuple(row), *_record_values(Record()))
+        values = (*msgspec.structs.astuple(row), *_record_values(record))
         marks = ", ".join("?" * len(values))
-        await self._writer.run(
-            lambda db: db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values)
-        )
+        is_new = bool(settings) and row.settings not in self._stored_settings
+
+        def store(db: sqlite3.Connection) -> None:
+            if is_new:
+                db.execute("insert or ignore into runners values (?, ?)", (row.settings, settings))
+            db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values)
+
+        await self._write(store)
+        if is_new:
+            self._stored_settings.add(row.settings)
 
     async def save(self, key: str, record: Record) -> None:
         """A job went on."""
-        if self._is_lost:
-            return
         statement = (
-            "update jobs set phase = ?, log_offset = ?, log_crc = ?, result_seq = ?, cancel_told = ?, outcome = ? "
-            "where key = ?"
+            "update jobs set phase = ?, log_offset = ?, log_crc = ?, result_seq = ?, cancel_told = ?, outcome = ?, "
+            "machine = ? where key = ?"
         )
         values = (*_record_values(record), key)
-        await self._writer.run(lambda db: db.execute(statement, values))
+        await self._write(lambda db: db.execute(statement, values))
 
     async def remove(self, key: str) -> None:
         """A job is over."""
-        if self._is_lost:
-            return
-        await self._writer.run(lambda db: db.execute("delete from jobs where key = ?", (key,)))
+        await self._write(lambda db: db.execute("delete from jobs where key = ?", (key,)))
+
+    async def _write(self, operation: Callable[[sqlite3.Connection], object]) -> None:
+        while self._renewal is not None:
+            await self._renewal.wait()
+        await self._writer.run(operation)
 
     def close(self) -> None:
         """Wait for what is being written, then close."""
@@ -145,7 +192,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Which file is there; None: none."""
     try:
         found = path.stat()
     except OSError:
@@ -165,15 +213,46 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"{path}: the journal has version {version}, this Remuda knows up to {SCHEMA_VERSION}. "
                 "Use the newer Remuda that wrote it, or another data folder."
             )
-        if version == 0:
+        if version < SCHEMA_VERSION:
             with connection:
                 connection.execute("begin immediate")
-                connection.execute("drop table if exists jobs")
-                connection.execute(_SCHEMA)
+                if version == 0:
+                    connection.execute("drop table if exists jobs")
+                    connection.execute(_SCHEMA)
+                for statement in _SINCE_2:
+                    connection.execute(statement)
+                # There was one machine then.
+                connection.execute("update jobs set machine = 'local'")
                 connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+        connection.execute("delete from runners where digest not in (select settings from jobs)")
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def settings_name(settings: bytes) -> str:
+    """What `JobRow.settings` has for these."""
+    return hashlib.sha256(settings).hexdigest()[:16]
+
+
+def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
+    return (
+        connection.execute(f"select {_COLUMNS} from jobs").fetchall(),
+        connection.execute("select digest, settings from runners").fetchall(),
+    )
+
+
+def _open_anew(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
+    """A journal with these rows where none is, or only what was left of one."""
+    jobs, runners = rows
+    for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        name.unlink(missing_ok=True)
+    connection = _open(path)
+    with connection:
+        connection.execute("begin immediate")
+        connection.executemany(f"insert into jobs ({_COLUMNS}) values ({', '.join('?' * 18)})", jobs)
+        connection.executemany("insert into runners values (?, ?)", runners)
     return connection
 
 
@@ -186,12 +265,13 @@ def _record_values(record: Record) -> tuple[Any, ...]:
         record.result_seq,
         int(record.cancel_told),
         outcome,
+        record.machine,
     )
 
 
 def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
-    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, *rest = row
-    phase, log_offset, log_crc, result_seq, cancel_told, outcome = rest
+    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, settings, *rest = row
+    phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine = rest
     return (
         JobRow(
             key=key,
@@ -204,6 +284,7 @@ def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
             received_at=received_at,
             api_version=api_version,
             payload=payload,
+            settings=settings,
         ),
         Record(
             phase=Phase(phase),
@@ -212,5 +293,6 @@ def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
             result_seq=result_seq,
             cancel_told=bool(cancel_told),
             outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
+            machine=machine,
         ),
     )

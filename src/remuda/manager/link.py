@@ -1,7 +1,8 @@
-"""The link to one agent: one connection and one watch stream for all its jobs, kept up for ever.
+"""The link to one agent: one connection and one watch stream for all its jobs, kept up as long as somebody uses it.
 
 When the connection breaks it is made again with growing waits, and every job that listens is asked where it stands and
-subscribed anew from there; so a job notices a dead agent only as a pause. Nothing about a job is decided here.
+subscribed anew from there; so a job notices a dead agent only as a pause. A machine that is gone for good is told to
+its jobs once. Nothing about a job is decided here; `links.py` opens and closes them.
 """
 
 import asyncio
@@ -51,19 +52,24 @@ class Listener(Protocol):
         """The agent cannot be reached."""
         ...
 
+    def machine_lost(self, cause: str) -> None:
+        """The agent's machine is gone for good."""
+        ...
+
 
 class AgentLink:
-    """Calls and events of one agent."""
+    """Calls and events of one machine's agent."""
 
-    def __init__(self, environment: Environment, clock: Clock) -> None:
-        self._environment = environment
+    def __init__(self, environment: Environment, machine: str, clock: Clock) -> None:
+        self.environment = environment
+        self.machine = machine
         self._clock = clock
         self._client: AgentClient | None = None
         self._listeners: dict[str, Listener] = {}
         self._subscribed: set[str] = set()
         self._outbox: dict[tuple[str, str], Callable[[Watch], Awaitable[None]]] = {}
         self._filled = asyncio.Event()
-        self._log = logger("manager")
+        self._log = logger("manager").bind(machine=machine)
         self.connected = asyncio.Event()
         """Set while the agent can be reached; no job is asked for otherwise."""
 
@@ -72,19 +78,20 @@ class AgentLink:
         failures = 0
         while True:
             try:
-                client = await self._environment.connect()
+                client = await self.environment.connect(self.machine)
                 async with client, client.watch() as watch:
                     failures = 0
                     await self._serve(client, watch)
-            except* (
-                EnvironmentTemporaryError,
-                EnvironmentLostError,
-                AgentUnavailableError,
-                AgentRefusedError,
-            ) as group:
+            except* EnvironmentLostError as group:
                 cause = str(_first(group))
                 failures += 1
-                if failures > 1:
+                self._log.error("the machine is lost", cause=cause, jobs=len(self._listeners))
+                for listener in list(self._listeners.values()):
+                    listener.machine_lost(cause)
+            except* (EnvironmentTemporaryError, AgentUnavailableError, AgentRefusedError) as group:
+                cause = str(_first(group))
+                failures += 1
+                if failures > 1 and self._listeners:
                     tell = self._log.error if failures == LASTING_FAILURES else self._log.warning
                     tell("the agent cannot be reached", cause=cause, failures=failures)
                 for listener in list(self._listeners.values()):

@@ -1,13 +1,17 @@
 """What the manager needs of a place where jobs run; the kinds of places are in `adapters/`.
 
-One environment serves many jobs over one agent. The call order for a job is `prepare`, then work through the agent
-behind `connect`, then `clean_up`. Every call may be repeated, also by a new process after the old one died: `prepare`
-finds what is already there, `recover` says whether a job of the old process can still be there. Calls for different
-jobs may overlap; the isolation of their working directories is the environment's duty.
+An environment is one kind of place, configured for one runner or shared by equal ones. It knows *machines* by names
+that stay the same over restarts; each machine has one agent, which serves all jobs there. The call order for a job is
+`acquire`, `prepare`, `before`, then work through the agent behind `connect`, then `after` and `clean_up`. Every call
+may be repeated, also by a new process after the old one died, which says `adopt` for each job that has a machine.
+Calls for different jobs may overlap; the isolation of their working directories is the environment's duty. A call may
+be cancelled at any time: an `acquire` that is cancelled holds nothing, any other leaves what `clean_up` puts right.
 
-EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here.
+EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
+machine is gone for good, and all its jobs end with that cause.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +22,8 @@ from remuda.wire.agent_client import AgentClient
 class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What decides where a job's files are."""
 
+    key: str
+    """The job's id for the agent: unique for this hand-out, and the same in every process."""
     runner: str
     """Short token of its runner."""
     slot: int
@@ -32,6 +38,10 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The job's id, where it shall have a working directory of its own that no other job uses."""
     run_as: str = ""
     """Whom its steps run as, who then owns its folders, with caches apart from others'; empty: the agent's user."""
+    before_job: str = ""
+    """The operator's command before a job, for `before`; empty: none."""
+    after_job: str = ""
+    """The same after it."""
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,25 +61,57 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Protocol):
     """Where jobs run."""
 
-    async def prepare(self, place: JobPlace) -> PreparedPlace:
+    def capacity(self) -> int | None:
+        """Jobs that can be here at the same time; None: no limit of its own. Cheap; asked before every reservation."""
+        ...
+
+    async def acquire(self, place: JobPlace) -> str:
+        """The machine for this job, the same one when asked again with the same key; waits until there is one."""
+        ...
+
+    def adopt(self, place: JobPlace, machine: str) -> None:
+        """A job of an earlier process has this machine: out of the journal, or found through its agent."""
+        ...
+
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         """Make the job's working directory, and one beside it with `.tmp` behind its name for this job alone.
 
         What an earlier job of the project left in the working directory stays for the checkout.
         """
         ...
 
-    async def connect(self) -> AgentClient:
-        """A new connection to the agent, which has answered on it; starts the agent where none runs."""
+    async def before(self, place: JobPlace, machine: str) -> str:
+        """Run the operator's command before a job, on the machine and outside the job; its output."""
         ...
 
-    async def recover(self) -> bool:
-        """Whether there is anything in which jobs of an earlier process can be found."""
+    async def after(self, place: JobPlace, machine: str) -> str:
+        """The same after the job, before `clean_up`."""
+        ...
+
+    async def connect(self, machine: str) -> AgentClient:
+        """A new connection to the machine's agent, which has answered on it; starts the agent where none runs."""
+        ...
+
+    async def recover(self) -> Sequence[str]:
+        """Machines in which jobs of an earlier process may be found; those of the journal come besides."""
         ...
 
     async def usage(self) -> Usage:
-        """How much room there is."""
+        """The least room of the machines that get the next job."""
         ...
 
-    async def clean_up(self, place: JobPlace) -> None:
-        """A job is over: remove what no later job can use; a working directory of its own, too."""
+    async def clean_up(self, place: JobPlace, machine: str) -> None:
+        """A job is over: release its machine, remove what no later job can use; a working directory of its own, too."""
         ...
+
+    async def close(self) -> None:
+        """The manager ends: connections and child processes go, agents and jobs stay."""
+        ...
+
+
+def standing_machine(environment: Environment) -> str:
+    """The one machine of an environment that says so in `standing`; empty: it has none that is always the same.
+
+    Its agent is connected before the first job is asked for, and none is asked for while it cannot be reached.
+    """
+    return getattr(environment, "standing", "")

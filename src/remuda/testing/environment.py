@@ -12,14 +12,17 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpclib import GRPCError
+from grpclib.const import Status
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.hooks import hook_failed
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, unix_channel
 from remuda.wire.proto import agent_pb2 as pb
@@ -106,6 +109,9 @@ class FakeAgent(AgentBase):
         await stream.recv_message()
         running = (pb.JobUsage(id=job_id) for job_id, job in self.jobs.items() if job.end is None)
         await stream.send_message(pb.UsageResponse(jobs=running))
+
+    async def Shell(self, stream: Stream[pb.ShellInput, pb.ShellOutput]) -> None:  # noqa: N802
+        raise GRPCError(Status.UNIMPLEMENTED, "there is nothing to look at here")
 
     async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
@@ -197,39 +203,21 @@ class _CuttableServer(Server):
                 protocol.processor.close()
 
 
-class FakeEnvironment:
-    """Fulfils `remuda.manager.ports.Environment` without starting anything."""
+class FakeMachine:
+    """One machine of a `FakeEnvironment` with its agent."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, socket: Path) -> None:
         self.agent = FakeAgent()
-        self.is_broken = False
-        """While set, no agent can be started."""
-        self.calls: Counter[str] = Counter()
-        """How often the environment was asked to connect and for its usage."""
-        self.disk_free_bytes = 1 << 40
-        self._folder = folder
-        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
+        self.lost = ""
+        """Why it is gone for good; empty: it is not."""
+        self._socket = socket
         self._server: _CuttableServer | None = None
 
-    async def prepare(self, place: JobPlace) -> PreparedPlace:
-        builds, work = self._folders(place)
-        try:
-            work.mkdir(parents=True, exist_ok=True)
-            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
-        caches = self._folder / (place.cache_dir or "cache")
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
-
     async def connect(self) -> AgentClient:
-        self.calls["connect"] += 1
-        if self.is_broken:
-            raise EnvironmentTemporaryError("the fake agent is told not to start")
-        socket = Path(self._sockets.name) / "agent.sock"
         if self._server is None:
             self._server = _CuttableServer(self.agent)
-            await self._server.start(path=str(socket))
-        client = AgentClient(unix_channel(socket))
+            await self._server.start(path=str(self._socket))
+        client = AgentClient(unix_channel(self._socket))
         try:
             await client.hello()
         except AgentUnavailableError as error:
@@ -240,18 +228,6 @@ class FakeEnvironment:
             raise
         return client
 
-    async def recover(self) -> bool:
-        return bool(self.agent.jobs)
-
-    async def usage(self) -> Usage:
-        self.calls["usage"] += 1
-        return Usage(disk_free_bytes=self.disk_free_bytes)
-
-    async def clean_up(self, place: JobPlace) -> None:
-        _, work = self._folders(place)
-        for folder in [work.with_name(f"{work.name}.tmp"), *([] if place.job is None else [work])]:
-            shutil.rmtree(folder, ignore_errors=True)
-
     async def die(self) -> None:
         """The agent dies; its jobs stay."""
         if self._server is not None:
@@ -260,8 +236,112 @@ class FakeEnvironment:
             await self._server.wait_closed()
             self._server = None
 
+
+class FakeEnvironment:
+    """Fulfils `remuda.manager.ports.Environment` without starting anything.
+
+    With one machine that is always there, as the local one; or with several, one job on each at a time.
+    """
+
+    def __init__(self, folder: Path, *, machines: Sequence[str] = ()) -> None:
+        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
+        self.standing = "" if machines else "fake"
+        self.machines = {name: FakeMachine(Path(self._sockets.name) / name) for name in machines or ["fake"]}
+        self.is_broken = False
+        """While set, no agent can be started."""
+        self.calls: Counter[str] = Counter()
+        """How often the environment was asked to connect and for its usage."""
+        self.disk_free_bytes = 1 << 40
+        self.used: dict[str, str] = {}
+        """Which job has which machine."""
+        self.hooks: list[tuple[str, str]] = []
+        """The commands that ran before and after jobs, with the jobs' keys."""
+        self.failing_hook = ""
+        """What a hook that fails says."""
+        self._folder = folder
+        self._released = asyncio.Condition()
+
+    @property
+    def agent(self) -> FakeAgent:
+        """Of the first machine."""
+        return next(iter(self.machines.values())).agent
+
+    def capacity(self) -> int | None:
+        return None if self.standing else sum(not machine.lost for machine in self.machines.values())
+
+    async def acquire(self, place: JobPlace) -> str:
+        self.calls["acquire"] += 1
+        async with self._released:
+            await self._released.wait_for(lambda: place.key in self.used or self._free())
+            return self.used.setdefault(place.key, self._free())
+
+    def adopt(self, place: JobPlace, machine: str) -> None:
+        self.used[place.key] = machine
+
+    def _free(self) -> str:
+        if self.standing:
+            return self.standing
+        taken = set(self.used.values())
+        return next((name for name, one in self.machines.items() if name not in taken and not one.lost), "")
+
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
+        builds, work = self._folders(place)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
+        caches = self._folder / (place.cache_dir or "cache")
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
+
+    async def before(self, place: JobPlace, machine: str) -> str:
+        return self._hook("before_job", place.before_job, place)
+
+    async def after(self, place: JobPlace, machine: str) -> str:
+        return self._hook("after_job", place.after_job, place)
+
+    def _hook(self, name: str, command: str, place: JobPlace) -> str:
+        if not command:
+            return ""
+        self.hooks.append((command, place.key))
+        if self.failing_hook:
+            raise hook_failed(name, "ended with 1", self.failing_hook)
+        return f"{command} ran"
+
+    async def connect(self, machine: str) -> AgentClient:
+        self.calls["connect"] += 1
+        if self.is_broken:
+            raise EnvironmentTemporaryError("the fake agent is told not to start")
+        found = self.machines.get(machine)
+        if found is None or found.lost:
+            raise EnvironmentLostError(found.lost if found is not None else f"there is no machine {machine}")
+        return await found.connect()
+
+    async def recover(self) -> Sequence[str]:
+        return [name for name, machine in self.machines.items() if machine.agent.jobs]
+
+    async def usage(self) -> Usage:
+        self.calls["usage"] += 1
+        return Usage(disk_free_bytes=self.disk_free_bytes)
+
+    async def clean_up(self, place: JobPlace, machine: str) -> None:
+        _, work = self._folders(place)
+        for folder in [work.with_name(f"{work.name}.tmp"), *([] if place.job is None else [work])]:
+            shutil.rmtree(folder, ignore_errors=True)
+        async with self._released:
+            self.used.pop(place.key, None)
+            self._released.notify_all()
+
     async def close(self) -> None:
-        """End the agent and remove its socket."""
+        pass
+
+    async def die(self) -> None:
+        """All agents die; their jobs stay."""
+        for machine in self.machines.values():
+            await machine.die()
+
+    async def remove(self) -> None:
+        """End the agents and remove their sockets."""
         await self.die()
         self._sockets.cleanup()
 

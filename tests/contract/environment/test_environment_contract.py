@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.lib.clock import SystemClock
+from remuda.lib.clock import SystemClock, settle
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.ports import Environment, JobPlace
+from remuda.manager.ports import Environment, JobPlace, PreparedPlace
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.agent_client import JobStart
 
@@ -23,69 +23,79 @@ STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "slee
 
 @dataclass
 class Subject:
-    """An environment and a way to kill its agent."""
+    """An environment and a way to kill a machine's agent."""
 
     environment: Environment
     folder: Path
-    kill: Callable[[], Awaitable[None]]
+    kill: Callable[[str], Awaitable[None]]
+
+    async def prepare(self, place: JobPlace) -> PreparedPlace:
+        """A machine and folders for a job."""
+        return await self.environment.prepare(place, await self.environment.acquire(place))
+
+    async def clean_up(self, place: JobPlace) -> None:
+        await self.environment.clean_up(place, await self.environment.acquire(place))
 
 
-@pytest.fixture(params=["local", "fake"])
+@pytest.fixture(params=["local", "fake", "fake machines"])
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
-    if request.param == "fake":
-        fake = FakeEnvironment(tmp_path)
-        yield Subject(fake, tmp_path, fake.die)
-        await fake.close()
+    if request.param.startswith("fake"):
+        fake = FakeEnvironment(tmp_path, machines=("first", "second") if "machines" in request.param else ())
+        yield Subject(fake, tmp_path, lambda machine: fake.machines[machine].die())
+        await fake.remove()
         return
     local = LocalEnvironment(tmp_path, clock=SystemClock(), idle_exit_seconds=5)
 
-    async def kill() -> None:
-        async with await local.connect() as client:
+    async def kill(machine: str) -> None:
+        async with await local.connect(machine) as client:
             os.kill((await client.hello()).pid, signal.SIGKILL)
 
     yield Subject(local, tmp_path, kill)
     with suppress(ProcessLookupError):
-        await kill()
+        await kill("local")
 
 
 def a_place(slot: int = 0, project: str = "group/project", builds_dir: str = "") -> JobPlace:
-    return JobPlace(runner="abcdefghi", slot=slot, project=project, builds_dir=builds_dir)
+    return JobPlace(key=f"{slot + 1}-abc", runner="abcdefghi", slot=slot, project=project, builds_dir=builds_dir)
 
 
 async def test_a_prepared_place_is_a_folder_that_can_be_written(subject: Subject) -> None:
-    prepared = await subject.environment.prepare(a_place())
+    prepared = await subject.prepare(a_place())
     work = Path(prepared.work_dir)
     assert work.is_absolute()
     assert work.is_relative_to(prepared.builds_dir)
     (work / "file").write_text("kept")
-    again = await subject.environment.prepare(a_place())
+    again = await subject.prepare(a_place())
     assert again == prepared
     assert (work / "file").read_text() == "kept"
 
 
 async def test_no_two_slots_or_projects_share_a_folder(subject: Subject) -> None:
     places = [a_place(), a_place(slot=1), a_place(project="group/other"), a_place(project="group/project/deeper")]
-    found = {(await subject.environment.prepare(place)).work_dir for place in places}
+    found = set()
+    for place in places:
+        found.add((await subject.prepare(place)).work_dir)
+        await subject.clean_up(place)
     assert len(found) == len(places)
 
 
 async def test_the_configured_folder_is_used(subject: Subject) -> None:
-    prepared = await subject.environment.prepare(a_place(builds_dir=str(subject.folder / "elsewhere")))
+    prepared = await subject.prepare(a_place(builds_dir=str(subject.folder / "elsewhere")))
     assert Path(prepared.work_dir).is_relative_to(subject.folder / "elsewhere")
     assert Path(prepared.cache_dir).is_relative_to(subject.folder)
     place = replace(a_place(), cache_dir=str(subject.folder / "caches"))
-    assert (await subject.environment.prepare(place)).cache_dir == str(subject.folder / "caches")
+    assert (await subject.prepare(place)).cache_dir == str(subject.folder / "caches")
 
 
 async def test_a_job_may_have_a_folder_of_its_own_which_goes_with_it(subject: Subject) -> None:
-    shared = Path((await subject.environment.prepare(a_place())).work_dir)
+    shared = Path((await subject.prepare(a_place())).work_dir)
     own = replace(a_place(), job=7)
-    work = Path((await subject.environment.prepare(own)).work_dir)
+    work = Path((await subject.prepare(own)).work_dir)
     assert work != shared
-    assert work != Path((await subject.environment.prepare(replace(own, job=8))).work_dir)
+    assert work != Path((await subject.prepare(replace(own, job=8))).work_dir)
     (work / "file").touch()
     for _ in range(2):
-        await subject.environment.clean_up(own)
+        await subject.clean_up(own)
     assert not work.exists()
     assert shared.exists()
 
@@ -93,31 +103,83 @@ async def test_a_job_may_have_a_folder_of_its_own_which_goes_with_it(subject: Su
 async def test_a_place_that_cannot_be_made_is_lost_with_its_cause(subject: Subject) -> None:
     (subject.folder / "occupied").write_text("a file")
     with pytest.raises(EnvironmentLostError, match="occupied"):
-        await subject.environment.prepare(a_place(builds_dir=str(subject.folder / "occupied")))
+        await subject.prepare(a_place(builds_dir=str(subject.folder / "occupied")))
+
+
+async def test_a_job_keeps_its_machine(subject: Subject) -> None:
+    environment = subject.environment
+    first = await environment.acquire(a_place())
+    assert first
+    assert await environment.acquire(a_place()) == first
+    second = await environment.acquire(a_place(slot=1))
+    if (environment.capacity() or 0) > 1:
+        assert second != first
+
+
+async def test_a_machine_without_room_is_waited_for(subject: Subject) -> None:
+    environment, capacity = subject.environment, subject.environment.capacity()
+    if capacity is None:
+        pytest.skip("there is always room")
+    places = [a_place(slot=slot) for slot in range(capacity)]
+    held = [await environment.acquire(place) for place in places]
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            given_up = group.create_task(environment.acquire(a_place(slot=capacity)))
+            await settle()
+            assert not given_up.done()
+            given_up.cancel()
+        waiting = group.create_task(environment.acquire(a_place(slot=capacity)))
+        await settle()
+        assert not waiting.done()
+        await environment.clean_up(places[0], held[0])
+        assert await waiting == held[0]
+
+
+async def test_an_adopted_job_has_its_machine(subject: Subject) -> None:
+    environment = subject.environment
+    machine = await environment.acquire(a_place())
+    await environment.clean_up(a_place(), machine)
+    environment.adopt(a_place(slot=1), machine)
+    assert await environment.acquire(a_place(slot=1)) == machine
 
 
 async def test_connections_lead_to_one_agent(subject: Subject) -> None:
-    async with await subject.environment.connect() as first, await subject.environment.connect() as second:
+    machine = await subject.environment.acquire(a_place())
+    async with (
+        await subject.environment.connect(machine) as first,
+        await subject.environment.connect(machine) as second,
+    ):
         assert (await first.hello()).pid == (await second.hello()).pid
 
 
 async def test_many_connections_at_once_start_one_agent(subject: Subject) -> None:
-    clients = await asyncio.gather(*(subject.environment.connect() for _ in range(3)))
+    machine = await subject.environment.acquire(a_place())
+    clients = await asyncio.gather(*(subject.environment.connect(machine) for _ in range(3)))
     assert len({(await client.hello()).pid for client in clients}) == 1
     for client in clients:
         client.close()
 
 
 async def test_a_job_outlives_connections_and_agent(subject: Subject) -> None:
-    work_dir = (await subject.environment.prepare(a_place())).work_dir
-    async with await subject.environment.connect() as client:
+    machine = await subject.environment.acquire(a_place())
+    work_dir = (await subject.prepare(a_place())).work_dir
+    async with await subject.environment.connect(machine) as client:
         await client.start(JobStart(id="1-abc", work_dir=work_dir, steps=STEPS))
-    assert await subject.environment.recover()
-    await subject.kill()
-    async with await subject.environment.connect() as client:
+    assert machine in await subject.environment.recover()
+    await subject.kill(machine)
+    async with await subject.environment.connect(machine) as client:
         assert (await client.hello()).jobs == {"1-abc"}
         await client.close_job("1-abc")
         assert (await client.hello()).jobs == frozenset()
+
+
+async def test_hooks_run_and_their_output_is_there(subject: Subject) -> None:
+    place = replace(a_place(), before_job="echo before $REMUDA_JOB", after_job="echo after")
+    machine = await subject.environment.acquire(place)
+    await subject.prepare(place)
+    assert "before" in await subject.environment.before(place, machine)
+    assert "after" in await subject.environment.after(place, machine)
+    assert await subject.environment.before(a_place(), machine) == ""
 
 
 async def test_nothing_can_be_recovered_where_nothing_was(subject: Subject) -> None:
@@ -125,13 +187,13 @@ async def test_nothing_can_be_recovered_where_nothing_was(subject: Subject) -> N
 
 
 async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subject) -> None:
-    work = Path((await subject.environment.prepare(a_place())).work_dir)
+    work = Path((await subject.prepare(a_place())).work_dir)
     (work / "file").write_text("kept")
     temporary = work.with_name(f"{work.name}.tmp")
     (temporary / "secret").write_text("gone")
     for _ in range(2):
-        await subject.environment.clean_up(a_place())
-    await subject.environment.clean_up(a_place(project="never/prepared"))
+        await subject.clean_up(a_place())
+    await subject.clean_up(a_place(project="never/prepared"))
     assert (work / "file").exists()
     assert not temporary.exists()
 

@@ -30,4 +30,4 @@ async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[Manag
 async def environment(tmp_path: Path) -> AsyncIterator[FakeEnvironment]:
     fake = FakeEnvironment(tmp_path)
     yield fake
-    await fake.close()
+    await fake.remove()

@@ -59,6 +59,6 @@ async def test_an_agent_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytes
         os.kill(agent.pid, signal.SIGSTOP)
         try:
             with pytest.raises(EnvironmentTemporaryError, match="does not answer"):
-                await LocalEnvironment(tmp_path, clock=SystemClock()).connect()
+                await LocalEnvironment(tmp_path, clock=SystemClock()).connect("local")
         finally:
             os.kill(agent.pid, signal.SIGCONT)

@@ -170,11 +170,11 @@ class BreaksOnce(LocalEnvironment):
 
     broken = False
 
-    async def prepare(self, place: JobPlace) -> PreparedPlace:
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         if not self.broken:
             self.broken = True
             raise EnvironmentLostError("the machine is gone")
-        return await super().prepare(place)
+        return await super().prepare(place, machine)
 
 
 async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(

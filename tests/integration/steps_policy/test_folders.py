@@ -25,16 +25,22 @@ def reachable() -> Iterator[Path]:
 def a_place(builds: Path) -> JobPlace:
     builds_dir, cache_dir = str(builds / "builds"), str(builds / "cache")
     return JobPlace(
-        runner="abcdefghi", slot=3, project="g/p", run_as="200003", builds_dir=builds_dir, cache_dir=cache_dir
+        key="1-a",
+        runner="abcdefghi",
+        slot=3,
+        project="g/p",
+        run_as="200003",
+        builds_dir=builds_dir,
+        cache_dir=cache_dir,
     )
 
 
 async def test_user_of_a_slot_owns_its_folders(reachable: Path, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    prepared = await environment.prepare(a_place(reachable))
+    prepared = await environment.prepare(a_place(reachable), "local")
     work = Path(prepared.work_dir)
     (work / "file").touch()
-    again = await environment.prepare(a_place(reachable))
+    again = await environment.prepare(a_place(reachable), "local")
     assert again == prepared
     owners = {folder: os.stat(folder).st_uid for folder in (work, f"{work}.tmp", prepared.cache_dir)}
     assert set(owners.values()) == {200003}
@@ -45,4 +51,4 @@ async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
     with pytest.raises(EnvironmentLostError, match=r"steps run as user 200003, who cannot reach .* builds_dir"):
-        await environment.prepare(a_place(tmp_path))
+        await environment.prepare(a_place(tmp_path), "local")

@@ -33,8 +33,8 @@ def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
 
 async def test_another_process_finds_everything(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    await journal.add(a_row())
-    await journal.add(a_row("2-def", received_at=13.0, sends_results=False))
+    await journal.add(a_row(), Record())
+    await journal.add(a_row("2-def", received_at=13.0, sends_results=False), Record())
     outcome = Outcome(state="failed", reason="script_failure", exit_code=2, log_bytes=10, note="why\n")
     record = Record(phase=Phase.ENDED, log_offset=7, log_crc=None, result_seq=4, cancel_told=True, outcome=outcome)
     await journal.save("2-def", record)
@@ -48,7 +48,7 @@ async def test_another_process_finds_everything(tmp_path: Path) -> None:
 
 async def test_many_writes_at_once_share_transactions_and_are_all_there(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    await asyncio.gather(*(journal.add(a_row(f"{n}-x", received_at=n)) for n in range(200)))
+    await asyncio.gather(*(journal.add(a_row(f"{n}-x", received_at=n), Record()) for n in range(200)))
     await asyncio.gather(*(journal.save(f"{n}-x", Record(log_offset=n)) for n in range(200)))
     assert [record.log_offset for _, record in journal.jobs()] == list(range(200))
     journal.close()
@@ -58,7 +58,10 @@ async def test_a_write_that_fails_is_known_to_its_caller_and_costs_the_others_no
     journal = Journal(tmp_path / "journal.sqlite")
     bad = a_row("bad", received_at="not a number")
     outcomes = await asyncio.gather(
-        journal.add(a_row("1-a")), journal.add(bad), journal.add(a_row("2-b")), return_exceptions=True
+        journal.add(a_row("1-a"), Record()),
+        journal.add(bad, Record()),
+        journal.add(a_row("2-b"), Record()),
+        return_exceptions=True,
     )
     failed = [outcome for outcome in outcomes if isinstance(outcome, sqlite3.Error)]
     assert failed
@@ -122,5 +125,5 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 )
 def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     row = a_row()
-    stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", *_record_values(record))
+    stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", "", *_record_values(record))
     assert _from_row(stored) == (row, record)

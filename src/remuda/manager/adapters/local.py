@@ -9,12 +9,14 @@ import asyncio
 import os
 import shutil
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.files import remove_tree
 from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.hooks import run_hook
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.steps.errors import AgentError
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
@@ -25,11 +27,15 @@ START_SECONDS = 20.0
 """How long a new agent may take until it answers; many adopted jobs make it slower."""
 HELLO_SECONDS = 5.0
 """How long an agent that listens may take to say who it is; one that hangs must not hold up its manager for ever."""
+MACHINE = "local"
+"""Its name; there is no other."""
 _LOOK_SECONDS = 0.02
 
 
 class LocalEnvironment:
-    """This machine. `data` is the manager's data folder."""
+    """This machine. `data` is the folder of jobs: the agent's, working directories, caches."""
+
+    standing = MACHINE
 
     def __init__(
         self, data: Path, *, clock: Clock, idle_exit_seconds: float = 300.0, agent_pid: int | None = None
@@ -42,7 +48,16 @@ class LocalEnvironment:
         self._idle_exit_seconds = idle_exit_seconds
         self._pid = agent_pid
 
-    async def prepare(self, place: JobPlace) -> PreparedPlace:
+    def capacity(self) -> int | None:
+        return None
+
+    async def acquire(self, place: JobPlace) -> str:
+        return MACHINE
+
+    def adopt(self, place: JobPlace, machine: str) -> None:
+        pass
+
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         builds, work = self._folders(place)
         caches = self._data / (place.cache_dir or "cache") / place.run_as
         temporary = work.with_name(f"{work.name}.tmp")
@@ -66,7 +81,13 @@ class LocalEnvironment:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
 
-    async def connect(self) -> AgentClient:
+    async def before(self, place: JobPlace, machine: str) -> str:
+        return await self._hook("before_job", place.before_job, place)
+
+    async def after(self, place: JobPlace, machine: str) -> str:
+        return await self._hook("after_job", place.after_job, place)
+
+    async def connect(self, machine: str) -> AgentClient:
         has_started = False
         deadline = self._clock.monotonic() + START_SECONDS
         while self._clock.monotonic() < deadline:
@@ -82,8 +103,8 @@ class LocalEnvironment:
             await self._clock.sleep(_LOOK_SECONDS)
         raise EnvironmentTemporaryError(f"the agent does not answer; its last words: {self._last_words()}")
 
-    async def recover(self) -> bool:
-        return self._agent.is_dir()
+    async def recover(self) -> Sequence[str]:
+        return [MACHINE] if self._agent.is_dir() else []
 
     async def usage(self) -> Usage:
         try:
@@ -91,12 +112,19 @@ class LocalEnvironment:
         except OSError as error:
             raise EnvironmentTemporaryError(f"the disk of {self._data} cannot be looked at: {error.strerror}") from None
 
-    async def clean_up(self, place: JobPlace) -> None:
+    async def clean_up(self, place: JobPlace, machine: str) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
         builds, work = self._folders(place)
         gone = work.with_name(f"{work.name}.tmp") if place.job is None else builds / place.runner / _own(place.job)
         # A job may have left much there.
         await asyncio.to_thread(remove_tree, gone, ignore_errors=True)
+
+    async def close(self) -> None:
+        pass
+
+    async def _hook(self, name: str, command: str, place: JobPlace) -> str:
+        _, work = self._folders(place)
+        return await run_hook(name, command, place, work_dir=str(work)) if command else ""
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")

@@ -7,6 +7,10 @@ class Acknowledge(msgspec.Struct, frozen=True):
     """PUT running: we have it."""
 
 
+class Acquire(msgspec.Struct, frozen=True):
+    """Get a machine for the job."""
+
+
 class Start(msgspec.Struct, frozen=True):
     """Prepare the environment and give the job to the agent."""
 
@@ -51,7 +55,9 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Have the agent forget the job."""
+    """Have the agent forget the job, where there is one, and clean up its place."""
+
+    tells_agent: bool = True
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -65,4 +71,4 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 Call = Acknowledge | SendTrace | SendResults | KeepAlive | SendFinal
-Action = Call | Start | Subscribe | CancelSteps | Close | Forget | Wait
+Action = Call | Acquire | Start | Subscribe | CancelSteps | Close | Forget | Wait

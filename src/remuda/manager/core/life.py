@@ -7,8 +7,9 @@ makes a `Life` of a stored record goes on where the old one died.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
 
-Invariants: nothing is started before the server confirmed; the agent is told to forget a job only when the server has
-its final state or does not want it any more; every wait has an end.
+Invariants: nothing is started before the server confirmed; a job has a machine, and that is stored, before anything
+happens there; the agent is told to forget a job only when the server has its final state or does not want it any more,
+and then its place is cleaned up, also where no agent is left; every wait has an end.
 """
 
 from collections.abc import Collection
@@ -19,6 +20,7 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import stamp
 from remuda.manager.core.actions import (
     Acknowledge,
+    Acquire,
     Action,
     Call,
     CancelSteps,
@@ -97,7 +99,9 @@ class Life:
         self._agent_at = now  # no call to the agent before
         self._agent_down_since: float | None = None
         self._agent_forgot = False
-        self._agent_may_know = record.phase is not Phase.RECEIVED
+        self.machine = record.machine
+        self._has_place = bool(record.machine) and record.phase is not Phase.RECEIVED
+        self._agent_is_lost = False
         self._cancel_wanted = False
         self._cancel_told = record.cancel_told
         self._subscribed_at: tuple[int, int] | None = None
@@ -115,6 +119,7 @@ class Life:
             result_seq=self.results.confirmed,
             cancel_told=self._cancel_told,
             outcome=self.outcome,
+            machine=self.machine,
         )
 
     @property
@@ -133,15 +138,22 @@ class Life:
             case Phase.RECEIVED:
                 return Acknowledge() if now >= self._server_at else Wait(self._server_at)
             case Phase.OVER:
-                if not self._agent_may_know:
+                if not self._has_place:
                     return Forget()
-                return Close() if now >= self._agent_at else Wait(self._agent_at)
+                if now < self._agent_at:
+                    return Wait(self._agent_at)
+                return Close(tells_agent=not self._agent_is_lost)
             case Phase.ACKNOWLEDGED:
                 if now >= self._agent_at:
-                    return Start()
+                    return Start() if self.machine else Acquire()
                 return self._call_server(now, [self._agent_at])
             case Phase.STARTED | Phase.ENDED:
                 return self._relay(now)
+
+    def meanwhile(self, now: float) -> KeepAlive | Wait:
+        """What to do for the server while something is done for the job that may take long."""
+        alive = max(self._contact_at + self._limits.keep_alive, self._server_at)
+        return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= alive else Wait(alive)
 
     def _relay(self, now: float) -> Action:
         deadlines = []
@@ -257,11 +269,21 @@ class Life:
         if down_seconds < self._limits.agent:
             return
         self._agent_forgot = True
-        if self.phase is Phase.OVER:
-            self._agent_may_know = False
+        if self.phase is Phase.OVER and self._agent_is_lost:
+            self._has_place = False  # not even its place can be cleaned up
+        elif self.phase is Phase.OVER:
+            self._agent_is_lost, self._agent_down_since = True, now
         else:
             text = f"the agent could not be reached for {down_seconds / 60:.0f} minutes: {cause}"
             self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, text, now)
+
+    def machine_lost(self, cause: str, now: float) -> None:
+        """The machine, and the agent with it, is gone for good."""
+        self._agent_is_lost = True
+        self._agent_forgot = True
+        self._subscribed_at = None
+        self._agent_at = now
+        self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, now)
 
     def unsubscribed(self) -> None:
         """The agent sends nothing more for now."""
@@ -273,6 +295,10 @@ class Life:
         """The agent will send from `position` on."""
         self._subscribed_at = self.position
 
+    def placed(self, machine: str) -> None:
+        """The job has a machine."""
+        self.machine, self._has_place = machine, True
+
     def started(self) -> None:
         """The agent has the job."""
         self.phase = Phase.STARTED
@@ -283,8 +309,8 @@ class Life:
         self._cancel_told = True
 
     def closed(self) -> None:
-        """The agent forgot the job."""
-        self._agent_may_know = False
+        """The agent forgot the job, and its place is cleaned up."""
+        self._has_place = False
 
     def fail(self, reason: FailureReason, message: str, now: float) -> None:
         """The job cannot go on; the manager says why in the log. Without effect once the outcome is known."""
@@ -340,7 +366,7 @@ class Life:
         match call, reply.status:
             case Acknowledge(), 200:
                 if self.phase is Phase.RECEIVED:
-                    self.phase, self._agent_may_know = Phase.ACKNOWLEDGED, True
+                    self.phase, self._has_place = Phase.ACKNOWLEDGED, bool(self.machine)
             case KeepAlive(), 200 | 202:
                 pass
             case SendTrace(), 200 | 201 | 202 | 204:

@@ -49,3 +49,5 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     cancel_told: bool = False
     """The agent knows that the job shall end."""
     outcome: Outcome | None = None
+    machine: str = ""
+    """Where it runs, in its environment; empty: it has no place yet."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.manager.core.actions import (
     Acknowledge,
+    Acquire,
     Action,
     Call,
     CancelSteps,
@@ -32,12 +33,17 @@ LOG = b"first line\nsecond line\n"
 CRC = f"crc32:{zlib.crc32(LOG):08x}"
 
 
+def a_record(**changes: Any) -> Record:
+    """A job on the one machine of its environment."""
+    return Record(**{"machine": "local"} | changes)
+
+
 class Book:
     """A life and a clock beside it."""
 
     def __init__(self, record: Record | None = None, **options: Any) -> None:
         self.now = 1000.0
-        self.life = Life(record or Record(), now=self.now, **options)
+        self.life = Life(record or a_record(), now=self.now, **options)
 
     def does(self, expected: Action) -> None:
         assert self.life.next(self.now) == expected
@@ -60,7 +66,7 @@ class Book:
 
 def started(**options: Any) -> Book:
     """A job that the agent has and that is being watched."""
-    book = Book(Record(phase=Phase.STARTED), **options)
+    book = Book(a_record(phase=Phase.STARTED), **options)
     book.does(Subscribe())
     book.life.subscribed()
     return book
@@ -86,10 +92,10 @@ def test_a_job_from_its_receipt_to_its_end() -> None:
     book = Book()
     book.does(Acknowledge())
     book.hears(200)
-    assert book.life.record == Record(phase=Phase.ACKNOWLEDGED)
+    assert book.life.record == a_record(phase=Phase.ACKNOWLEDGED)
     book.does(Start())
     book.life.started()
-    assert book.life.record == Record(phase=Phase.STARTED)
+    assert book.life.record == a_record(phase=Phase.STARTED)
     book.does(Subscribe())
     book.life.subscribed()
     book.life.log(0, LOG)
@@ -98,7 +104,7 @@ def test_a_job_from_its_receipt_to_its_end() -> None:
     book.hears(200, next_seq=2)
     book.does(SendTrace(0, LOG))
     book.hears(202)
-    assert book.life.record == Record(phase=Phase.STARTED, log_offset=len(LOG), log_crc=zlib.crc32(LOG), result_seq=2)
+    assert book.life.record == a_record(phase=Phase.STARTED, log_offset=len(LOG), log_crc=zlib.crc32(LOG), result_seq=2)
     book.life.ended(success(), book.now)
     book.does(final())
     book.hears(200, "success")
@@ -209,7 +215,7 @@ def test_a_server_that_stands_elsewhere_is_believed() -> None:
 
 
 def test_a_server_that_lost_bytes_gets_them_from_the_agent_again() -> None:
-    book = Book(Record(phase=Phase.STARTED, log_offset=6, log_crc=zlib.crc32(LOG[:6])))
+    book = Book(a_record(phase=Phase.STARTED, log_offset=6, log_crc=zlib.crc32(LOG[:6])))
     book.life.subscribed()
     book.life.log(6, LOG[6:])
     book.hears(416, size=None)
@@ -280,7 +286,7 @@ def test_an_aborted_job_is_closed_at_once(status: int, job_status: str) -> None:
 
 
 def test_the_final_state_is_offered_until_the_server_takes_it() -> None:
-    book = Book(Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
+    book = Book(a_record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
     book.does(final())
     book.hears(202, interval_seconds=7.0)
     book.waits(7)
@@ -295,7 +301,7 @@ def test_the_final_state_is_offered_until_the_server_takes_it() -> None:
 
 
 def test_a_bad_checksum_sends_the_whole_log_again() -> None:
-    book = Book(Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
+    book = Book(a_record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()))
     book.hears(412)
     book.does(Subscribe())
     assert book.life.position == (0, 2)
@@ -310,7 +316,7 @@ def test_a_bad_checksum_sends_the_whole_log_again() -> None:
 
 def test_the_final_state_is_given_up_after_its_limit() -> None:
     book = Book(
-        Record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()), limits=Limits(ending=100)
+        a_record(phase=Phase.ENDED, log_offset=len(LOG), result_seq=2, outcome=success()), limits=Limits(ending=100)
     )
     book.hears_nothing()
     book.passes(100)
@@ -321,7 +327,7 @@ def test_the_final_state_is_given_up_after_its_limit() -> None:
 
 def test_a_failed_job_says_why_in_words_the_server_accepts() -> None:
     outcome = success(state="failed", reason="job_canceled", exit_code=3, results=0)
-    record = Record(phase=Phase.ENDED, log_offset=len(LOG), outcome=outcome)
+    record = a_record(phase=Phase.ENDED, log_offset=len(LOG), outcome=outcome)
     Book(record).does(final(state="failed", failure_reason="unknown_failure", exit_code=3))
     Book(record, accepted_reasons=["job_canceled"]).does(
         final(state="failed", failure_reason="job_canceled", exit_code=3)
@@ -358,7 +364,7 @@ def test_the_managers_own_line_is_sent_once_across_processes() -> None:
 
 def test_the_managers_own_line_never_overwrites_what_the_server_has() -> None:
     """The process died after bytes were sent and before it knew; then the agent lost the job."""
-    book = Book(Record(phase=Phase.STARTED))
+    book = Book(a_record(phase=Phase.STARTED))
     book.life.unknown(book.now)
     first = book.life.next(book.now)
     assert isinstance(first, SendTrace)
@@ -393,7 +399,7 @@ def test_an_agent_that_comes_back_loses_nothing() -> None:
 
 
 def test_a_start_that_failed_is_tried_again_and_the_server_hears_of_us_meanwhile() -> None:
-    book = Book(Record(phase=Phase.ACKNOWLEDGED))
+    book = Book(a_record(phase=Phase.ACKNOWLEDGED))
     for _ in range(9):
         book.life.agent_failed("refused", book.now)
     book.passes(30)
@@ -481,25 +487,74 @@ def test_a_trace_that_is_not_found_at_the_end_does_not_keep_the_job() -> None:
 
 
 def test_closing_an_agent_that_stays_away_is_given_up() -> None:
-    book = Book(Record(phase=Phase.OVER), limits=Limits(agent=100))
+    book = Book(a_record(phase=Phase.OVER), limits=Limits(agent=100))
     book.does(Close())
-    book.life.agent_failed("refused", book.now)
-    book.passes(100)
-    book.life.agent_failed("refused", book.now)
+    for following in (Close(tells_agent=False), Forget()):
+        book.life.agent_failed("refused", book.now)
+        book.passes(100)
+        book.life.agent_failed("refused", book.now)
+        book.passes(30)
+        book.does(following)
+
+
+def test_a_job_gets_a_machine_first_where_there_are_several() -> None:
+    book = Book(Record())
+    book.does(Acknowledge())
+    book.hears(200)
+    book.does(Acquire())
+    assert book.life.meanwhile(book.now) == Wait(book.now + 30)
+    book.passes(30)
+    assert book.life.meanwhile(book.now) == KeepAlive(0, "crc32:00000000")
+    book.life.placed("one")
+    assert book.life.record == Record(phase=Phase.ACKNOWLEDGED, machine="one")
+    book.does(Start())
+
+
+def test_a_job_that_never_had_a_machine_leaves_none_to_clean_up() -> None:
+    book = Book(Record())
+    book.hears(200)
+    book.does(Acquire())
+    book.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "no machine for it", book.now)
+    book.hears(202)
+    book.hears(200)
     book.does(Forget())
 
 
+def test_a_lost_machine_ends_its_job_with_the_cause_and_is_released() -> None:
+    book = started()
+    book.life.log(0, LOG)
+    book.life.machine_lost("the machine one is lost: reclaimed", book.now)
+    book.hears(202)
+    action = book.life.next(book.now)
+    assert isinstance(action, SendFinal)
+    assert (action.state, action.failure_reason) == ("failed", "runner_system_failure")
+    book.hears(200, "failed")
+    book.does(Close(tells_agent=False))
+    book.life.closed()
+    book.does(Forget())
+
+
+def test_a_machine_that_is_lost_after_the_end_costs_the_job_nothing() -> None:
+    book = Book(
+        a_record(phase=Phase.ENDED, log_offset=len(LOG), log_crc=zlib.crc32(LOG), result_seq=2, outcome=success())
+    )
+    book.life.machine_lost("reclaimed", book.now)
+    book.does(final())
+    book.hears(200, "success")
+    book.does(Close(tells_agent=False))
+
+
 def test_a_job_of_a_dead_process_goes_on_from_its_record() -> None:
-    Book(Record(phase=Phase.RECEIVED)).does(Acknowledge())
-    Book(Record(phase=Phase.ACKNOWLEDGED)).does(Start())
-    book = Book(Record(phase=Phase.STARTED, log_offset=6, result_seq=4))
+    Book(a_record(phase=Phase.RECEIVED)).does(Acknowledge())
+    Book(a_record(phase=Phase.ACKNOWLEDGED)).does(Start())
+    book = Book(a_record(phase=Phase.STARTED, log_offset=6, result_seq=4))
     book.does(Subscribe())
     assert book.life.position == (6, 4)
-    unsent = Book(Record(phase=Phase.ENDED, log_offset=6, result_seq=2, outcome=success()))
+    unsent = Book(a_record(phase=Phase.ENDED, log_offset=6, result_seq=2, outcome=success()))
     unsent.does(Subscribe())
     unsent.life.unknown(unsent.now)
     unsent.does(final())
-    Book(Record(phase=Phase.OVER)).does(Close())
+    Book(a_record(phase=Phase.OVER)).does(Close())
 
 
 def test_failing_twice_keeps_the_first_cause() -> None:
@@ -514,7 +569,8 @@ def test_failing_twice_keeps_the_first_cause() -> None:
 @given(st.data())
 def test_every_life_ends_once_server_and_agent_answer(data: st.DataObject) -> None:
     """From any mess of answers and events, good answers lead to the end, and nothing starts unconfirmed."""
-    book = Book(limits=Limits(agent=1e9, ending=1e9, acknowledge=1e9))
+    limits = Limits(agent=1e9, ending=1e9, acknowledge=1e9)
+    book = Book(data.draw(st.sampled_from([Record(), a_record()])), limits=limits)
     confirmed = False
     for step in range(200):
         calm = step > 60
@@ -525,6 +581,9 @@ def test_every_life_ends_once_server_and_agent_answer(data: st.DataObject) -> No
             case Wait():
                 assert action.until > book.now
                 book.now = action.until
+            case Acquire():
+                assert confirmed
+                book.life.placed("one")
             case Start():
                 assert confirmed
                 if calm or data.draw(st.booleans()):

@@ -1,0 +1,58 @@
+"""The manager's data folder, for one process at a time, and made anew when somebody removes it under that process.
+
+Who holds the lock in it is the manager of its jobs. A folder that vanishes takes the lock along; whoever makes the new
+one first is the manager from then on, and the other one has to stop.
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from remuda.manager.journal import Journal, identity_of, locked
+from remuda.manager.system_id import keep_system_id, system_id
+
+LOCK_NAME = "manager.lock"
+
+
+class DataFolder:
+    """Enter it to hold it: then `journal` and `own_id` are there."""
+
+    journal: Journal
+    own_id: str
+
+    def __init__(self, path: Path, *, beside_config: Path | None = None) -> None:
+        self.path = path
+        self._beside_config = beside_config
+        self._held = ExitStack()
+        self._lock: tuple[int, int] | None = None
+
+    def __enter__(self) -> "DataFolder":
+        with ExitStack() as stack:
+            stack.enter_context(self._held)
+            self._hold()
+            self.journal = Journal(self.path / "journal.sqlite")
+            self._held.callback(self.journal.close)
+            self.own_id = system_id(self.path, beside_config=self._beside_config)
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.__exit__(kind, error, trace)
+
+    def is_there(self) -> bool:
+        """Whether a new process would find it locked, and the journal in it."""
+        return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
+
+    async def renew(self) -> None:
+        """Make it anew, with all that this process knows. DataFolderError: it is another manager's by now."""
+        if identity_of(self.path / LOCK_NAME) != self._lock:
+            self._hold()
+        keep_system_id(self.path, self.own_id)
+        if not self.journal.is_there():
+            await self.journal.renew()
+
+    def _hold(self) -> None:
+        self._held.enter_context(locked(self.path))
+        self._lock = identity_of(self.path / LOCK_NAME)
