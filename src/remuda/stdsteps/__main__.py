@@ -26,7 +26,7 @@ NAMES = (
     "custom_open",
     "custom_close",
 )
-PROGRAMS = ("container_exec", "custom_exec")
+PROGRAMS = ("container_exec", "container_shell", "custom_exec")
 USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 """What nearly every job has; each of the others imports what it needs when it runs."""
 

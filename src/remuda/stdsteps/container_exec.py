@@ -54,7 +54,7 @@ for _p in /proc/[0-9]*; do
 done
 """
 _OOM_KILLS = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null"
-_NO_QUESTION = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+NO_QUESTION = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 """Users outside and inside differ; git would refuse the job's own repository for that."""
 
 
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
     told = Told()
-    env = request["env"] if "GIT_CONFIG_COUNT" in request["env"] else _NO_QUESTION | request["env"]
+    env = request["env"] if "GIT_CONFIG_COUNT" in request["env"] else NO_QUESTION | request["env"]
     if told:
         return ENDED
     try:
@@ -87,7 +87,7 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
             env=env,
         )
     except EngineRefusedError as error:
-        raise _refusal(error, container) from None
+        raise refusal(error, container) from None
     command = _Command(engine, container, number, stream)
     try:
         code = command.follow(told)
@@ -160,7 +160,7 @@ class _Command:
                 if not line or not first.isdigit():
                     continue
                 self.session, self.unread = first.decode(), b""
-            _write(kind, data)
+            write(kind, data)
         return True
 
     def _end_rest(self, kill_at: float | None) -> None:
@@ -174,22 +174,30 @@ class _Command:
     def _signal(self, name: str) -> list[str]:
         """Send a signal to the session: the processes that were there."""
         assert self.session is not None
-        words = ["sh", "-c", _SIGNAL_SESSION, "sh", self.session, name]
-        try:
-            _, output = docker_exec.run_inside(self._engine, self._container, words, user="0")
-        except EngineRefusedError as error:
-            if error.status in (404, 409):
-                return []  # the container has ended, and everything in it
-            raise
-        return output.decode().split()
+        return signal_session(self._engine, self._container, self.session, name)
 
 
-def _write(place: int, data: bytes) -> None:
+def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
+    """Send a signal to every process of a session in a container: the processes that were there."""
+    try:
+        _, output = docker_exec.run_inside(
+            engine, container, ["sh", "-c", _SIGNAL_SESSION, "sh", session, name], user="0"
+        )
+    except EngineRefusedError as error:
+        if error.status in (404, 409):
+            return []  # the container has ended, and everything in it
+        raise
+    return output.decode().split()
+
+
+def write(place: int, data: bytes) -> None:
+    """All of it."""
     while data:
         data = data[os.write(place, data) :]
 
 
-def _refusal(error: EngineRefusedError, container: str) -> StepError:
+def refusal(error: EngineRefusedError, container: str) -> StepError:
+    """Why nothing can be started there."""
     if error.status == 404:
         return StepError(f"the container {container[:12]} is gone: it has ended, or somebody removed it")
     if error.status == 409:

@@ -114,8 +114,10 @@ class Frames:
 class Stream:
     """A connection that the engine has handed over to the output of a process."""
 
-    def __init__(self, connection: socket.socket, first: bytes) -> None:
+    def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
+        """One that is not framed comes from a terminal: all of it is 1."""
         self.has_ended = False
+        self._framed = framed
         self._connection = connection
         self._first = first
         self._frames = Frames()
@@ -142,12 +144,17 @@ class Stream:
             if not data:
                 self.has_ended = True
                 return None
-        return self._frames.feed(data)
+        return self._frames.feed(data) if self._framed else [(1, data)]
 
     def write(self, data: bytes) -> None:
         """To the process's stdin, where the stream has one. One that is gone reads nothing, which is no error here."""
         with contextlib.suppress(OSError):
             self._connection.sendall(data)
+
+    def end_input(self) -> None:
+        """No more is written."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._connection.close()
@@ -223,7 +230,9 @@ class Engine:
         finally:
             connection.close()
 
-    def stream(self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Stream:
+    def stream(
+        self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
+    ) -> Stream:
         """A call after which the connection carries the output of a process."""
         connection = self._connection(CALL_SECONDS)
         text = json.dumps({} if body is None else body)
@@ -234,12 +243,12 @@ class Engine:
         self._surely(connection.connect)
         try:
             self._surely(lambda: connection.sock.sendall((head + text).encode()))
-            return self._taken_over(connection.sock)
+            return self._taken_over(connection.sock, framed=framed)
         except StepError:
             connection.close()
             raise
 
-    def _taken_over(self, sock: socket.socket) -> Stream:
+    def _taken_over(self, sock: socket.socket, *, framed: bool) -> Stream:
         answer = b""
         while b"\r\n\r\n" not in answer:
             part = self._surely(lambda: sock.recv(READ_BYTES))
@@ -250,7 +259,7 @@ class Engine:
         status = int(begin.split(None, 2)[1])
         if status not in (101, 200):
             raise EngineRefusedError(status, _message(rest, status))
-        return Stream(sock, rest)
+        return Stream(sock, rest, framed=framed)
 
     @contextlib.contextmanager
     def later(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:

@@ -19,22 +19,32 @@ def begin(
     work_dir: str = "",
     env: Mapping[str, str] | None = None,
     user: str = "",
+    terminal: bool = False,
+    takes_input: bool = False,
 ) -> tuple[str, Stream]:
-    """Start a command: its number at the engine, and its output."""
+    """Start a command: its number at the engine, and its output; its input too, where it takes some."""
     wish: dict[str, Any] = {
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
         "AttachStdout": True,
         "AttachStderr": True,
+        "AttachStdin": takes_input,
+        "Tty": terminal,
     }
     wish |= {"WorkingDir": work_dir} if work_dir else {}
     wish |= {"User": user} if user else {}
     number = str(engine.call("POST", f"/containers/{container}/exec", body=wish)["Id"])
-    return number, engine.stream(f"/exec/{number}/start", body={"Detach": False, "Tty": False})
+    start = {"Detach": False, "Tty": terminal}
+    return number, engine.stream(f"/exec/{number}/start", body=start, framed=not terminal)
 
 
 def is_running(engine: Engine, number: str) -> bool:
     return bool(engine.call("GET", f"/exec/{number}/json")["Running"])
+
+
+def resize(engine: Engine, number: str, *, columns: int, rows: int) -> None:
+    """Tell the terminal of a command how large it is."""
+    engine.call("POST", f"/exec/{number}/resize", query={"h": rows, "w": columns})
 
 
 def exit_code(engine: Engine, number: str) -> int:

@@ -1,0 +1,121 @@
+"""A shell in a job's container, by the engine's exec: while the job runs, and when it failed and is held."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.agent_process import until as happens
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
+from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(tmp_path / "data") as process:
+        await process.start()
+        yield process
+
+
+def a_job(engine: DockerEngine, folder: Path, script: str, **values: Any) -> JobStart:
+    common = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
+    service = {"name": "db", "step": "builtin://service", "inputs": common | {"command": ["sleep", "1000"]}}
+    container = {
+        "name": "box",
+        "step": "builtin://container",
+        "inputs": common | {"network": "job"},
+        "run": [{"name": "own", "script": script, "origin": "user"}],
+        "origin": "compiled",
+    }
+    last = {"name": "last", "script": "touch last", "if": "always()"}
+    stop = {"name": "stop", "step": "builtin://service_stop", "inputs": {"engine": engine.host}, "if": "always()"}
+    given = [JobVariable(key="SECRET", value="s3cret"), JobVariable(key="KEY", value="of the file", file=True)]
+    steps = steps_text(service, container, last, stop)
+    return JobStart(id="1", work_dir=str(folder / "work"), steps=steps, variables=given, **values)
+
+
+async def run(client: AgentClient, *command: str, feed: bytes = b"") -> tuple[int, bytes, bytes]:
+    async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+        await shell.write(feed)
+        await shell.end_input()
+        output, errors = b"", b""
+        async for event in shell:
+            match event:
+                case ShellData(data, is_error):
+                    output, errors = output + (b"" if is_error else data), errors + data * is_error
+                case ShellExit(code):
+                    return code, output, errors
+    raise AssertionError
+
+
+async def until(shell: AgentShell, text: bytes) -> bytes:
+    shown = b""
+    async with asyncio.timeout(30):
+        async for event in shell:
+            if isinstance(event, ShellData):
+                shown += event.data
+            if text in shown:
+                return shown
+    raise AssertionError(shown)
+
+
+async def test_shell_in_the_container_of_a_running_job(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(engine, tmp_path, "touch up; while [ ! -e go ]; do sleep 0.1; done"))
+        await happens((tmp_path / "work/up").exists)
+        command = 'pwd; echo $SECRET; cat "$KEY"; ls /bin/busybox; cat; echo no >&2; exit 5'
+        code, output, errors = await run(client, "sh", "-c", command, feed=b"sent\0\n")
+        assert (code, errors) == (5, b"no\n")
+        assert output == f"{tmp_path}/work\ns3cret\nof the file/bin/busybox\nsent\0\n".encode()
+        async with open_shell(client, "1", ShellWish(columns=91, rows=31)) as shell:
+            await shell.write(b"stty size; tr '\\0' '\\n' </proc/1/cmdline; sleep 1234 & echo re''ady\n")
+            shown = await until(shell, b"ready\r\n")
+            assert b"31 91" in shown
+            await shell.resize(77, 33)
+            await shell.write(b"sleep 0.3; stty size\n")
+            await until(shell, b"33 77\r\n")
+        # The caller has gone, and so has everything that it started there.
+        while b"1234" in (await run(client, "ps", "-o", "args"))[1]:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+        (tmp_path / "work/go").touch()
+        seen = await follow(client, "1")
+        assert seen.check().status == "success", seen.log.decode()
+    assert (engine.containers(), engine.networks()) == ([], [])
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_failed_job_keeps_container_and_services(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, *, dies: bool
+) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(engine, tmp_path, "echo here >/made; exit 3", hold_failed_seconds=600))
+        seen = await follow(client, "1")
+        assert (seen.check().status, seen.check().exit_code) == ("failure", 3)
+        assert seen.check().held_seconds
+        assert seen.statuses["last"] == "success"
+        assert (tmp_path / "work/last").exists()
+    if dies:
+        await agent.kill()
+        await agent.start()
+    async with agent.client() as client:
+        assert await run(client, "cat", "/made") == (0, b"here\n", b"")
+        code, output, _ = await run(client, "sh", "-c", 'cat "$KEY"')
+        assert (code, output) == (0, b"of the file")
+        assert len(engine.containers()) == 2
+        await client.close_job("1")
+    assert (engine.containers(), engine.networks()) == ([], [])
+
+
+async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(engine, tmp_path, "exit 3", hold_failed_seconds=2))
+        assert (await follow(client, "1")).check().held_seconds
+        await happens(lambda: not engine.containers())
+        await happens(lambda: not engine.networks())
+        assert "1" in (await client.hello()).jobs
