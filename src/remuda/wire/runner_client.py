@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import random
+import re
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -298,6 +299,33 @@ class RunnerClient:
         message = msgspec.structs.replace(message, token=self._token, info=self._info)
         return await self._credentials("/api/v4/runners", "register", message, expected=201)
 
+    async def unregister(self) -> RunnerReply:
+        """Take this runner off the server; with a `glrt-` token only this manager of it."""
+        message = VerifyRunner(token=self._token)
+        path = "/api/v4/runners"
+        if is_created_token(self._token):
+            path, message.system_id = f"{path}/managers", self._system_id
+        headers = {"RUNNER-TOKEN": self._token}
+        response = await self._call("DELETE", path, endpoint="unregister", headers=headers, body=message)
+        return RunnerReply(status=response.status, message=response.message)
+
+    async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+        """A new token in place of this runner's own: by that token, or by a person's for the runner of a number."""
+        path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
+        body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
+        if personal:
+            path, body = f"/api/v4/runners/{runner_id}/reset_authentication_token", b"{}"
+            headers["PRIVATE-TOKEN"] = personal
+        response = await self._call("POST", path, endpoint="reset_token", headers=headers, body=body)
+        if response.status != 201 or not response.is_json:
+            return RunnerReply(status=response.status, message=response.message)
+        try:
+            found = {"id": runner_id} | msgspec.json.decode(response.body, type=dict)
+            credentials = msgspec.convert(found, RunnerCredentials)
+        except msgspec.MsgspecError as error:
+            return RunnerReply(status=response.status, message=f"the answer cannot be read: {error}")
+        return RunnerReply(status=response.status, credentials=credentials)
+
     async def _credentials(self, path: str, endpoint: str, message: msgspec.Struct, *, expected: int) -> RunnerReply:
         headers = {"RUNNER-TOKEN": self._token, "Accept": "application/json"}
         response = await self._call("POST", path, endpoint=endpoint, headers=headers, body=message)
@@ -377,6 +405,11 @@ class RunnerClient:
             await self._clock.sleep(wait)
             retried()
         return await attempt()
+
+
+def is_created_token(token: str) -> bool:
+    """Whether a token is that of a runner which was created on the server, and not of one that registered itself."""
+    return re.match(r"(?:[a-z0-9_]+-)*?glrt-", token) is not None
 
 
 def new_request_id() -> str:

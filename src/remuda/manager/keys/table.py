@@ -61,7 +61,12 @@ class Finding:
     @property
     def about(self) -> str:
         """What is to be said, without marks of the docs."""
-        return _MARKS.sub(lambda match: match[1] or "", self.fact.about)
+        return plain(self.fact.about)
+
+
+def plain(text: str) -> str:
+    """A text without the marks of the docs."""
+    return _MARKS.sub(lambda match: match[1] or "", text)
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:

@@ -1,0 +1,111 @@
+"""What switching to Remuda would change, read from an existing gitlab-runner configuration: line by line, then advice.
+
+Pure. Decides nothing about keys itself: the facts are those of `keys`, the problems those that the reader of the file
+would have. `remuda manager doctor` prints it. The file is only read.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from remuda.manager.config import Remark, inspect
+from remuda.manager.config_lines import find_lines, line_of
+from remuda.manager.config_values import WITH_MACHINES, ManagerConfig
+from remuda.manager.keys.fact import Verdict
+from remuda.manager.keys.table import Finding, walk
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one key."""
+
+    line: int | None
+    key: str
+    """Such as `runners[0].docker.image`."""
+    verdict: str
+    about: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    diagnoses: tuple[Diagnosis, ...] = ()
+    problems: tuple[Remark, ...] = ()
+    """Why Remuda would not start with this file."""
+    advice: tuple[str, ...] = ()
+    """What to do, or to know, before switching."""
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(one.verdict == verdict for one in self.diagnoses)
+
+
+def examine(text: str, *, file: str, environment: Mapping[str, str]) -> Report:
+    """Look a file's text through."""
+    inspection = inspect(text, file=file, environment=environment)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return Report(problems=inspection.problems)
+    lines = find_lines(text)
+    diagnoses = [_diagnosis(finding, lines) for finding in walk(document) if not _is_header(finding)]
+    return Report(
+        diagnoses=tuple(sorted(diagnoses, key=lambda one: one.line or 0)),
+        problems=inspection.problems,
+        advice=tuple(_advice(document, inspection.config)),
+    )
+
+
+def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:
+    return Diagnosis(
+        line=line_of(finding.where, lines),
+        key=finding.where,
+        verdict=str(finding.fact.verdict),
+        about=finding.about,
+    )
+
+
+def _is_header(finding: Finding) -> bool:
+    """Whether it is a section whose keys are told one by one."""
+    return not finding.is_foreign and not finding.fact.is_open and isinstance(finding.value, Mapping)
+
+
+def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterator[str]:
+    """What a person should think of; empty runners give none."""
+    runners = [one for one in document.get("runners") or () if isinstance(one, Mapping)]
+    yield (
+        "let gitlab-runner finish its jobs first (SIGQUIT), and stop it: two managers with one configuration both take "
+        "jobs, and Remuda does not find jobs that gitlab-runner has begun"
+    )
+    yield (
+        "keep the file .runner_system_id beside the configuration: with it the server knows Remuda as the same manager"
+    )
+    executors = {str(one.get("executor", "")) for one in runners}
+    if executors & {"shell", "custom"} and any(not one.get("builds_dir") for one in runners):
+        yield (
+            "working directories are made anew: Remuda's are in its own folder, gitlab-runner's builds can be removed "
+            "once everything works"
+        )
+    if any(one.get("executor") == "shell" for one in runners):
+        yield (
+            "jobs run as the user that starts the manager; gitlab-runner's packages use the user gitlab-runner. Start "
+            "Remuda as that user, or as root with run_as in [runners.remuda]"
+        )
+    if any(_table(one, "cache") == {} or not _table(one, "cache").get("Type") for one in runners):
+        yield "caches in folders are not taken over: the first jobs fill them again; caches in a bucket are"
+    if executors & WITH_MACHINES and (config is None or not any(one.remuda.machines for one in config.runners)):
+        yield (
+            "machines are not created yet: list those you have in [[runners.remuda.machines]]; gitlab-runner ignores "
+            "that section, so the file serves both"
+        )
+    if "shutdown_timeout" in document:
+        yield "how long SIGQUIT waits is drain_timeout of [remuda], two hours where nothing is said"
+    if any("token_expires_at" in one and not str(one["token_expires_at"]).startswith("0001") for one in runners):
+        yield "a runner's token ends: the manager must be able to write the file to put in the new one"
+    if document.get("listen_address"):
+        yield "metrics keep gitlab-runner's names and labels, so dashboards go on working"
+
+
+def _table(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = owner.get(key)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,107 @@
+"""The one table of keys: complete, true to the values that are read, and shown in the docs as it is."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from remuda.manager.config_values import ManagerConfig
+from remuda.manager.keys.fact import Verdict
+from remuda.manager.keys.table import FACTS, GROUPS, Finding, walk
+from remuda.testing.config_tables import PAGE, page
+
+KEPT = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")
+"""Sections whose values are kept although nothing uses them yet."""
+
+
+def fields(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    """The paths of all keys that are read."""
+    for field in msgspec.structs.fields(struct):
+        inner = [one for one in (field.type, *get_args(field.type)) if isinstance(one, type)]
+        nested = [one for one in inner if issubclass(one, msgspec.Struct)]
+        path = f"{prefix}{field.encode_name}"
+        if nested:
+            yield from fields(nested[0], f"{path}.")
+        else:
+            yield path
+
+
+READ = set(fields(ManagerConfig)) - {"runners.feature_flags"}
+
+
+def test_every_key_that_is_read_has_its_fact() -> None:
+    assert READ - set(FACTS) == set()
+
+
+def test_a_key_that_is_read_is_not_said_to_be_without_effect() -> None:
+    silent = {path for path in READ if FACTS[path].verdict is Verdict.IGNORED and not path.startswith(KEPT)}
+    # Of these the reader takes what it needs to say why a storage cannot be used.
+    assert silent == {"runners.cache.s3.RoleARN", "runners.cache.s3.UploadRoleARN"}
+
+
+def test_a_key_that_works_is_read() -> None:
+    flags = "runners.feature_flags."
+    working = {path for path, fact in FACTS.items() if fact.verdict is Verdict.WORKS and not path.startswith(flags)}
+    assert working - READ == set()
+
+
+def test_remudas_own_keys_are_marked() -> None:
+    own = {path for path, fact in FACTS.items() if fact.is_own}
+    assert own == {path for path in READ if "remuda" in path.split(".")[:2]} | {
+        "runners.docker.pids_limit",
+        "runners.docker.min_free_disk",
+    }
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text), "write it anew with: python -m remuda.testing.config_tables"
+    assert all(f"<!-- keys: {section} -->" in text for section in GROUPS)
+
+
+def found(document: dict[str, Any]) -> dict[str, Finding]:
+    return {finding.where: finding for finding in walk(document)}
+
+
+def test_a_value_may_change_the_verdict() -> None:
+    docker = {"executor": "docker", "docker": {"tls_verify": False}, "cache": {"Type": "gcs"}}
+    assert found({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.WORKS
+    assert found({"runners": [docker]})["runners[0].cache.Type"].fact.verdict is Verdict.IGNORED
+    docker["docker"] = {"tls_verify": True}
+    assert found({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.REFUSED
+
+
+def test_sections_of_other_executors_are_one_finding() -> None:
+    kinds = found({"runners": [{"executor": "shell", "docker": {"imgae": "x"}, "kubernetes": {"a": {"b": 1}}}]})
+    assert set(kinds) == {"runners[0].executor", "runners[0].docker", "runners[0].kubernetes"}
+    assert kinds["runners[0].docker"].is_foreign
+
+
+@pytest.mark.parametrize(
+    ("document", "where", "nearest"),
+    [
+        ({"concurent": 1}, "concurent", "concurrent"),
+        ({"runners": [{"executor": "docker", "docker": {"services": [{"alais": "x"}]}}]}, "", "alias"),
+        ({"runners": [{"executor": "instance", "autoscaler": {"connector_config": {"usename": "x"}}}]}, "", "username"),
+        ({"runners": [{"executor": "docker+machine", "machine": {"idlecount": 1}}]}, "", "IdleCount"),
+        ({"runners": [{"feature_flags": {"FF_TIMESTAMP": True}}]}, "", "FF_TIMESTAMPS"),
+        ({"runners": [{"monitoring": {"job_queuing_durations": [{"treshold": "5m"}]}}]}, "", "threshold"),
+        ({"runners": [{"something_else": 1}]}, "runners[0].something_else", ""),
+    ],
+)
+def test_an_unknown_key_has_the_nearest_name(document: dict[str, Any], where: str, nearest: str) -> None:
+    [unknown] = [finding for finding in walk(document) if finding.fact.verdict is Verdict.UNKNOWN]
+    assert unknown.nearest == nearest
+    assert where in unknown.where
+
+
+def test_an_unknown_key_of_remudas_own_is_refused() -> None:
+    for document in ({"remuda": {"drain_timout": 1}}, {"runners": [{"remuda": {"run_az": "x"}}]}):
+        [one] = [finding for finding in walk(document) if finding.fact.verdict is Verdict.REFUSED]
+        assert "unknown; did you mean" in one.about
+    assert not [
+        one
+        for one in walk({"runners": [{"remuda": {"policy": {"anything": 1}}}]})
+        if one.fact.verdict is not Verdict.WORKS
+    ]
