@@ -250,6 +250,9 @@ class Machines:
             machine.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def named(self, name: str) -> Machine:
+        return next(machine for machine in self.machines if machine.name == name)
+
     @property
     def inside(self) -> list[str]:
         """What to put before a command that is to be in the lab's network."""

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,13 @@ from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock, settle
 from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.adapters.machines import MachinesEnvironment
+from remuda.manager.adapters.remote_machine import RemoteMachine
+from remuda.manager.adapters.ssh import Address
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.ports import Environment, JobPlace, PreparedPlace
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.machines import Machine, Machines
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'
@@ -37,8 +41,40 @@ class Subject:
         await self.environment.clean_up(place, await self.environment.acquire(place))
 
 
-@pytest.fixture(params=["local", "fake", "fake machines"])
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    """Real ones; this thread is in their network."""
+    if missing := Machines.missing():
+        pytest.skip(missing)
+    with Machines(2, shared=tmp_path) as lab, lab.entered():
+        yield lab
+
+
+@asynccontextmanager
+async def remote(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment of machines behind SSH."""
+
+    def remote_machine(machine: Machine) -> RemoteMachine:
+        address = Address(host=machine.address, identity_file=str(machines.key), host_key=machine.host_key)
+        return RemoteMachine(machine.name, address, folder=str(tmp_path / machine.name))
+
+    environment = MachinesEnvironment([(remote_machine(one), 1) for one in machines.machines], clock=SystemClock())
+
+    async def kill(machine: str) -> None:
+        async with await environment.connect(machine) as client:
+            pid = (await client.hello()).pid
+        machines.named(machine).run(f"kill -9 {pid}")
+
+    yield Subject(environment, tmp_path, kill)
+    await environment.close()
+
+
+@pytest.fixture(params=["local", "fake", "fake machines", "machines"])
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    if request.param == "machines":
+        async with remote(request.getfixturevalue("machines"), tmp_path) as found:
+            yield found
+        return
     if request.param.startswith("fake"):
         fake = FakeEnvironment(tmp_path, machines=("first", "second") if "machines" in request.param else ())
         yield Subject(fake, tmp_path, lambda machine: fake.machines[machine].die())

@@ -8,7 +8,7 @@ the machine itself, so that neither a restart nor another manager forgets it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,6 +64,8 @@ class MachinesEnvironment:
         is_one = len(machines) == 1 and machines[0][1] is None
         self.standing = machines[0][0].name if is_one else ""
         """The one machine, whose agent is connected before a job is asked for; see `ports.standing_machine`."""
+        self.more_room: Callable[[], None] = lambda: None
+        """Called when `capacity` may be more than before."""
 
     def capacity(self) -> int | None:
         return capacity(self._standings())
@@ -118,16 +120,11 @@ class MachinesEnvironment:
 
     async def usage(self) -> Usage:
         """One machine with a full disk does not stop the others: it gets no job, and does not count unless all are."""
-        async with asyncio.TaskGroup() as group:
-            for kept in self._machines.values():
-                if not kept.cause and self._is_stale(kept):
-                    group.create_task(self._look(kept), name=f"look at the disk of {kept.machine.name}")
-        known = [one for one in self._machines.values() if not one.cause and one.disk_free_bytes is not None]
+        known = await self._look_at_all()
         if not known:
             raise EnvironmentTemporaryError(self._causes())
-        room = [one.disk_free_bytes or 0 for one in known]
-        enough = [free for free in room if free >= self._least_disk_bytes]
-        return Usage(disk_free_bytes=min(enough) if enough else max(room))
+        enough = [free for free in known if free >= self._least_disk_bytes]
+        return Usage(disk_free_bytes=min(enough) if enough else max(known))
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         try:
@@ -135,8 +132,7 @@ class MachinesEnvironment:
                 await there.remove(place)
         finally:
             self._let_go(place.key)
-            async with self._changed:
-                self._changed.notify_all()
+            await self._tell()
 
     async def close(self) -> None:
         for task in self._mending.values():
@@ -214,6 +210,21 @@ class MachinesEnvironment:
             self._failed(kept, str(error))
             raise EnvironmentTemporaryError(str(error)) from error
 
+    async def _look_at_all(self) -> list[int]:
+        """The room of those that are connected; where none is, of the next that gets a job."""
+        async with asyncio.TaskGroup() as group:
+            for kept in self._machines.values():
+                if kept.machine.is_up and self._is_stale(kept):
+                    group.create_task(self._look(kept), name=f"look at the disk of {kept.machine.name}")
+        while not (
+            known := [one.disk_free_bytes for one in self._machines.values() if one.disk_free_bytes is not None]
+        ):
+            name = choose(self._standings())
+            if name is None:
+                break
+            await self._look(self._machines[name])
+        return known
+
     async def _look(self, kept: _Kept) -> None:
         try:
             kept.disk_free_bytes = await kept.machine.disk_free_bytes()
@@ -230,7 +241,7 @@ class MachinesEnvironment:
         name = kept.machine.name
         if cause != kept.cause:
             self._log.warning("a machine cannot be used", machine=name, cause=cause, jobs=len(kept.held))
-        kept.cause = cause
+        kept.cause, kept.disk_free_bytes = cause, None
         if name not in self._mending:
             mending = asyncio.get_running_loop().create_task(self._mend(kept), name=f"mend {name}")
             self._mending[name] = mending
@@ -252,8 +263,12 @@ class MachinesEnvironment:
         if kept.cause:
             kept.cause = ""
             self._log.info("a machine can be used again", machine=kept.machine.name)
-            async with self._changed:
-                self._changed.notify_all()
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+        self.more_room()
 
 
 def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:

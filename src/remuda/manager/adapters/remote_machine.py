@@ -35,9 +35,13 @@ USED_UP = 9
 UNUSABLE = 8
 """With what the scripts end that make folders, where somebody has to look."""
 
-# $1 ... names of programs; which of them has been seen to run is told, and all the rest only where none has.
+# $1 the folder for everything or nothing, $2 ... names of programs: which of them has been seen to run is told, and all
+# the rest only where none has.
 _FIND = """
-if [ "$(id -u)" = 0 ]; then base=/var/lib/remuda-machine; else base=$(cd && pwd -P)/.remuda; fi
+if [ -n "$1" ]; then base=$1
+elif [ "$(id -u)" = 0 ]; then base=/var/lib/remuda-machine
+else base=$(cd && pwd -P)/.remuda; fi
+shift
 mkdir -p "$base/bin" && chmod 711 "$base" || exit 1
 echo "base $base"
 for name; do [ ! -e "$base/bin/$name.runs" ] || { echo "runs $name"; exit 0; }; done
@@ -109,8 +113,12 @@ class _Placed:
 class RemoteMachine:
     """One machine."""
 
-    def __init__(self, name: str, address: Address, *, frozen: Path | None = None, use_count: int = 0) -> None:
+    def __init__(
+        self, name: str, address: Address, *, frozen: Path | None = None, use_count: int = 0, folder: str = ""
+    ) -> None:
+        """`folder` is the one for everything there, if it shall be another one."""
         self.name = name
+        self._folder = folder
         self.use_count = use_count
         self._ssh = SshConnection(address)
         self._frozen = frozen
@@ -236,7 +244,7 @@ class RemoteMachine:
 
     async def _look_and_place(self) -> _Placed:
         offered = {_name(offer): offer for offer in await asyncio.to_thread(_offers, self._frozen)}
-        line = _script(_FIND + LOOK, *(offered if self._believes else ()))
+        line = _script(_FIND + LOOK, self._folder, *(offered if self._believes else ()))
         done = await self._ssh.run(line)
         text = done.out.decode(errors="replace")
         if done.code or not text.startswith("base "):

@@ -252,7 +252,10 @@ def _known_hosts(address: Address) -> Any:
     if not address.checks_host_key:
         return None
     if address.host_key:
-        return [asyncssh.import_public_key(address.host_key)], [], []
+        try:
+            return [asyncssh.import_public_key(address.host_key)], [], []
+        except asyncssh.KeyImportError as error:
+            raise SshError(f"host_key cannot be read: {error}; give one line such as ssh-ed25519 AAAA...") from None
     # A file that is not there knows nobody, which the machine is then told of.
     return str(address.keys_file) if address.keys_file.is_file() else b""
 

@@ -1,0 +1,146 @@
+"""Lists of machines: who gets which, what happens to those that fail, are used up or full, and who comes back."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.manager.adapters.machines import MachinesEnvironment
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.ports import JobPlace
+from remuda.testing.agent_process import follow, steps_text, until
+from remuda.testing.machines import Machine, Machines
+from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart
+
+Make = Callable[..., MachinesEnvironment]
+
+
+def a_place(number: int) -> JobPlace:
+    return JobPlace(key=f"{number}-abc", runner="runner", slot=number, project="group/project")
+
+
+async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines, environment: Make) -> None:
+    subject = environment()
+    assert subject.capacity() == 6
+    found = [await subject.acquire(a_place(number)) for number in range(6)]
+    assert found == ["m1", "m2", "m3"] * 2
+    told: list[int] = []
+    subject.more_room = lambda: told.append(1)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        waiting = group.create_task(subject.acquire(a_place(7)))
+        await subject.clean_up(a_place(1), "m2")
+    assert waiting.result() == "m2"
+    assert told
+
+
+async def test_a_dead_machine_gets_no_job_until_it_is_back(
+    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    lab.machines[0].kill()
+    subject = environment()
+    assert [await subject.acquire(a_place(number)) for number in range(2)] == ["m2", "m3"]
+    assert subject.capacity() == 4
+    with pytest.raises(EnvironmentTemporaryError, match="cannot be reached"):
+        await subject.connect("m1")
+    assert (await subject.usage()).disk_free_bytes > 0
+    lab.machines[0].start()
+    await until(lambda: subject.capacity() == 6, seconds=60)
+    assert await subject.acquire(a_place(3)) == "m1"
+
+
+async def test_a_machine_counts_its_uses_itself(lab: Machines, environment: Make) -> None:
+    for number in range(2):  # each in a new process
+        subject = environment(lab.machines[0], lab.machines[1], capacity=1, use_count=1)
+        place = a_place(number)
+        assert await subject.acquire(place) == f"m{number + 1}"
+        assert await subject.acquire(place) == f"m{number + 1}"
+        await subject.clean_up(place, f"m{number + 1}")
+    subject = environment(lab.machines[0], lab.machines[1], capacity=1, use_count=1)
+    subject.adopt(a_place(1), "m2")
+    assert await subject.acquire(a_place(1)) == "m2"
+    await subject.clean_up(a_place(1), "m2")
+    with pytest.raises(EnvironmentLostError, match="no machine may be used any more: m1 has had its 1 jobs"):
+        await subject.acquire(a_place(2))
+    assert subject.capacity() == 0
+
+
+async def test_a_machine_with_a_full_disk_gets_no_job(lab: Machines, environment: Make) -> None:
+    """What is asked for is more than any has, so none gets one, and the manager is told of the best."""
+    subject = environment(lab.machines[0], least_disk_bytes=1 << 60)
+    assert 0 < (await subject.usage()).disk_free_bytes < 1 << 60
+    assert subject.capacity() == 0
+
+
+async def test_a_machine_that_is_not_configured_any_more(lab: Machines, environment: Make) -> None:
+    subject = environment()
+    subject.adopt(a_place(1), "gone")
+    assert await subject.acquire(a_place(1)) == "gone"
+    with pytest.raises(EnvironmentLostError, match="the machine gone is not in the runner's configuration any more"):
+        await subject.connect("gone")
+
+
+async def cut_in_the_middle(client: AgentClient, machine: Machine) -> None:
+    async with client.watch() as watch:
+        await watch.subscribe("1-abc")
+        async for _ in watch:
+            machine.unplug()
+
+
+async def test_a_cut_network_is_noticed_and_the_log_goes_on_where_it_stood(
+    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.ssh.KEEP_ALIVE_SECONDS", 0.3)
+    machine = lab.machines[0]
+    subject = environment(machine)
+    name = await subject.acquire(a_place(1))
+    work = (await subject.prepare(a_place(1), name)).work_dir
+    script = "n=0; while [ $n -lt 200 ]; do echo line $n; n=$((n+1)); sleep 0.02; done"
+    async with await subject.connect(name) as client:
+        await client.start(JobStart(id="1-abc", work_dir=work, steps=steps_text({"name": "say", "script": script})))
+        with pytest.raises(AgentUnavailableError):
+            await cut_in_the_middle(client, machine)
+    machine.plug()
+    async with await subject.connect(name) as client:
+        seen = await follow(client, "1-abc")
+        assert seen.check().status == "success", seen
+        assert seen.lines == [f"line {n}".encode() for n in range(200)]
+        await client.close_job("1-abc")
+
+
+async def test_a_job_runs_as_another_user_in_folders_of_its_own(lab: Machines, environment: Make) -> None:
+    machine = lab.machines[0]
+    subject = environment(machine)
+    place = replace(a_place(1), run_as="4001")
+    prepared = await subject.prepare(place, machine.name)
+    for folder in (prepared.work_dir, f"{prepared.work_dir}.tmp", prepared.cache_dir):
+        assert (machine.root / folder.lstrip("/")).stat().st_uid == 4001
+    (machine.root / prepared.work_dir.lstrip("/") / "file").touch()
+    other = replace(place, run_as="4002:4003")
+    assert (await subject.prepare(other, machine.name)).cache_dir != prepared.cache_dir
+    there = machine.root / prepared.work_dir.lstrip("/")
+    assert (there.stat().st_uid, (there / "file").stat().st_gid) == (4002, 4003)
+    with pytest.raises(EnvironmentLostError, match="no such user"):
+        await subject.prepare(replace(place, run_as="nosuchuser"), machine.name)
+    with pytest.raises(EnvironmentLostError, match="/root is closed to others"):
+        await subject.prepare(replace(place, builds_dir="/root/builds"), machine.name)
+
+
+async def test_a_program_that_somebody_removed_is_placed_again(lab: Machines, environment: Make) -> None:
+    machine = lab.machines[0]
+    subject = environment(machine)
+    await subject.acquire(a_place(1))
+    machine.run("rm /var/lib/remuda-machine/bin/agent-????????????????")
+    with pytest.raises(EnvironmentTemporaryError, match="the agent does not answer: exit code 127"):
+        await subject.connect(machine.name)
+    async with await subject.connect(machine.name) as client:
+        assert (await client.hello()).protocol == 1
+
+
+async def test_a_hook_that_fails_says_where_and_how(lab: Machines, environment: Make) -> None:
+    subject = environment(lab.machines[0])
+    place = replace(a_place(5), before_job="echo $REMUDA_JOB in $REMUDA_WORK_DIR; exit 3", after_job="id -un >&2")
+    with pytest.raises(EnvironmentLostError, match="before_job ended with 3 on m1: 5 in /var/lib/remuda-machine"):
+        await subject.before(place, "m1")
+    assert await subject.after(place, "m1") == "root\n"

@@ -1,0 +1,45 @@
+"""Which machine gets the next job."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.manager.core.machine_choice import Standing, capacity, choose
+
+
+def a_machine(name: str = "one", capacity: int | None = 2, held: int = 0, is_usable: bool = True) -> Standing:
+    return Standing(name=name, capacity=capacity, held=held, is_usable=is_usable)
+
+
+def test_the_least_loaded_gets_it_and_of_equals_the_first() -> None:
+    assert choose([a_machine("a", 4, 2), a_machine("b", 4, 1), a_machine("c", 4, 1)]) == "b"
+    assert choose([a_machine("a", 1, 0), a_machine("b", 8, 1)]) == "a"
+    assert choose([a_machine("small", 2, 1), a_machine("large", 8, 3)]) == "large"
+
+
+def test_full_ones_and_those_that_may_not_be_used_get_none() -> None:
+    assert choose([a_machine(held=2), a_machine(is_usable=False)]) is None
+    assert choose([a_machine(capacity=None, held=500)]) == "one"
+    assert choose([]) is None
+
+
+def test_what_cannot_be_used_counts_for_the_jobs_it_has() -> None:
+    assert capacity([a_machine(held=1), a_machine(is_usable=False, held=1)]) == 3
+    assert capacity([a_machine(held=3)]) == 3
+    assert capacity([a_machine(capacity=None)]) is None
+    assert capacity([a_machine(capacity=None, held=1, is_usable=False)]) == 1
+
+
+@given(
+    st.lists(
+        st.builds(
+            Standing,
+            name=st.text(),
+            capacity=st.none() | st.integers(1, 9),
+            held=st.integers(0, 9),
+            is_usable=st.booleans(),
+        )
+    )
+)
+def test_there_is_a_machine_while_there_is_capacity(machines: list[Standing]) -> None:
+    most, held = capacity(machines), sum(one.held for one in machines)
+    assert (choose(machines) is not None) == (most is None or held < most)
