@@ -96,13 +96,33 @@ class Jobs:
 
     @property
     def are_idle(self) -> bool:
-        """Nothing runs. Ended jobs need no agent until somebody asks for them."""
-        return not self._tasks
+        """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
+        return not self._tasks and not any(job.attention.is_awaited for job in self._jobs.values())
+
+    def clean_up(self) -> None:
+        """Cancel what nobody wants any more, and forget it once it has ended."""
+        now = self.around.clock.monotonic()
+        for job in [job for job in self._jobs.values() if job.attention.is_hopeless(now)]:
+            try:
+                if job.end is None and not job.journal.cancelled:
+                    logger.warning("job %s: its client does not come back; it is cancelled", job.id)
+                    job.cancel()
+                elif job.end is not None:
+                    logger.warning("job %s: its client does not come back; it is forgotten", job.id)
+                    self.close(job.id)
+            except OSError as error:
+                logger.warning("job %s cannot be cleaned up: %s", job.id, error)
 
     def close(self, job_id: str) -> None:
-        """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated."""
+        """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated.
+
+        What would stay elsewhere is closed before, so such a job is known until then.
+        """
         job = self._jobs.get(job_id)
         if job is None:
+            return
+        if job.must_be_closed:
+            job.leave()
             return
         task = self._tasks.pop(job_id, None)
         if task is not None:
@@ -123,6 +143,9 @@ class Jobs:
             task.cancel()
 
     def _keep(self, job: Job) -> None:
+        if job.end is not None and job.is_unwanted:
+            job.destroy()
+            return
         self._jobs[job.id] = job
         if job.end is None or job.is_held:
             task = self._group.create_task(job.run(), name=f"job {job.id}")
@@ -132,6 +155,9 @@ class Jobs:
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(job_id) is task:
             del self._tasks[job_id]
+            job = self._jobs.get(job_id)
+            if job is not None and job.end is not None and job.is_unwanted:
+                self.close(job_id)
         self._reaper.look()
 
 

@@ -1,6 +1,7 @@
 """The files of one job, apart from its log: what was asked, what happened so far, how it ended.
 
     request     the StartRequest, written once
+    owner       what its client keeps with the job, apart from the request: nobody needs it as long as the client lives
     events      JSON lines, one for everything that happened, private: outputs and exports are as they were written.
                 `public` in a line is the event a client sees; those are numbered from 1
     step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
@@ -83,6 +84,9 @@ class Journal:
         remove_tree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
         (aside / EXCHANGE).mkdir(mode=0o700)
+        if request.owner:
+            write_whole(aside / "owner", request.owner)
+            request.ClearField("owner")
         write_whole(aside / "request", request.SerializeToString())
         _append(aside / "events", _line({"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}))
         aside.rename(folder)
@@ -90,6 +94,11 @@ class Journal:
 
     def read_request(self) -> StartRequest:
         return StartRequest.FromString((self.folder / "request").read_bytes())
+
+    def read_owner(self) -> bytes:
+        with suppress(FileNotFoundError):
+            return (self.folder / "owner").read_bytes()
+        return b""
 
     def record_cancel(self) -> None:
         self._add({"event": "cancel"})

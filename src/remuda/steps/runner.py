@@ -19,6 +19,7 @@ from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Secrets
 from remuda.steps import holding, leftovers, plan, replay
+from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
 from remuda.steps.environment import write_files
@@ -38,6 +39,8 @@ from remuda.steps.policy.values import NO_LIMITS
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
 
+UNWANTED = "unwanted"
+"""A file in the folder of a job that was closed while something had to be closed elsewhere."""
 TELL_SECONDS = 0.005
 """How long something that happened may wait for company before clients are told."""
 
@@ -66,6 +69,7 @@ class Job:
         """What was held is gone."""
         request = journal.read_request()
         self.id = request.id
+        self.attention = Attention(request.patience_seconds, around.clock.monotonic())
         self._request = request if journal.end is None or self.is_held else StartRequest()
         self.log = LogFile(
             journal.folder, secrets=secrets_of(self._request), limit_bytes=request.log_limit_bytes, clock=around.clock
@@ -112,6 +116,26 @@ class Job:
             else:
                 self.journal.past.append({"event": "cancel"})
             self._wake.set()
+
+    @property
+    def must_be_closed(self) -> bool:
+        """Whether something is open that stays when it is not closed, because it is not on this machine."""
+        if self._carrier is None or self.end is not None:
+            return False
+        return any(
+            one.call.origin != "user" and one.entered.inputs.get("close_seconds")
+            for one in self._carrier.tree.open.values()
+        )
+
+    @property
+    def is_unwanted(self) -> bool:
+        """Whether nobody wants to know how it ends."""
+        return (self.journal.folder / UNWANTED).exists()
+
+    def leave(self) -> None:
+        """Cancel it, and forget it when everything is closed."""
+        (self.journal.folder / UNWANTED).touch()
+        self.cancel()
 
     def destroy(self) -> None:
         """Kill what runs and remove every trace. Whoever calls this has cancelled the job's task."""

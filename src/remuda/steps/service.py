@@ -80,6 +80,16 @@ class AgentService(AgentBase):
             self._jobs.close(request.id)
         await stream.send_message(agent_pb2.CloseResponse())
 
+    async def Jobs(self, stream: Stream[agent_pb2.JobsRequest, agent_pb2.KeptJob]) -> None:  # noqa: N802
+        request = await _receive(stream)
+        ids = list(request.ids) or [job.id for job in self._jobs.all()]
+        for job_id in ids:
+            job = self._jobs.find(job_id)
+            if job is not None:
+                with _status_codes():
+                    owner = job.journal.read_owner()
+                await stream.send_message(agent_pb2.KeptJob(id=job.id, owner=owner, ended=job.end is not None))
+
     async def Watch(self, stream: Stream[agent_pb2.WatchRequest, agent_pb2.WatchEvent]) -> None:  # noqa: N802
         await stream.send_initial_metadata()
         watcher = Watcher(self._jobs)

@@ -32,6 +32,8 @@ from remuda.steps.transport import listening
 
 READY = "step-runner is listening on socket"
 """What clients look for on stderr, with the socket's path behind it."""
+CLEAN_UP_SECONDS = 5.0
+"""How often is looked for jobs whose clients do not come back."""
 
 
 async def serve(
@@ -73,10 +75,12 @@ async def serve(
             transport.announce(data)
             sys.stderr.write(f"{READY} {transport.address}\n")
             sys.stderr.flush()
+            cleaner = tasks.create_task(_clean_up(jobs), name="clean up")
             if command:
                 code = await _with_command(command, stop)
             else:
                 await _until_stopped(stop, server, jobs, idle_exit_seconds)
+            cleaner.cancel()
             server.close()
             jobs.abandon()
         around.changes.close()
@@ -97,6 +101,13 @@ async def _until_stopped(stop: asyncio.Event, server: Server, jobs: Jobs, idle_e
         if left <= 0:
             return
         await happens(stop, within_seconds=min(left, 1.0))
+
+
+async def _clean_up(jobs: Jobs) -> None:
+    clock = SystemClock()
+    while True:
+        await clock.sleep(CLEAN_UP_SECONDS)
+        jobs.clean_up()
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:

@@ -90,9 +90,10 @@ class Watcher:
             case "unsubscribe":
                 self._drop(request.unsubscribe.id)
             case "confirm":
-                known = self._subscriptions.get(request.confirm.id)
-                if known is not None:
-                    known[0].job.confirmed = (request.confirm.log_offset, request.confirm.result_seq)
+                job = self._jobs.find(request.confirm.id)
+                if job is not None:
+                    job.confirmed = (request.confirm.log_offset, request.confirm.result_seq)
+                    job.attention.given(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:
         """Send events for ever, as fast as the stream takes them."""
@@ -117,6 +118,9 @@ class Watcher:
     def close(self) -> None:
         for job_id in tuple(self._subscriptions):
             self._drop(job_id)
+        now = self._jobs.around.clock.monotonic()
+        for job in self._jobs.all():
+            job.attention.ended(self, now)
 
     def _subscribe(self, request: pb.Subscribe) -> None:
         self._drop(request.id)
@@ -130,6 +134,7 @@ class Watcher:
             self._ready[request.id] = None
             self._wake.set()
 
+        job.attention.given(self)
         subscription = Subscription(
             job, log_offset=request.log_offset, result_seq=request.result_seq, batches=request.batches
         )

@@ -113,6 +113,14 @@ class FakeAgent(AgentBase):
     async def Shell(self, stream: Stream[pb.ShellInput, pb.ShellOutput]) -> None:  # noqa: N802
         raise GRPCError(Status.UNIMPLEMENTED, "there is nothing to look at here")
 
+    async def Jobs(self, stream: Stream[pb.JobsRequest, pb.KeptJob]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        for job_id in list(request.ids) or list(self.jobs):
+            if (job := self.jobs.get(job_id)) is not None:
+                kept = pb.KeptJob(id=job_id, owner=job.request.owner, ended=job.end is not None)
+                await stream.send_message(kept)
+
     async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
         assert request is not None

@@ -131,10 +131,22 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """What steps may do: a JSON object, see docs/reference/step-policy.md."""
     run_as: str = ""
     """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
+    owner: bytes = b""
+    """For the client alone: `jobs` gives it back."""
+    patience_seconds: int = 0
+    """The agent gives the job up when no client has had to do with it for so long; 0: never."""
     hold_failed_seconds: int = 0
     """How long a failed job keeps its environments."""
     hold_note: str = ""
     """What its log says then."""
+
+
+class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that an agent has."""
+
+    id: str
+    owner: bytes
+    ended: bool
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +279,14 @@ class AgentClient:
         with translated():
             await self.stub.Start(_start_request(job))
 
+    async def jobs(self, ids: Sequence[str]) -> AsyncIterator[KeptJob]:
+        """What was said of these jobs when they were started; unknown ones are left out. No ids: all."""
+        with translated():
+            async with self.stub.Jobs.open() as stream:
+                await stream.send_message(pb.JobsRequest(ids=ids), end=True)
+                async for kept in stream:
+                    yield KeptJob(id=kept.id, owner=kept.owner, ended=kept.ended)
+
     async def cancel(self, job_id: str) -> None:
         """End the running step; what always runs still does. Repeatable."""
         with translated():
@@ -380,6 +400,8 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         banner=job.banner,
         policy=job.policy,
         run_as=job.run_as,
+        owner=job.owner,
+        patience_seconds=job.patience_seconds,
         hold_failed_seconds=job.hold_failed_seconds,
         hold_note=job.hold_note,
     )

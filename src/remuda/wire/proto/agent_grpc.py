@@ -46,6 +46,10 @@ class AgentBase(abc.ABC):
     async def Shell(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.ShellInput, remuda.wire.proto.agent_pb2.ShellOutput]') -> None:
         pass
 
+    @abc.abstractmethod
+    async def Jobs(self, stream: 'grpclib.server.Stream[remuda.wire.proto.agent_pb2.JobsRequest, remuda.wire.proto.agent_pb2.KeptJob]') -> None:
+        pass
+
     def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
         return {
             '/remuda.agent.v1.Agent/Hello': grpclib.const.Handler(
@@ -95,6 +99,12 @@ class AgentBase(abc.ABC):
                 grpclib.const.Cardinality.STREAM_STREAM,
                 remuda.wire.proto.agent_pb2.ShellInput,
                 remuda.wire.proto.agent_pb2.ShellOutput,
+            ),
+            '/remuda.agent.v1.Agent/Jobs': grpclib.const.Handler(
+                self.Jobs,
+                grpclib.const.Cardinality.UNARY_STREAM,
+                remuda.wire.proto.agent_pb2.JobsRequest,
+                remuda.wire.proto.agent_pb2.KeptJob,
             ),
         }
 
@@ -149,4 +159,10 @@ class AgentStub:
             '/remuda.agent.v1.Agent/Shell',
             remuda.wire.proto.agent_pb2.ShellInput,
             remuda.wire.proto.agent_pb2.ShellOutput,
+        )
+        self.Jobs = grpclib.client.UnaryStreamMethod(
+            channel,
+            '/remuda.agent.v1.Agent/Jobs',
+            remuda.wire.proto.agent_pb2.JobsRequest,
+            remuda.wire.proto.agent_pb2.KeptJob,
         )

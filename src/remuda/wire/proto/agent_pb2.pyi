@@ -35,7 +35,7 @@ class Variable(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., file: _Optional[bool] = ..., masked: _Optional[bool] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note")
+    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note", "owner", "patience_seconds")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,8 @@ class StartRequest(_message.Message):
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     HOLD_FAILED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HOLD_NOTE_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: str
     work_dir: str
@@ -73,11 +75,29 @@ class StartRequest(_message.Message):
     run_as: str
     hold_failed_seconds: int
     hold_note: str
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ...) -> None: ...
+    owner: bytes
+    patience_seconds: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ..., owner: _Optional[bytes] = ..., patience_seconds: _Optional[int] = ...) -> None: ...
 
 class StartResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class JobsRequest(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeptJob(_message.Message):
+    __slots__ = ("id", "owner", "ended")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    owner: bytes
+    ended: bool
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[bytes] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("id",)
