@@ -38,12 +38,24 @@ async def test_whoever_comes_while_all_lanes_are_in_use_is_stored_with_the_other
     table = Table()
     together = Together(table.store, lanes=2)
     async with asyncio.TaskGroup() as group:
-        making = [group.create_task(together.make(number)) for number in (2, 4, 6, 7, 8, 6)]
-        await settle()
+        making = []
+        for numbers in ((2,), (4,), (6, 7, 8, 6)):
+            making += [group.create_task(together.make(number)) for number in numbers]
+            await settle()
         assert table.stored == [[2], [4]]
         table.gate.set()
     assert [task.result() for task in making] == [4, 8, 12, None, 16, 12]
     assert table.stored == [[2], [4], [6, 7, 8, 6]]
+
+
+async def test_whoever_is_there_already_is_stored_with_the_first() -> None:
+    table = Table()
+    table.gate.set()
+    together = Together(table.store, lanes=1)
+    async with asyncio.TaskGroup() as group:
+        for number in (2, 4, 6):
+            group.create_task(together.make(number))
+    assert table.stored == [[2, 4, 6]]
 
 
 async def test_only_so_many_are_stored_at_once() -> None:
@@ -54,7 +66,7 @@ async def test_only_so_many_are_stored_at_once() -> None:
         await settle()
         table.gate.set()
     assert [task.result() for task in making] == [4 * number for number in range(150)]
-    assert [len(stored) for stored in table.stored] == [1, 64, 64, 21]
+    assert [len(stored) for stored in table.stored] == [64, 64, 22]
 
 
 async def test_all_are_told_that_nobody_knows() -> None:
