@@ -82,6 +82,13 @@ class JoinedWrites:
         if self._held_bytes >= HELD_BYTES:
             self._flush()
 
+    def write_now(self, data: bytes) -> None:
+        """The same for what nothing follows that could go with it."""
+        if self._held:
+            self.write(data)
+        else:
+            self._transport.write(data)
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
@@ -100,7 +107,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or cycle.scope["method"] == "HEAD" or cycle.flow.write_paused:
         return False
-    if cycle.disconnected or cycle.response_started:
+    if cycle.disconnected or cycle.response_started or not isinstance(cycle.transport, JoinedWrites):
         return False
     content = [STATUS_LINE[status]]
     for name, value in (*cycle.default_headers, *headers):
@@ -110,7 +117,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
     content += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
-    cycle.transport.write(b"".join(content))
+    cycle.transport.write_now(b"".join(content))
     cycle.message_event.set()
     if not cycle.keep_alive:
         cycle.transport.close()
