@@ -9,11 +9,24 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import Generator
 from itertools import count
 from pathlib import Path
 
 import msgspec
-from tests.bench.http_calls import Caller, ServedProcess, Show, new_project, new_runner, served, shown
+from tests.bench.http_calls import (
+    Answer,
+    Caller,
+    Calls,
+    ServedProcess,
+    Show,
+    call_all,
+    new_project,
+    new_runner,
+    request,
+    served,
+    shown,
+)
 from tests.bench.store import raw_claims
 
 from remuda.testing.postgres_server import PostgresServer
@@ -36,11 +49,11 @@ class Taken(msgspec.Struct):
 _taken = msgspec.json.Decoder(Taken).decode
 
 
-async def one_life(caller: Caller, token: str) -> bool:
+def one_life(token: str) -> Generator[bytes, Answer, bool]:
     """One job from request to end; False when there was none."""
     body = msgspec.json.encode({"token": token, "system_id": "s_bench", "info": INFO})
     headers = b"Content-Type: application/json\r\nX-Request-Id: bench-%d\r\n" % next(_numbers)
-    asked = await caller.call(b"POST /api/v4/jobs/request", headers, body)
+    asked = yield request(b"POST /api/v4/jobs/request", headers, body)
     if asked.status == 204:
         return False
     assert asked.status == 201, asked
@@ -52,17 +65,17 @@ async def one_life(caller: Caller, token: str) -> bool:
     def state(name: str, **more: object) -> bytes:
         return msgspec.json.encode({"token": job.token, "state": name, **more})
 
-    answers = [await caller.call(update, as_json, state("running"))]
+    statuses = [(yield request(update, as_json, state("running"))).status]
     for at in (0, len(PIECE)):
         lines = key + b"Content-Type: text/plain\r\nContent-Range: %d-%d\r\n" % (at, at + len(PIECE) - 1)
-        answers.append(await caller.call(trace, lines, PIECE))
-    answers.append(await caller.call(update, as_json, state("success", output={"bytesize": 2 * len(PIECE)})))
-    assert [answer.status for answer in answers] == [200, 202, 202, 200], answers
+        statuses.append((yield request(trace, lines, PIECE)).status)
+    ended = yield request(update, as_json, state("success", output={"bytesize": 2 * len(PIECE)}))
+    assert [*statuses, ended.status] == [200, 202, 202, 200], ended
     return True
 
 
-async def lives(cell: list[ServedProcess], jobs: int) -> float:
-    """Lives a second."""
+async def prepared(cell: list[ServedProcess], jobs: int) -> str:
+    """Have so many jobs wait; the token of a runner that takes them."""
     first = await Caller.connected(cell[0].port)
     project = await new_project(
         first, f"lives{time.monotonic_ns()}", f"job:\n  parallel: {JOBS_OF_ONE}\n  script: make\n"
@@ -70,24 +83,25 @@ async def lives(cell: list[ServedProcess], jobs: int) -> float:
     for _ in range(jobs // JOBS_OF_ONE - 1):
         await first.api("POST", f"/api/v4/projects/{project}/pipeline", {"ref": "main"})
     token = await new_runner(first)
-    callers = [await Caller.connected(cell[number % len(cell)].port) for number in range(AT_A_TIME)]
+    first.close()
+    return token
+
+
+def lives(cell: list[ServedProcess], jobs: int) -> float:
+    """Lives a second."""
+    token = asyncio.run(prepared(cell, jobs))
     done = 0
 
-    async def work(caller: Caller) -> None:
+    def work() -> Calls:
         nonlocal done
         # Another process of the cell may still have the last jobs that this one has not heard of.
         while done < jobs:
-            if await one_life(caller, token):
+            if (yield from one_life(token)):
                 done += 1
 
     began = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for caller in callers:
-            group.create_task(work(caller))
-    rate = done / (time.perf_counter() - began)
-    for caller in (first, *callers):
-        caller.close()
-    return rate
+    call_all((cell[number % len(cell)].port, work()) for number in range(AT_A_TIME))
+    return done / (time.perf_counter() - began)
 
 
 def lifecycles(folder: Path, show: Show, *, rounds: int = 3, jobs: int = 1000, processes: int = 2) -> None:
@@ -102,8 +116,8 @@ def lifecycles(folder: Path, show: Show, *, rounds: int = 3, jobs: int = 1000, p
     ):
         for number in range(1, rounds + 1):
             raw = asyncio.run(raw_claims(other))
-            with_postgres = asyncio.run(lives(postgres, jobs))
-            with_sqlite = asyncio.run(lives(sqlite, jobs))
+            with_postgres = lives(postgres, jobs)
+            with_sqlite = lives(sqlite, jobs)
             of_raw.append(with_postgres / raw)
             of_postgres.append(with_sqlite / with_postgres)
             show(f"round {number}: raw claims of PostgreSQL, fsync", f"{raw:.0f}/s", f"{AT_A_TIME} at a time")
