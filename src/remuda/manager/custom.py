@@ -32,6 +32,8 @@ ORDER = "CUSTOM_EXECUTOR_ORDER"
 """The file variable with which the order gets to the agent."""
 OLD_STAGE = "REMUDA_CUSTOM_BUILD_SCRIPT"
 """Variable of the runner: the job's script is the stage build_script, as drivers from before GitLab 17 want it."""
+RETRY_SECONDS = 3
+"""Between two tries of preparing."""
 SPARE_SECONDS = 5
 ATTEMPTS = 10
 """More of them gitlab-runner refuses, too."""
@@ -75,6 +77,7 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
         NAME,
         "custom",
         {
+            "retry_seconds": RETRY_SECONDS,
             "grace_seconds": custom.graceful_seconds + custom.force_seconds + SPARE_SECONDS,
             "close_seconds": custom.cleanup_seconds + custom.graceful_seconds + custom.force_seconds + SPARE_SECONDS,
         },

@@ -21,7 +21,7 @@ from remuda.stdsteps.outputs import tell_failure
 from remuda.stdsteps.speech import say
 
 PREPARE, SOURCES, CLEAR, AFTER = "prepare_script", "get_sources", "clear_worktree", "after_script"
-_ELSEWHERE = (PREPARE, SOURCES, "cleanup_file_variables")
+_ELSEWHERE = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 """Stages that do not begin in the project's folder."""
 
 
