@@ -100,6 +100,12 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
 
 def _check_own(runner: RunnerConfig, where: str) -> None:
     own = runner.remuda
+    for key in ("run_as", "first_uid", "sandbox"):
+        if runner.executor == "custom" and getattr(own, key):
+            raise ConfigError(
+                f"{where}.remuda.{key}: a driver of the custom executor runs as the manager's user, and keeps jobs "
+                "apart as it likes; remove this key"
+            )
     if own.run_as and own.first_uid:
         raise ConfigError(f"{where}.remuda: run_as and first_uid exclude each other; keep one")
     if own.first_uid < 0 or 0 < own.first_uid < LEAST_UID:

@@ -46,6 +46,8 @@ OF_CONTAINERS = frozenset(
     }
 )
 """What only a runner that runs jobs in containers does."""
+OF_DRIVERS = frozenset({"image", "services"})
+"""What a driver of the custom executor is told of."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
@@ -62,7 +64,9 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
         executor=executor,
         shell="bash",
         features={
-            feature: feature in IMPLEMENTED or (executor == "docker" and feature in OF_CONTAINERS)
+            feature: feature in IMPLEMENTED
+            or (executor == "docker" and feature in OF_CONTAINERS)
+            or (executor == "custom" and feature in OF_DRIVERS)
             for feature in FEATURES
         },
         config=None if capacity is None else {"capacity": capacity},
