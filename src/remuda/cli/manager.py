@@ -1,4 +1,4 @@
-"""`remuda manager`: the runner manager as a process of its own, and adding runners to its configuration."""
+"""`remuda manager run`: the runner manager as a process of its own. The group's other commands are in `manager_*`."""
 
 import asyncio
 import hashlib
@@ -8,8 +8,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.access import check_token
-from remuda.cli.exits import BadInputError
 from remuda.cli.options import data_folder
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.")]
@@ -36,34 +34,6 @@ def run(
         remuda manager run --config config.toml --data /var/lib/remuda-manager
     """
     asyncio.run(_run(config, data.absolute() if data else _default_data(config)))
-
-
-def register(
-    *,
-    url: Annotated[str, Parameter(help="Address of the cell or GitLab server.")],
-    token: Annotated[str, Parameter(help="A runner's glrt- token, or a registration token.")],
-    config: Config,
-    executor: Annotated[str, Parameter(help="shell, or docker: jobs run in containers.")] = "shell",
-    name: Annotated[str, Parameter(help="The runner's name [default: this machine's].")] = "",
-) -> None:
-    """Add a runner to a configuration file, after the server has confirmed its token.
-
-    The token belongs to a runner that was created on the server (POST /api/v4/user/runners, or a page of GitLab's);
-    a registration token makes a new runner.
-
-    Try:
-
-        remuda manager register --url http://127.0.0.1:8929 --token glrt-... --executor shell --config config.toml
-    """
-    from remuda.manager.register import Registration
-    from remuda.manager.register import register as register_runner
-
-    if not token:
-        raise BadInputError("--token is empty; create a runner on the server and give its glrt- token")
-    check_token(token, "--token")
-    wanted = Registration(url=url, token=token, executor=executor, name=name)
-    number = asyncio.run(register_runner(config.absolute(), wanted))
-    print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")
 
 
 def _default_data(config: Path) -> Path:

@@ -1,141 +1,155 @@
 """Adding a runner to a configuration file: ask the server first, then write the entry beside what is there.
 
 A `glrt-` token belongs to a runner that exists on the server and is verified; any other is a registration token, with
-which the server makes one. The file keeps its comments and order, is readable by its owner only, and is replaced as a
-whole, so a crash leaves the old one or the new one. `remuda manager register` calls `register`.
+which the server makes one. What belongs to the server (tags and the like) goes with the second kind only. A template, a
+file with one `[[runners]]`, gives what is not asked for. The whole file as it will be is checked before the server
+hears of anything. `remuda manager register` calls `register`.
 """
 
 import os
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-import tomlkit.exceptions
-
-from remuda.lib.clock import Clock, SystemClock, rfc3339
-from remuda.lib.files import write_whole
-from remuda.manager.config import parse
+from remuda.lib.clock import Clock, SystemClock
+from remuda.manager.config_file import ConfigFile
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.features import runner_info
+from remuda.manager.server_calls import refusal, server
 from remuda.manager.system_id import find_system_id, keep_system_id
 from remuda.wire.runner_api import RegisterRunner, RunnerCredentials
-from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, new_session, tls_context
+from remuda.wire.runner_client import is_created_token
 
-_NEW_FILE = {"concurrent": 1, "check_interval": 0}
+NEVER = datetime(1, 1, 1, tzinfo=UTC)
+"""How gitlab-runner writes that a token does not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What the operator asks for; tags and the like belong to the server where the token is a `glrt-` one."""
+    """What the operator asks for."""
 
     url: str
     token: str
     name: str = ""
     executor: str = "shell"
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the section, such as `{"limit": 2, "docker": {"image": "alpine"}}`."""
+    template: Path | None = None
     tags: tuple[str, ...] = ()
-    run_untagged: bool = True
-    builds_dir: str = ""
-    limit: int = 0
-    tls_ca_file: str = ""
+    run_untagged: bool | None = None
+    locked: bool | None = None
+    paused: bool | None = None
+    access_level: str = ""
+    maximum_timeout: int = 0
+    maintenance_note: str = ""
+
+    @property
+    def of_the_server(self) -> list[str]:
+        """The options that a server keeps, where they are given."""
+        given = {
+            "--tag-list": self.tags,
+            "--run-untagged": self.run_untagged is not None,
+            "--locked": self.locked is not None,
+            "--paused": self.paused is not None,
+            "--access-level": self.access_level,
+            "--maximum-timeout": self.maximum_timeout,
+            "--maintenance-note": self.maintenance_note,
+        }
+        return [option for option, value in given.items() if value]
 
 
 async def register(config_path: Path, wanted: Registration, *, clock: Clock | None = None) -> int:
     """Register with the server and write the entry; the runner's id there."""
     clock = clock or SystemClock()
-    document = _read(config_path)
+    if is_created_token(wanted.token) and wanted.of_the_server:
+        raise RegisterError(
+            f"{', '.join(wanted.of_the_server)}: belongs to the server, where this runner was created; change it there"
+        )
+    file = ConfigFile.read(config_path, may_be_new=True)
     name = wanted.name or os.uname().nodename
-    entry = _entry(wanted, name, token=wanted.token)
-    _check(document, entry, config_path)  # before the server makes something that cannot be written down
+    entry = _entry(wanted, name)
+    file.with_runner(entry).check()  # before the server makes something that cannot be written down
+    own_id = find_system_id(config_path.parent)
+    credentials = await _ask(wanted, name, own_id, entry, clock)
+    entry |= {"id": credentials.id, "token": credentials.token or wanted.token} | times_of(credentials, clock)
+    file.with_runner(entry).write()
     try:
-        folder = config_path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        own_id = find_system_id(folder)
-        credentials = await _ask(wanted, name, own_id, clock)
-        keep_system_id(folder, own_id)  # not before: a registration that fails leaves nothing
-        entry = _entry(wanted, name, token=credentials.token or wanted.token)
-        entry["id"] = credentials.id
-        entry["token_obtained_at"] = rfc3339(clock.now())
-        entry["token_expires_at"] = credentials.token_expires_at or "0001-01-01T00:00:00Z"
-        _append(document, entry)
-        write_whole(config_path, tomlkit.dumps(document).encode(), durable=True)
+        keep_system_id(config_path.parent, own_id)  # not before: a registration that fails leaves nothing
     except OSError as error:
-        raise RegisterError(f"{config_path}: cannot be written: {error.strerror}") from error
+        raise RegisterError(f"{config_path.parent}: cannot be written: {error.strerror}") from error
     return credentials.id
 
 
-async def _ask(wanted: Registration, name: str, manager_id: str, clock: Clock) -> RunnerCredentials:
-    tls = tls_context(ca_file=wanted.tls_ca_file) if wanted.tls_ca_file else None
-    is_created = wanted.token.startswith("glrt-")
-    async with new_session() as session:
-        client = RunnerClient(
-            url=wanted.url,
-            token=wanted.token,
-            system_id=manager_id,
-            info=runner_info(executor=wanted.executor),
-            session=session,
-            clock=clock,
-            tls=tls,
-        )
-        try:
-            if is_created:
-                reply = await client.verify()
-            else:
-                wish = RegisterRunner(
-                    description=name,
-                    tag_list=",".join(wanted.tags),
-                    run_untagged=wanted.run_untagged,
-                    locked=True,
-                    paused=False,
-                )
-                reply = await client.register(wish)
-        except RunnerApiTemporaryError as error:
-            raise RegisterError(f"the server cannot be reached: {error}. Check the address and try again.") from error
+async def _ask(
+    wanted: Registration, name: str, own_id: str, entry: Mapping[str, Any], clock: Clock
+) -> RunnerCredentials:
+    async with server(
+        url=wanted.url, token=wanted.token, system_id=own_id, executor=wanted.executor, clock=clock, tls=entry
+    ) as client:
+        if is_created_token(wanted.token):
+            reply = await client.verify()
+        else:
+            wish = RegisterRunner(
+                description=name,
+                tag_list=",".join(wanted.tags),
+                run_untagged=not wanted.tags if wanted.run_untagged is None else wanted.run_untagged,
+                locked=True if wanted.locked is None else wanted.locked,
+                paused=bool(wanted.paused),
+                access_level=wanted.access_level or None,
+                maximum_timeout=wanted.maximum_timeout or None,
+                maintenance_note=wanted.maintenance_note or None,
+            )
+            reply = await client.register(wish)
     if reply.credentials is not None and reply.credentials.id:
         return reply.credentials
-    said = f" ({reply.message})" if reply.message else ""
-    causes = {
-        403: "the token is not valid there; create a runner on the server and use its glrt- token",
-        404: "there is no Runner API at this address; give the server's own address, without a project's path",
-        410: "the server does not take registration tokens; create a runner there and use its glrt- token",
-        422: "the runner has lost its owner; create a new one on the server",
-    }
-    cause = causes.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
-    raise RegisterError(f"{wanted.url} answered {reply.status}{said}: {cause}")
+    raise refusal(wanted.url, reply)
 
 
-def _read(path: Path) -> tomlkit.TOMLDocument:
+def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime]:
+    """When a token was got and when it ends, as the file has it."""
     try:
-        return tomlkit.parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        document = tomlkit.document()
-        document.update(_NEW_FILE)
-        return document
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except tomlkit.exceptions.ParseError as error:
-        raise ConfigError(f"{path}:{error.line}: not valid TOML: {error}") from None
+        ends = datetime.fromisoformat(credentials.token_expires_at) if credentials.token_expires_at else NEVER
+    except ValueError:
+        ends = NEVER
+    return {
+        "token_obtained_at": datetime.fromtimestamp(int(clock.now()), UTC),
+        "token_expires_at": ends if ends.tzinfo else ends.replace(tzinfo=UTC),
+    }
 
 
-def _entry(wanted: Registration, name: str, *, token: str) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": name, "url": wanted.url, "id": 0, "token": token}
-    optional = {"builds_dir": wanted.builds_dir, "limit": wanted.limit, "tls-ca-file": wanted.tls_ca_file}
-    return entry | {"executor": wanted.executor} | {key: value for key, value in optional.items() if value}
+def _entry(wanted: Registration, name: str) -> dict[str, Any]:
+    """The section to be: gitlab-runner's order, then what the options say, over what the template says."""
+    first = {
+        "name": name,
+        "url": wanted.url,
+        "id": 0,
+        "token": wanted.token,
+        "token_obtained_at": NEVER,
+        "token_expires_at": NEVER,
+        "executor": wanted.executor,
+    }
+    return first | merged(_template(wanted.template), wanted.values)
 
 
-def _check(document: tomlkit.TOMLDocument, entry: dict[str, Any], path: Path) -> None:
-    """The whole file as it will be must be one that the manager takes."""
-    trial = tomlkit.parse(tomlkit.dumps(document))
-    _append(trial, entry)
-    parse(tomlkit.dumps(trial), file=str(path), environment=os.environ)
+def _template(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        runners = tomllib.loads(path.read_text(encoding="utf-8")).get("runners")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: the template cannot be read: {error}") from None
+    if not isinstance(runners, list) or len(runners) != 1 or not isinstance(runners[0], dict):
+        raise ConfigError(f"{path}: a template has exactly one [[runners]] section")
+    owned = ("name", "url", "id", "token", "executor")
+    return {key: value for key, value in runners[0].items() if key not in owned}
 
 
-def _append(document: tomlkit.TOMLDocument, entry: dict[str, Any]) -> None:
-    table = tomlkit.table()
-    table.update(entry)
-    if "runners" not in document:
-        document.append("runners", tomlkit.aot())
-    runners = document["runners"]
-    if not isinstance(runners, tomlkit.items.AoT):
-        raise ConfigError("runners: is not a list of [[runners]] sections")
-    runners.append(table)
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two sections as one; where both say something the second counts."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result

@@ -12,7 +12,7 @@ from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
 async def test_a_created_runner_is_verified_and_written(tmp_path: Path, coordinator: Coordinator) -> None:
     path = tmp_path / "deep" / "config.toml"
-    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, name="builder", limit=3)
+    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, name="builder", values={"limit": 3})
     assert await register(path, wanted) == 7
     [runner] = load(path).config.runners
     assert (runner.name, runner.token, runner.id, runner.executor, runner.limit) == (
@@ -90,3 +90,48 @@ async def test_a_failed_registration_leaves_no_file(tmp_path: Path, coordinator:
     with pytest.raises(RegisterError):
         await register(tmp_path / "config.toml", Registration(url=coordinator.url, token="glrt-unknown"))
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_sections_and_a_template(tmp_path: Path, coordinator: Coordinator) -> None:
+    path, template = tmp_path / "config.toml", tmp_path / "template.toml"
+    template.write_text(
+        '[[runners]]\n  token = "not this"\n  limit = 9\n  [runners.docker]\n    image = "alpine:3"\n'
+        '    memory = "1g"\n  [[runners.docker.services]]\n    name = "redis:7"\n'
+    )
+    wanted = Registration(
+        url=coordinator.url,
+        token=RUNNER_TOKEN,
+        executor="docker",
+        template=template,
+        values={"limit": 2, "docker": {"memory": "2g", "volumes": ["/cache"]}},
+    )
+    await register(path, wanted)
+    [runner] = load(path).config.runners
+    assert (runner.token, runner.limit, runner.docker.image) == (RUNNER_TOKEN, 2, "alpine:3")
+    assert (runner.docker.memory, runner.docker.volumes, runner.docker.services[0].name) == (
+        "2g",
+        ("/cache",),
+        "redis:7",
+    )
+    template.write_text("concurrent = 1\n")
+    with pytest.raises(ConfigError, match=r"exactly one \[\[runners\]\]"):
+        await register(path, wanted)
+
+
+async def test_what_belongs_to_the_server_is_refused_with_a_created_runner(
+    tmp_path: Path, coordinator: Coordinator
+) -> None:
+    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, tags=("linux",), locked=False, maximum_timeout=600)
+    with pytest.raises(RegisterError, match="--tag-list, --locked, --maximum-timeout: belongs to the server"):
+        await register(tmp_path / "config.toml", wanted)
+    assert coordinator.requests == []
+
+
+async def test_a_link_to_the_file_stays_one(tmp_path: Path, coordinator: Coordinator) -> None:
+    real = tmp_path / "real.toml"
+    real.write_text("concurrent = 3 # three\n")
+    (tmp_path / "config.toml").symlink_to(real)
+    await register(tmp_path / "config.toml", Registration(url=coordinator.url, token=RUNNER_TOKEN))
+    assert (tmp_path / "config.toml").is_symlink()
+    assert real.read_text().startswith("concurrent = 3 # three\n")
+    assert len(load(real).config.runners) == 1

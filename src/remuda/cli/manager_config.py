@@ -1,0 +1,97 @@
+"""`remuda manager check|doctor|schema`: a configuration file without starting anything."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError, Exit
+from remuda.cli.listing import on_one_line, print_json
+from remuda.cli.options import Output
+
+Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+_ORDER = ("refused", "unknown", "ignored", "differs", "works")
+
+
+def check(*, config: Config, output: Output = "text") -> int:
+    """Say whether the manager would take a configuration file, and what it would warn about.
+
+    Exit code 1: it would not. Environment variables that url and token name must be set, as for a start.
+
+    Try:
+
+        remuda manager check --config config.toml
+        remuda manager check --config config.toml --output json
+    """
+    from remuda.manager.config import inspect
+
+    found = inspect(_text(config), file=str(config), environment=os.environ)
+    if output == "json":
+        print_json(
+            {
+                "usable": not found.problems,
+                "problems": [{"line": one.line, "message": one.text} for one in found.problems],
+                "warnings": [{"line": one.line, "message": one.text} for one in found.warnings],
+            }
+        )
+    else:
+        for kind, remarks in (("problem", found.problems), ("warning", found.warnings)):
+            for one in remarks:
+                print(f"{kind}: {on_one_line(one.in_file(str(config)))}")
+        if not found.problems:
+            print(f"{config}: can be used")
+    return Exit.FAILURE if found.problems else Exit.SUCCESS
+
+
+def doctor(*, config: Config, output: Output = "text") -> int:
+    """Go through an existing gitlab-runner configuration: what works, differs, has no effect, or is refused.
+
+    For every key a line with its verdict; then why Remuda would not start with the file, if so, and what to do and to
+    know before switching. The file is only read, values are not shown. Exit code 1: Remuda would not start with it.
+
+    Try:
+
+        remuda manager doctor --config /etc/gitlab-runner/config.toml
+        remuda manager doctor --config /etc/gitlab-runner/config.toml --output json
+    """
+    import msgspec
+
+    from remuda.manager.doctor import examine
+
+    report = examine(_text(config), file=str(config), environment=os.environ)
+    if output == "json":
+        print_json(msgspec.to_builtins(report))
+        return Exit.FAILURE if report.problems else Exit.SUCCESS
+    for one in report.diagnoses:
+        said = "" if one.verdict == "works" else f": {one.about}"
+        print(on_one_line(f"{one.line or '-':>4}  {one.verdict:<8}  {one.key}{said}"))
+    counts = [f"{sum(one.verdict == word for one in report.diagnoses)} {word}" for word in _ORDER]
+    print(f"\n{len(report.diagnoses)} keys: {', '.join(counts)}")
+    for problem in report.problems:
+        print(f"problem: {on_one_line(problem.in_file(str(config)))}")
+    for advice in report.advice:
+        print(f"advice: {advice}")
+    print(f"Remuda {'would not start with this file' if report.problems else 'can use this file'}")
+    return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def schema() -> None:
+    """Print a JSON schema of config.toml, for editors and for programs that write such files.
+
+    Try:
+
+        remuda manager schema > config.schema.json
+    """
+    from remuda.manager.schema import schema as make
+
+    print_json(make())
+
+
+def _text(config: Path) -> str:
+    try:
+        return config.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInputError(f"{config}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{config}: cannot be read: {error}") from None

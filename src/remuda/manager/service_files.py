@@ -1,0 +1,136 @@
+"""Files by which an operating system starts the manager: a systemd unit, a launchd property list, a Windows service.
+
+Pure. All of them keep one promise: when the manager ends, for whatever reason, the agent and its jobs go on, and the
+next start finds them. So only the manager's own process is ever signalled. Stopping the systemd unit drains, as the
+unit's comment says. `remuda manager service` prints them; `packaging/` has them with the usual paths.
+"""
+
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+STOP_SECONDS = 7200
+"""How long a drain may take: the manager's own default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePaths:
+    """What is filled in."""
+
+    program: str = "/usr/local/bin/remuda"
+    config: str = "/etc/gitlab-runner/config.toml"
+    data: str = "/var/lib/remuda-manager/data"
+    user: str = ""
+    """Empty: root, who can give each slot a user of its own."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (self.program, "manager", "run", "--config", self.config, "--data", self.data)
+
+
+def systemd(paths: ServicePaths) -> str:
+    """A unit."""
+    user = f"User={paths.user}\n" if paths.user else ""
+    command = " ".join(_quoted(word) for word in paths.arguments)
+    return f"""\
+[Unit]
+Description=Remuda runner manager
+Wants=network-online.target
+After=network-online.target docker.service
+
+[Service]
+Type=exec
+{user}ExecStart={command}
+# New configuration; the manager also looks by itself.
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=always
+RestartSec=2
+
+# Stopping drains: no new jobs, running ones are waited for. To stop at once and let jobs go on without a manager:
+# systemctl kill --kill-whom=main --signal=TERM remuda-manager
+KillSignal=SIGQUIT
+TimeoutStopSec={STOP_SECONDS}
+# Only the manager is signalled, never the agent and its jobs: the next start finds them again.
+KillMode=process
+# A job that uses too much memory must not take the manager with it.
+OOMPolicy=continue
+# Control groups for jobs, and enough of everything for thousands of them.
+Delegate=yes
+TasksMax=infinity
+LimitNOFILE=1048576
+
+StateDirectory=remuda-manager
+StateDirectoryMode=0711
+# What jobs inherit and do not miss. Stronger settings (NoNewPrivileges, ProtectSystem ...) would hold for jobs too.
+ProtectKernelLogs=yes
+ProtectHostname=yes
+RestrictRealtime=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def launchd(paths: ServicePaths) -> str:
+    """A property list, for /Library/LaunchDaemons."""
+    words = "\n".join(f"    <string>{escape(word)}</string>" for word in paths.arguments)
+    user = f"  <key>UserName</key>\n  <string>{escape(paths.user)}</string>\n" if paths.user else ""
+    return f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key>
+  <string>org.remuda.manager</string>
+  <key>ProgramArguments</key>
+  <array>
+{words}
+  </array>
+{user}  <key>RunAtLoad</key>
+  <true/>
+  <key>KeepAlive</key>
+  <true/>
+  <!-- The agent and its jobs outlive the manager. -->
+  <key>AbandonProcessGroup</key>
+  <true/>
+  <key>ExitTimeOut</key>
+  <integer>60</integer>
+  <key>SoftResourceLimits</key>
+  <dict>
+    <key>NumberOfFiles</key>
+    <integer>65536</integer>
+  </dict>
+  <key>StandardErrorPath</key>
+  <string>/var/log/remuda-manager.log</string>
+</dict>
+</plist>
+"""
+
+
+def windows(paths: ServicePaths) -> str:
+    """A PowerShell script that makes a service with NSSM, which can leave child processes alone."""
+    program, *rest = (word.replace("'", "''") for word in paths.arguments)
+    words = " ".join(f'"{word}"' if " " in word else word for word in rest)
+    account = f"& nssm set $service ObjectName '.\\{paths.user}'\n" if paths.user else ""
+    return f"""\
+# Makes the service remuda-manager. Needs an administrator and nssm in the path.
+$ErrorActionPreference = 'Stop'
+$service = 'remuda-manager'
+& nssm install $service '{program}' '{words}'
+{account}& nssm set $service Start SERVICE_AUTO_START
+& nssm set $service AppExit Default Restart
+& nssm set $service AppRestartDelay 2000
+# Ctrl-C first, and time to end by itself.
+& nssm set $service AppStopMethodConsole 60000
+# The agent and its jobs outlive the manager.
+& nssm set $service AppKillProcessTree 0
+& nssm start $service
+"""
+
+
+SYSTEMS = {"systemd": systemd, "launchd": launchd, "windows": windows}
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit's command."""
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{word}"' if " " in word or "\\" in word else word

@@ -1,0 +1,171 @@
+"""Runners of a file and their real cell: verify, unregister, new tokens; by commands and by the manager itself."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.main import call
+from remuda.lib.clock import VirtualClock
+from remuda.manager.config import load
+from remuda.manager.errors import ConfigError, RegisterError
+from remuda.manager.rotation import LOOK_SECONDS, Rotation
+from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
+
+HEAD = "# mine\nconcurrent = 2 # two\n"
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+def section(url: str, token: str, name: str, more: str = "") -> str:
+    return (
+        f'\n[[runners]]\n  # the runner {name}\n  name = "{name}"\n  url = "{url}"\n  token = "{token}"\n'
+        f'  executor = "shell"\n{more}'
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path, cell: ServedCell) -> Path:
+    """Two runners of the cell, and one that it does not know."""
+    path = tmp_path / "config.toml"
+    one, two = cell.new_runner().token, cell.new_runner().token
+    path.write_text(
+        HEAD
+        + section(cell.url, one, "one")
+        + section(cell.url, two, "two")
+        + section(cell.url, "glrt-t1_never-heard-of-it", "lost")
+    )
+    return path
+
+
+def names(path: Path) -> list[str]:
+    return [runner.name for runner in load(path).config.runners]
+
+
+def test_verify_says_who_is_known(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["manager", "verify", "--config", str(config), "--name", "one"]) == 0
+    assert call(["manager", "verify", "--config", str(config)]) == 1
+    out = capsys.readouterr().out
+    assert out.count("is known there") == 3
+    assert "lost (never-hea)" in out
+    assert "403" in out
+    assert names(config) == ["one", "two", "lost"]
+
+
+def test_verify_takes_out_what_the_server_does_not_know(config: Path) -> None:
+    assert call(["manager", "verify", "--config", str(config), "--delete"]) == 1
+    assert names(config) == ["one", "two"]
+    text = config.read_text()
+    assert text.startswith(HEAD)
+    assert "# the runner two" in text
+    assert call(["manager", "verify", "--config", str(config)]) == 0
+
+
+def test_a_server_that_is_away_takes_nothing_out(config: Path) -> None:
+    config.write_text(config.read_text().replace("http://127.0.0.1:", "http://127.0.0.1:1/").replace("1//", "1/"))
+    before = config.read_text()
+    with pytest.raises(RegisterError, match="cannot be reached"):
+        call(["manager", "verify", "--config", str(config), "--delete"])
+    assert config.read_text() == before
+
+
+def test_unregister_leaves_the_runner_on_the_server(config: Path, cell: ServedCell) -> None:
+    token = load(config).config.runners[0].token
+    call(["manager", "verify", "--config", str(config), "--name", "one"])
+    call(["manager", "unregister", "--config", str(config), "--name", "one"])
+    assert names(config) == ["two", "lost"]
+    assert cell.api("POST", "/runners/verify", {"token": token}).status == 200
+    call(["manager", "unregister", "--config", str(config), "--all-runners"])
+    assert config.read_text().rstrip() == HEAD.rstrip()
+    with pytest.raises(RegisterError, match="there is no runner one"):
+        call(["manager", "unregister", "--config", str(config), "--name", "one"])
+
+
+def test_a_registered_runner_goes_for_good(tmp_path: Path, cell: ServedCell) -> None:
+    cell.api("PUT", "/application/settings", {"allow_runner_registration_token": True})
+    token = cell.send("GET", "/api/remuda/v1/registration_token", None, PRIVATE_TOKEN=ADMIN_TOKEN).json()["token"]
+    config = tmp_path / "config.toml"
+    words = ["manager", "register", "--url", cell.url, "--registration-token", token, "--config", str(config)]
+    call([*words, "--tag-list", "linux, big", "--maximum-timeout", "3600", "--name", "old way"])
+    [runner] = load(config).config.runners
+    made = cell.api("GET", f"/runners/{runner.id}", None).json()
+    assert (made["tag_list"], made["maximum_timeout"], made["run_untagged"]) == (["linux", "big"], 3600, False)
+    call(["manager", "unregister", "--config", str(config), "--url", cell.url, "--token", runner.token])
+    assert cell.api("GET", f"/runners/{runner.id}", None).status == 404
+
+
+def test_a_new_token_is_in_the_file_and_the_old_one_ends(config: Path, cell: ServedCell) -> None:
+    old = load(config).config.runners[0].token
+    call(["manager", "reset-token", "--config", str(config), "--name", "one"])
+    new = load(config).config.runners[0].token
+    assert new != old
+    assert cell.api("POST", "/runners/verify", {"token": old}).status == 403
+    assert cell.api("POST", "/runners/verify", {"token": new}).status == 200
+    assert config.read_text().startswith(HEAD)
+    assert config.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_person_resets_a_token_that_does_not_count_any_more(config: Path, cell: ServedCell) -> None:
+    runner = load(config).config.runners[0]
+    number = cell.api("POST", "/runners/verify", {"token": runner.token}).json()["id"]
+    text = (
+        config.read_text()
+        .replace(runner.token, "glrt-t1_spoilt")
+        .replace('name = "one"', f'name = "one"\nid = {number}')
+    )
+    config.write_text(text)
+    with pytest.raises(RegisterError, match=r"403.*--pat"):
+        call(["manager", "reset-token", "--config", str(config), "--name", "one"])
+    call(["manager", "reset-token", "--config", str(config), "--name", "one", "--pat", ADMIN_TOKEN])
+    assert call(["manager", "verify", "--config", str(config), "--name", "one"]) == 0
+
+
+def test_a_token_of_the_environment_cannot_be_reset(
+    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = cell.new_runner().token
+    monkeypatch.setenv("THE_TOKEN", token)
+    config.write_text(HEAD + section("${THE_URL}", "$THE_TOKEN", "one"))
+    monkeypatch.setenv("THE_URL", cell.url)
+    assert call(["manager", "verify", "--config", str(config)]) == 0
+    with pytest.raises(RegisterError, match="comes from the environment"):
+        call(["manager", "reset-token", "--config", str(config), "--all-runners"])
+    assert cell.api("POST", "/runners/verify", {"token": token}).status == 200
+
+
+def test_the_list_shows_no_token(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = [runner.token for runner in load(config).config.runners]
+    call(["manager", "list", "--config", str(config)])
+    call(["manager", "list", "--config", str(config), "--output", "json"])
+    out = capsys.readouterr().out
+    assert not any(token in out for token in whole)
+    assert [one["name"] for one in json.loads(out[out.index("[\n") :])] == ["one", "two", "lost"]
+    with pytest.raises(ConfigError, match="there is no such file"):
+        call(["manager", "list", "--config", f"{config}.none"])
+
+
+async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCell) -> None:
+    """At three quarters of its life, and not before; other runners keep theirs."""
+    clock = VirtualClock()
+    config = tmp_path / "config.toml"
+    ending, lasting = cell.new_runner().token, cell.new_runner().token
+    times = "  token_obtained_at = 2025-06-01T00:00:00Z\n  token_expires_at = {}\n"
+    ends, never = times.format("2025-07-01T00:00:00Z"), times.format("0001-01-01T00:00:00Z")
+    config.write_text(HEAD + section(cell.url, ending, "ends", ends) + section(cell.url, lasting, "lasts", never))
+    rotation = Rotation(config, clock)
+    await rotation.look()
+    assert [runner.token for runner in load(config).config.runners] == [ending, lasting]
+    await clock.advance(9 * 24 * 3600 + LOOK_SECONDS)
+    await rotation.look()
+    after = load(config).config.runners
+    assert after[0].token not in (ending, "")
+    assert after[1].token == lasting
+    assert cell.api("POST", "/runners/verify", {"token": after[0].token}).status == 200
+    assert "# the runner ends" in config.read_text()
+    await rotation.look()
+    assert load(config).config.runners == after
