@@ -41,6 +41,7 @@ class DataFolder:
         self.hooks = path / "hooks"
         self.traces = path / "traces"
         self.blobs = path / "blobs"
+        self.looking = path / "looking"
 
 
 @contextmanager

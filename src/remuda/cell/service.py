@@ -23,6 +23,7 @@ import uvicorn
 
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.shell_files import ShellFiles
 from remuda.cell.adapters.trace_archive import ArchivedTraces
 from remuda.cell.adapters.traces import FileTraces
 from remuda.cell.audit import AuditEvent
@@ -48,6 +49,7 @@ from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.sealing import Seals
 from remuda.cell.settings import OPAQUE, CellSettings
+from remuda.cell.shells import Shells
 from remuda.cell.stores import open_store
 from remuda.cell.upkeep import Upkeep
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
@@ -141,12 +143,14 @@ class CellService:
             group.create_task(self._upkeep(edge).watch(stop), name="cell upkeep")
             group.create_task(self._reread_keys(stop), name="cell encryption keys")
             group.create_task(edge.events.watch(stop), name="cell events")
+            group.create_task(edge.shells.watch(stop), name="cell shells")
             follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
             follower.cancel()
             edge.dispatch.stop_polls()
             edge.events.stop()
+            edge.shells.stop()
             server.leave()
         await edge.blobs.close()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
@@ -198,6 +202,7 @@ class CellService:
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             events=Events(store, dispatch.changed_jobs, clock),
+            shells=Shells(ShellFiles(folder.looking), clock, settings),
             clock=clock,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,
         )

@@ -124,6 +124,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A folder in which new repositories can be found by the paths of their projects, for runners on this machine."""
     pipelines_per_push: int = 20
     """Of a push that moves more branches and tags, the rest start no pipeline."""
+    shell_limit_bytes: int = 64 * MEBIBYTE
+    """What a shell in a job may carry, each way."""
+    shell_idle_seconds: float = 1800
+    """A shell in which nothing is typed or printed for so long ends."""
     stop_seconds: int = 5
     """How long a stop waits for requests that are under way."""
 

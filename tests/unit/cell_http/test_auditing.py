@@ -37,6 +37,12 @@ EVERYDAY = {
     ("POST", f"{_P}/jobs/{{job_id}}/play"),
     ("POST", f"{_P}/jobs/{{job_id}}/unschedule"),
     ("PUT", "/api/remuda/v1/jobs/{job_id}"),
+    # What is typed into a shell is the shell's; that it was opened is remembered.
+    ("PATCH", "/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"),
+    ("DELETE", "/api/remuda/v1/jobs/{job_id}/shells/{shell}"),
+    ("POST", "/api/remuda/v1/runners/wanted"),
+    ("PATCH", "/api/remuda/v1/runners/shells/{shell}/output"),
+    ("DELETE", "/api/remuda/v1/runners/shells/{shell}"),
 }
 """What people and runners do all day; its traces are pipelines, jobs and commits."""
 

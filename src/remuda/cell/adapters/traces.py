@@ -79,12 +79,20 @@ class FileTraces:
             raise _store_error(error) from error
         return await self.compare(job_id, start, data)
 
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        try:
+            file = self._live_file(job_id)
+            appended = None if file is None else self._write(file, start, data)
+        except OSError as error:
+            raise _store_error(error) from error
+        return appended if appended is not None and appended.taken else None
+
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def _write(self, file: int, start: int, data: bytes) -> Appended:
         size = os.fstat(file).st_size
-        there = _overlap(file, size, start, data)
+        there = overlap(file, size, start, data)
         if there is None:
             return Appended(taken=False, size=size)
         rest = memoryview(data)[there:]
@@ -108,7 +116,7 @@ class FileTraces:
                 return None
             try:
                 size = os.fstat(file).st_size
-                there = _overlap(file, size, start, data)
+                there = overlap(file, size, start, data)
             finally:
                 os.close(file)
         except OSError as error:
@@ -289,7 +297,7 @@ def _sum(file: int) -> tuple[int, str]:
     return size, f"crc32:{checksum:08x}"
 
 
-def _overlap(file: int, size: int, start: int, data: bytes) -> int | None:
+def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
     """How many of the bytes are there already; None when they differ, or begin behind the end."""
     if not 0 <= start <= size:
         return None

@@ -25,7 +25,14 @@ from remuda.cell.http.admission import Caller, admit
 from remuda.cell.http.bodies import decode
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError
-from remuda.cell.http.lookup import group_in_path, number_or_text, project_in_path, runner_in_path, text_in_path
+from remuda.cell.http.lookup import (
+    any_job_in_path,
+    group_in_path,
+    number_or_text,
+    project_in_path,
+    runner_in_path,
+    text_in_path,
+)
 from remuda.cell.http.rate_limits import Buckets
 from remuda.telemetry.logs import logger
 
@@ -92,6 +99,8 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", f"{_P}/jobs/{{job_id}}/erase"): ("job_erased", "Project"),
     ("DELETE", f"{_P}/jobs/{{job_id}}/artifacts"): ("artifacts_deleted", "Project"),
     ("DELETE", f"{_P}/artifacts"): ("artifacts_deleted", "Project"),
+    ("POST", "/api/remuda/v1/jobs/{job_id}/shells"): ("job_shell_opened", "Project"),
+    ("POST", "/api/remuda/v1/jobs/{job_id}/release"): ("job_hold_released", "Project"),
 }
 """What a call is remembered as, and whose affair it is."""
 
@@ -150,6 +159,9 @@ class Auditor:
         if endpoint.path.startswith(_G):
             group = await group_in_path(self._edge, request)
             return group.id, group.path
+        if endpoint.path.startswith("/api/remuda/v1/jobs/{job_id}"):
+            owner = await self._edge.store.project((await any_job_in_path(self._edge, request)).project_id)
+            return (owner.id, owner.path) if owner else (0, "")
         if "runner_id" in request.path_params:
             runner = await runner_in_path(self._edge, request)
             return runner.id, runner.description

@@ -23,6 +23,7 @@ from remuda.cell.registry import Registry
 from remuda.cell.releases import Releases
 from remuda.cell.schedules import Schedules
 from remuda.cell.settings import CellSettings
+from remuda.cell.shells import Shells
 from remuda.lib.clock import Clock
 
 
@@ -42,6 +43,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     managers: Managers
     metrics: CellMetrics
     events: Events
+    shells: Shells
     clock: Clock
     registry: Registry | None = None
     """Who makes tokens for the Docker registry, where there is one."""

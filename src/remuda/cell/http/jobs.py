@@ -31,7 +31,8 @@ from remuda.cell.namespaces import all_projects
 from remuda.cell.people import Level, ProjectFilter
 from remuda.cell.step_results import results_of
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
-from remuda.model.job import FINAL, JobState, PipelineId, ProjectId, RunnerId
+from remuda.lib.clock import rfc3339
+from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.wire.explanations import TimeSplit
 
 RESULTS = 5000
@@ -154,7 +155,15 @@ async def list_bridges(edge: Edge, request: Request) -> Response:
 
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs: those of the caller's projects, for administrators all."""
-    return await _page(edge, request, project_ids=await _own_projects(edge, caller_of(request)))
+    projects = await _own_projects(edge, caller_of(request))
+    if request.query_params.get("held", "").lower() not in ("true", "1"):
+        return await _page(edge, request, project_ids=projects)
+    page = page_of(request)
+    held = await edge.store.some_jobs({JobId(one.job_id) for one in edge.shells.all_held()})
+    own = [job for job in reversed(held) if projects is None or job.project_id in projects]
+    shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
+    told = [{**one, "held_until": _held_until(edge, JobId(one["id"]))} for one in shown]
+    return page_answer(request, told, len(own), page)
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
@@ -201,7 +210,13 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
         "lost_tries": job.lost_tries,
         "priority": job.priority,
         "times": spent,
+        "held_until": _held_until(edge, job.id),
     }
+
+
+def _held_until(edge: Edge, job_id: JobId) -> str | None:
+    held = edge.shells.held(job_id)
+    return None if held is None else rfc3339(held.until)
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
@@ -323,6 +338,6 @@ ENDPOINTS = (
         status=200,
     ),
     Endpoint("GET", "/api/v4/job", show_own, JOB, query={"token": str}, gives=JobShape),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all, USER, query=SCOPE, gives=list[JobShape]),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, USER, query=SCOPE | {"held": bool}, gives=list[JobShape]),
     Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER), gives=TimedJobShape),
 )

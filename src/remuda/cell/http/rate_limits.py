@@ -25,7 +25,9 @@ from remuda.lib.clock import Clock
 REMEMBERED = 50_000
 """Tokens and addresses that are counted at a time, of each kind."""
 _FREE = ("/-/",)
-_RUNNERS = re.compile(r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/jobs/\d+/results|/.*\.git/[a-z-]+(/refs)?")
+_RUNNERS = re.compile(
+    r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)|/.*\.git/[a-z-]+(/refs)?"
+)
 """What runners and jobs call; a personal token that is shown there counts as one."""
 _JOBS_OF_AN_ADDRESS = 10
 """The first call with each job's token counts for the address, and all jobs of a manager come from one."""

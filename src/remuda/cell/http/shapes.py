@@ -292,6 +292,8 @@ class TimedJobShape(JobShape):
     lost_tries: int
     priority: int
     times: dict[str, Any]
+    held_until: str | None
+    """Until when the environment of a failed job stays; null: it does not."""
 
 
 class VariableShape(TypedDict):

@@ -1,0 +1,230 @@
+"""Shells between a person and a manager, and held jobs, over real files; time is the test's."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remuda.cell import shells as module
+from remuda.cell.adapters.shell_files import INPUT, OUTPUT, About, ShellFiles
+from remuda.cell.errors import ConflictError, NotFoundError, StoreError
+from remuda.cell.settings import CellSettings
+from remuda.cell.shells import Shells
+from remuda.cell.values import Job
+from remuda.lib.clock import VirtualClock
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.wire.looking import HeldJob, LookRequest, WantedShell
+
+SYSTEM = "s_1"
+
+
+def a_job(number: int = 7, state: JobState = JobState.RUNNING, runner: int | None = 3) -> Job:
+    return Job(
+        id=JobId(number),
+        pipeline_id=PipelineId(1),
+        project_id=ProjectId(1),
+        name="build",
+        stage="test",
+        stage_index=0,
+        ref="main",
+        tag=False,
+        state=state,
+        created_at=0,
+        updated_at=0,
+        runner_id=None if runner is None else RunnerId(runner),
+        system_id=SYSTEM,
+    )
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> CellSettings:
+    return CellSettings(data=tmp_path, shell_limit_bytes=1000, poll_hold_seconds=0)
+
+
+@pytest.fixture
+def shells(tmp_path: Path, clock: VirtualClock, settings: CellSettings) -> Shells:
+    return Shells(ShellFiles(tmp_path / "looking"), clock, settings)
+
+
+def opened(shells: Shells, job: Job | None = None, user: int = 1) -> About:
+    return shells.open(job or a_job(), user_id=user, wish=WantedShell(id="", job_id=7, command=("ls",)))
+
+
+async def ask(
+    shells: Shells, *, runner: int = 3, system: str = SYSTEM, known: tuple[str, ...] = (), held: tuple[int, ...] = ()
+) -> tuple[list[str], tuple[int, ...]]:
+    told = tuple(HeldJob(job_id=job_id, seconds=600) for job_id in held)
+    asked = LookRequest(system_id=system, shells=known, held=told)
+    found = await shells.wanted(runner, asked, theirs=held)
+    return [one.id for one in found.shells], found.release
+
+
+async def test_manager_that_has_the_job_is_told_and_no_other(shells: Shells) -> None:
+    about = opened(shells)
+    assert await ask(shells) == ([about.id], ())
+    assert await ask(shells, known=(about.id,)) == ([], ())
+    assert await ask(shells, runner=4) == ([], ())
+    assert await ask(shells, system="s_2") == ([], ())
+    with pytest.raises(NotFoundError):
+        shells.of_runner(about.id, 3, "s_2")
+    with pytest.raises(NotFoundError):
+        shells.of_runner(about.id, 4, SYSTEM)
+    assert shells.of_runner(about.id, 3, SYSTEM) == about
+
+
+@pytest.mark.parametrize("forged", ["", "..", "0" * 31, "0" * 32, "../" + "0" * 29, "G" * 32, "0" * 33])
+def test_forged_ids_lead_nowhere(shells: Shells, forged: str) -> None:
+    opened(shells)
+    with pytest.raises(NotFoundError):
+        shells.of_user(forged, 7, 1)
+    with pytest.raises(NotFoundError):
+        shells.of_runner(forged, 3, SYSTEM)
+
+
+def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
+    about = opened(shells)
+    assert shells.of_user(about.id, 7, 1) == about
+    for job, user in ((8, 1), (7, 2)):
+        with pytest.raises(NotFoundError):
+            shells.of_user(about.id, job, user)
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.LEASED, JobState.FAILED, JobState.SUCCESS])
+async def test_only_jobs_that_run_or_are_held_have_one(shells: Shells, state: JobState) -> None:
+    with pytest.raises(ConflictError):
+        opened(shells, a_job(state=state))
+    if state is JobState.FAILED:
+        await ask(shells, held=(7,))
+        assert opened(shells, a_job(state=state)).job_id == 7
+
+
+async def test_bytes_go_both_ways_at_their_places(shells: Shells, tmp_path: Path, clock: VirtualClock) -> None:
+    about = opened(shells)
+    assert shells.state(about) == ("waiting", "")
+    assert (await shells.append(about, INPUT, 0, b"hello ")).taken
+    assert (await shells.append(about, INPUT, 6, b"world")).size == 11
+    assert (await shells.append(about, INPUT, 3, b"lo wor")).taken, "sent again"
+    assert not (await shells.append(about, INPUT, 3, b"other")).taken
+    assert not (await shells.append(about, INPUT, 12, b"gap")).taken
+    assert (await shells.read(about, INPUT, 6)).data == b"world"
+    assert shells.state(about) == ("open", "")
+    # Another process of the cell has the same.
+    other = Shells(ShellFiles(tmp_path / "looking"), clock, CellSettings(data=tmp_path))
+    assert (await other.read(other.of_runner(about.id, 3, SYSTEM), INPUT, 0)).data == b"hello world"
+
+
+async def test_reader_is_woken_by_bytes_and_by_the_end(shells: Shells) -> None:
+    about = opened(shells)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(shells.read(about, OUTPUT, 0))
+        await asyncio.sleep(0)
+        await shells.append(about, OUTPUT, 0, b"x")
+        assert (await reading).data == b"x"
+        reading = tasks.create_task(shells.read(about, OUTPUT, 1))
+        await asyncio.sleep(0)
+        shells.close(about, "enough")
+        assert (await reading).state == "over"
+    assert shells.state(about) == ("over", "enough")
+    assert (await shells.read(about, OUTPUT, 0)).data == b"x", "what was printed can still be read"
+    assert not (await shells.append(about, OUTPUT, 1, b"y")).taken
+    shells.close(about, "another reason")
+    assert shells.state(about) == ("over", "enough")
+
+
+async def test_stream_has_a_limit(shells: Shells) -> None:
+    about = opened(shells)
+    assert (await shells.append(about, OUTPUT, 0, b"x" * 1000)).taken
+    assert not (await shells.append(about, OUTPUT, 1000, b"y")).taken
+    assert "shell_limit_bytes" in shells.state(about)[1]
+
+
+async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_BYTES", 10)
+    about = opened(shells)
+    await shells.append(about, OUTPUT, 0, b"x" * 20)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(shells.append(about, OUTPUT, 20, b"y"))
+        await asyncio.sleep(0)
+        assert not writing.done()
+        await shells.read(about, OUTPUT, 15)
+        assert (await writing).taken
+
+
+@pytest.mark.parametrize(
+    ("person", "manager", "reason"),
+    [(True, True, "shell_idle_seconds"), (False, True, "whoever opened it"), (True, False, "runner manager is gone")],
+)
+async def test_shell_that_nobody_attends_to_ends(
+    shells: Shells, clock: VirtualClock, *, person: bool, manager: bool, reason: str
+) -> None:
+    about = opened(shells)
+    shells._files.begin(about.id)
+    for _ in range(100):
+        clock.jump(30)
+        for stream, is_there in ((OUTPUT, person), (INPUT, manager)):
+            if is_there:
+                shells._files.note_seen(about.id, stream, 0, clock.now())
+        shells.sweep()
+        if shells.state(about)[0] == "over":
+            break
+    assert reason in shells.state(about)[1]
+    clock.jump(module.KEPT_SECONDS + 1)
+    shells.sweep()
+    assert shells._files.ids() == []
+
+
+async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: VirtualClock) -> None:
+    about = opened(shells)
+    assert not shells.is_connected(a_job())
+    clock.jump(module.GONE_SECONDS + 1)
+    shells._files.note_seen(about.id, OUTPUT, 0, clock.now())
+    shells.sweep()
+    assert shells.state(about) == ("over", "no runner manager came for it")
+    await ask(shells)
+    assert shells.is_connected(a_job())
+
+
+def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
+    for _ in range(module.MOST_OF_A_JOB):
+        opened(shells)
+    with pytest.raises(StoreError):
+        opened(shells)
+    for number in range(module.MOST_SHELLS - module.MOST_OF_A_JOB):
+        opened(shells, a_job(number + 100))
+    with pytest.raises(StoreError):
+        opened(shells, a_job(99))
+
+
+async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: VirtualClock) -> None:
+    await ask(shells, held=(7, 8))
+    await ask(shells, runner=4, held=(9,))
+    assert [one.job_id for one in shells.all_held()] == [7, 8, 9]
+    assert shells.held(7) is not None
+    await ask(shells, held=(8,))
+    assert [one.job_id for one in shells.all_held()] == [8, 9]
+    asked = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=9, seconds=1), HeldJob(job_id=8, seconds=600)))
+    await shells.wanted(3, asked, theirs={8})
+    assert [(one.job_id, one.runner_id) for one in shells.all_held()] == [(8, 3), (9, 4)], "another manager's job"
+    clock.jump(601)
+    assert shells.all_held() == []
+    clock.jump(module.KEPT_SECONDS)
+    shells.sweep()
+    assert shells._files.held(8) is None
+
+
+async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> None:
+    with pytest.raises(ConflictError):
+        shells.release(7)
+    await ask(shells, held=(7,))
+    shells.release(7)
+    assert await ask(shells, held=(7,)) == ([], (7,))
+    told = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=7, seconds=600),), releasing=(7,))
+    assert (await shells.wanted(3, told, theirs={7})).release == ()
+    assert await ask(shells) == ([], ())
+    assert shells.held(7) is None

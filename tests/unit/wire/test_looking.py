@@ -1,0 +1,63 @@
+"""Frames come out as they went in, however their bytes arrive; what is none is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.wire.looking import (
+    EXIT,
+    FROM_COMMAND,
+    LONGEST_FRAME,
+    REFUSED,
+    SIZE,
+    TO_COMMAND,
+    FrameError,
+    Frames,
+    code_of,
+    exit_frame,
+    frame,
+    refused_frame,
+    size_frame,
+    size_of,
+)
+
+kinds = st.sampled_from([bytes([kind]) for kind in FROM_COMMAND])
+
+
+@given(frames=st.lists(st.tuples(kinds, st.binary(max_size=50))), cuts=st.lists(st.integers(min_value=1, max_value=20)))
+def test_stream_comes_apart_as_it_was_put_together(frames: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+    stream = b"".join(frame(kind, data) for kind, data in frames)
+    reader, found = Frames(FROM_COMMAND), []
+    for cut in [*cuts, len(stream)]:
+        found += reader.feed(stream[:cut])
+        stream = stream[cut:]
+    assert found == frames
+
+
+@given(st.binary(min_size=5, max_size=200))
+def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
+    try:
+        found = Frames(TO_COMMAND).feed(data)
+    except FrameError:
+        return
+    assert all(kind in TO_COMMAND for kind, _ in found)
+
+
+def test_values() -> None:
+    def only(data: bytes) -> tuple[bytes, bytes]:
+        [(kind, value)] = Frames(TO_COMMAND + FROM_COMMAND).feed(data)
+        return kind, value
+
+    assert only(size_frame(80, 24))[0] == SIZE
+    assert size_of(only(size_frame(80, 70_000))[1]) == (80, 65535)
+    assert only(exit_frame(-1)) == (EXIT, b"\xff\xff\xff\xff")
+    assert code_of(only(exit_frame(137))[1]) == 137
+    assert only(refused_frame("no")) == (REFUSED, b"no")
+    for read in (size_of, code_of):
+        with pytest.raises(FrameError):
+            read(b"123")
+
+
+def test_frame_that_nobody_could_keep_is_refused_at_its_head() -> None:
+    with pytest.raises(FrameError):
+        Frames(TO_COMMAND).feed(b"d" + (LONGEST_FRAME + 1).to_bytes(4, "big"))
