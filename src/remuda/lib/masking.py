@@ -84,6 +84,8 @@ class Secrets:
 
     def mask(self, text: str) -> str:
         """The same for text."""
+        if not self.texts and not self.prefixes:
+            return text
         return self.mask_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 

@@ -1,7 +1,8 @@
 """`dataclass` for values, as the standard library has it, but made in a tenth of the time.
 
 The library writes each class five functions and compiles them, half a millisecond in all; an agent has sixty such
-classes, and starts for jobs that take less time than that. Here the functions are shared closures. What is made is the
+classes, and starts for jobs that take less time than that. Here the functions are shared closures, but for
+the constructors of classes of which there are many instances. What is made is the
 same to everybody: `replace`, `asdict`, `fields` and type checkers take it for the library's. Only values that are
 frozen and slotted are made here, which is what values are; any other class is left to the library.
 """
@@ -27,6 +28,8 @@ else:
 
 
 _put = object.__setattr__
+_HOT = 200
+"""A class that is used so often gets a constructor of its own."""
 
 
 def _made(by_keyword: bool, cls: type) -> Any:
@@ -64,8 +67,13 @@ def _init_of(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[
     told = [(field.name, field.init, field.default, field.default_factory) for field in fields]
     order = [field.name for field in fields if field.init and not field.kw_only]
     finish = getattr(cls, "__post_init__", None)
+    uses = 0
 
     def __init__(self: Any, *row: Any, **given: Any) -> None:  # noqa: N807 - tracebacks name it so
+        nonlocal uses
+        uses += 1
+        if uses == _HOT:
+            cls.__init__ = _written_init_of(fields, has_finish=finish is not None)  # type: ignore[misc]
         if row:
             if len(row) > len(order) or not given.keys().isdisjoint(order[: len(row)]):
                 raise TypeError(f"{cls.__name__}.__init__() takes {len(order)} positional arguments, each once")
@@ -85,6 +93,34 @@ def _init_of(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[
             finish(self)
 
     return __init__
+
+
+def _written_init_of(fields: tuple[dataclasses.Field[Any], ...], *, has_finish: bool) -> Callable[..., None]:
+    """The same, written out and compiled, which takes as long as some hundred calls of the other."""
+    known: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
+    given: list[str] = []
+    only: list[str] = []
+    body: list[str] = []
+    for number, field in enumerate(fields):
+        default, value = "", field.name
+        if field.default is not MISSING:
+            default, known[f"_{number}"] = f"=_{number}", field.default
+        elif field.default_factory is not MISSING:
+            default, known[f"_{number}"] = "=_MISSING", field.default_factory
+            value = f"_{number}() if {field.name} is _MISSING else {field.name}"
+        if field.init:
+            (only if field.kw_only else given).append(field.name + default)
+        elif default:
+            value = f"_{number}" if field.default is not MISSING else f"_{number}()"
+        else:
+            continue
+        body.append(f" _put(self, {field.name!r}, {value})")
+    if has_finish:
+        body.append(" self.__post_init__()")
+    head = ", ".join(["self", *given, *(["*", *only] if only else [])])
+    exec(f"def __init__({head}):\n" + "\n".join(body or [" pass"]), known)
+    made: Callable[..., None] = known["__init__"]
+    return made
 
 
 def _repr_of(names: list[str]) -> Callable[[Any], str]:

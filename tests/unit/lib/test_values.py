@@ -162,3 +162,32 @@ def test_other_classes_are_the_librarys() -> None:
     tally = Tally(3)
     tally.count += 1
     assert tally == Tally(4)
+
+
+def test_a_class_with_many_instances_is_the_same_as_one_with_few() -> None:
+    @values.dataclass(frozen=True, slots=True)
+    class Place:
+        name: str
+        tags: list[str] = field(default_factory=list)
+        size: int = 3
+        half: int = field(default=0, init=False)
+        note: str = field(default="", kw_only=True)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "half", self.size // 2)
+
+    for number in range(500):
+        place = Place(str(number), size=number, note="x")
+        assert (place.name, place.tags, place.size, place.half, place.note) == (
+            str(number),
+            [],
+            number,
+            number // 2,
+            "x",
+        )
+        assert place == replace(place, tags=[])
+    with pytest.raises(TypeError):
+        Place()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Place("a", colour="red")  # type: ignore[call-arg]
+    assert Place("a").tags is not Place("a").tags
