@@ -395,7 +395,8 @@ class RunnerClient:
     ) -> _Response:
         for failures in range(1, attempts):
             response = await attempt()
-            if not is_retried(response.status):
+            # A job that is over stays so, however often one asks.
+            if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
                 return response
             wait = asked_wait(response.headers, self._clock.now())
             if wait is None:

@@ -6,6 +6,7 @@ survive the process is its `record`: the shell stores it before it asks for the 
 makes a `Life` of a stored record goes on where the old one died.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
+    found --PUT running: 200--> started
 
 Invariants: nothing is started before the server confirmed; a job has a machine, and that is stored, before anything
 happens there; the agent is told to forget a job only when the server has its final state or does not want it any more,
@@ -41,6 +42,9 @@ from remuda.model.job import FailureReason
 from remuda.wire.runner_client import JobReply
 
 DEFAULT_INTERVAL_SECONDS = 3.0
+ANSWERS = (202, 400, 409)
+"""To the first PUT running, besides 200: GitLab has given the job to us by then, whatever it thinks of the message. A
+Remuda cell says 200, and nothing else lets a job of its start."""
 RESULTS_SECONDS = 0.2
 """Between two calls with step results."""
 _FRUITLESS_READINGS = 3
@@ -135,7 +139,7 @@ class Life:
     def next(self, now: float) -> Action:
         """What to do."""
         match self.phase:
-            case Phase.RECEIVED:
+            case Phase.RECEIVED | Phase.FOUND:
                 return Acknowledge() if now >= self._server_at else Wait(self._server_at)
             case Phase.OVER:
                 if not self._has_place:
@@ -337,7 +341,8 @@ class Life:
         """A call to the server did not get through."""
         self._server_failures += 1
         self._server_at = now + _BACKOFF.delay(self._server_failures, jitter=self._jitter)
-        limit = {Phase.RECEIVED: self._limits.acknowledge, Phase.ENDED: self._limits.ending}.get(self.phase)
+        endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
+        limit = (endings | {Phase.RECEIVED: self._limits.acknowledge}).get(self.phase)
         if limit is not None and now - self._since >= limit:
             self._drop(f"given up after {limit / 3600:.0f} h without an answer that counts: {cause}")
 
@@ -364,9 +369,11 @@ class Life:
     def _understood(self, call: Call, reply: JobReply, now: float) -> bool:
         """Act on an answer; False when it is none that helps, so that the call is made again later."""
         match call, reply.status:
-            case Acknowledge(), 200:
+            case Acknowledge(), status if status == 200 or (status in ANSWERS and not self._sends_results):
                 if self.phase is Phase.RECEIVED:
                     self.phase, self._has_place = Phase.ACKNOWLEDGED, bool(self.machine)
+                elif self.phase is Phase.FOUND:
+                    self.phase = Phase.STARTED
             case KeepAlive(), 200 | 202:
                 pass
             case SendTrace(), 200 | 201 | 202 | 204:
@@ -378,6 +385,9 @@ class Life:
                 self._rewind_trace(reply.size or 0)
                 self._corrections += 1
                 return self._corrections == 1 and (reply.size or 0) != call.start
+            case SendTrace(), 413:
+                self.trace.halve(len(call.data))
+                return False
             case SendTrace(), 404 if self.phase is Phase.ENDED:
                 self._agent_forgot = True
                 self.trace.server_has(self.trace.received)

@@ -10,6 +10,8 @@ from collections import deque
 
 CHUNK_BYTES = 1 << 20
 """Most bytes of one PATCH; also the room that must be free before the agent is asked for more."""
+LEAST_BYTES = 1 << 10
+"""A server that does not take so little takes nothing."""
 HIGH_BYTES = 2 << 20
 """Above this the agent is asked to pause: a slow server costs time, not memory."""
 
@@ -17,12 +19,13 @@ HIGH_BYTES = 2 << 20
 class TraceRelay:
     """Log bytes on their way. Invariant: the waiting bytes are those from `confirmed` to `received`."""
 
-    __slots__ = ("_crc", "_waiting", "confirmed", "received")
+    __slots__ = ("_crc", "_most", "_waiting", "confirmed", "received")
 
     def __init__(self, *, confirmed: int = 0, crc: int | None = 0) -> None:
         self.confirmed = confirmed
         self.received = confirmed
         self._waiting = bytearray()
+        self._most = CHUNK_BYTES
         self._crc = crc
 
     @property
@@ -47,7 +50,11 @@ class TraceRelay:
 
     def head(self) -> bytes:
         """The next bytes for the server; they begin at `confirmed`."""
-        return bytes(self._waiting[:CHUNK_BYTES])
+        return bytes(self._waiting[: self._most])
+
+    def halve(self, refused: int) -> None:
+        """The server, or what stands before it, does not take so many bytes at a time."""
+        self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
         """The server has exactly the first `size` bytes."""

@@ -125,6 +125,13 @@ def test_only_an_explicit_confirmation_lets_a_job_start() -> None:
     book.does(Start())
 
 
+@pytest.mark.parametrize("status", [202, 400, 409])
+def test_a_gitlab_server_need_not_like_the_message_to_have_given_us_the_job(status: int) -> None:
+    book = Book(sends_results=False)
+    book.hears(status)
+    book.does(Start())
+
+
 @pytest.mark.parametrize(("status", "job_status"), [(403, ""), (404, ""), (200, "canceled"), (200, "failed")])
 def test_a_job_that_the_server_does_not_want_is_forgotten_at_once(status: int, job_status: str) -> None:
     book = Book()

@@ -5,7 +5,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.core.relay import CHUNK_BYTES, ResultRelay, TraceRelay
+from remuda.manager.core.relay import CHUNK_BYTES, LEAST_BYTES, ResultRelay, TraceRelay
 
 
 def test_bytes_wait_until_the_server_has_them() -> None:
@@ -108,3 +108,13 @@ def test_results_that_nobody_wants_are_dropped_and_the_count_goes_on() -> None:
     relay.drop()
     relay.add(2, b"two")
     assert (relay.received, relay.confirmed, relay.head(), relay.bytes_waiting) == (3, 1, [b"two"], 3)
+
+
+def test_pieces_that_are_refused_get_smaller_down_to_a_least() -> None:
+    relay = TraceRelay()
+    relay.add(0, b"x" * (2 * CHUNK_BYTES))
+    relay.halve(len(relay.head()))
+    assert len(relay.head()) == CHUNK_BYTES // 2
+    for _ in range(20):
+        relay.halve(len(relay.head()))
+    assert len(relay.head()) == LEAST_BYTES

@@ -1,0 +1,156 @@
+"""The strict server's rules: right requests pass, and each thing that is wrong is found."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from remuda.testing import strict_rules as rules
+from remuda.testing.strict_rules import Call
+from remuda.wire.runner_api import FEATURES
+
+LOG = b"0123456789"
+INFO = {"name": "remuda-manager", "version": "1", "features": dict.fromkeys(FEATURES, True)}
+COMMON = {"user-agent": "remuda-manager 1 (CPython 3.11)", "x-request-id": "0" * 32}
+JSON = {"content-type": "application/json"}
+PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\n\r\nPK\r\n--b--\r\n'
+
+RIGHT = {
+    "request": Call(
+        "POST",
+        "/api/v4/jobs/request",
+        {},
+        COMMON | JSON | {"runner-token": "glrt-1", "accept": "application/json"},
+        json.dumps({"token": "glrt-1", "system_id": "s_0123456789ab", "info": INFO}).encode(),
+    ),
+    "update": Call(
+        "PUT",
+        "/api/v4/jobs/7",
+        {},
+        COMMON | JSON | {"job-token": "glcbt-1"},
+        json.dumps({"token": "glcbt-1", "state": "running", "info": INFO}).encode(),
+    ),
+    "trace": Call(
+        "PATCH",
+        "/api/v4/jobs/7/trace",
+        {"debug_trace": "false"},
+        COMMON | {"content-type": "text/plain", "job-token": "glcbt-1", "content-range": "5-14"},
+        LOG,
+    ),
+    "upload": Call(
+        "POST",
+        "/api/v4/jobs/7/artifacts",
+        {"artifact_type": "archive"},
+        {
+            "user-agent": "remuda-agent",
+            "job-token": "glcbt-1",
+            "content-type": "multipart/form-data; boundary=b",
+            "transfer-encoding": "chunked",
+        },
+        PART,
+    ),
+    "download": Call(
+        "GET", "/api/v4/jobs/7/artifacts", {}, {"user-agent": "remuda-agent", "job-token": "glcbt-1"}, b""
+    ),
+}
+
+
+def body(**changes: Any) -> Callable[[Call], Call]:
+    return lambda call: replace(call, body=json.dumps(call.json | changes).encode())
+
+
+def header(name: str, value: str | None) -> Callable[[Call], Call]:
+    def change(call: Call) -> Call:
+        rest = {key: text for key, text in call.headers.items() if key != name}
+        return replace(call, headers=rest if value is None else rest | {name: value})
+
+    return change
+
+
+@pytest.mark.parametrize("endpoint", RIGHT)
+def test_a_right_request_is_one(endpoint: str) -> None:
+    assert rules.endpoint_of(RIGHT[endpoint]) == endpoint
+    assert rules.problems(endpoint, RIGHT[endpoint]) == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "change"),
+    [
+        ("request", header("x-request-id", "short")),
+        ("request", header("runner-token", None)),
+        ("request", header("runner-token", "glrt-2")),
+        ("request", header("job-token", "glcbt-1")),
+        ("request", header("private-token", "glpat-1")),
+        ("request", header("accept", None)),
+        ("request", header("content-type", "text/plain")),
+        ("request", header("user-agent", "curl")),
+        ("request", body(system_id="s_1")),
+        ("request", body(last_update=None)),
+        ("request", body(load={"running": 1})),
+        ("request", body(info={"features": {"variables": True}})),
+        ("request", body(info=INFO | {"gpus": 1})),
+        ("request", body(session={"url": "x" * 40_000})),
+        ("request", lambda call: replace(call, body=b"token=glrt-1")),
+        ("request", lambda call: replace(call, query={"token": "glrt-1"})),
+        ("update", header("accept", "application/json")),
+        ("update", header("runner-token", "glrt-1")),
+        ("update", body(token="another")),
+        ("update", body(state="pending")),
+        ("update", body(exit_code=0)),
+        ("update", body(results=[])),
+        ("trace", header("content-range", "bytes 5-14")),
+        ("trace", header("content-range", "5-15")),
+        ("trace", header("content-range", None)),
+        ("trace", header("content-type", "application/json")),
+        ("trace", lambda call: replace(call, query={})),
+        ("trace", lambda call: replace(call, body=b"")),
+        ("trace", lambda call: replace(call, body=b"x" * ((1 << 20) + 1))),
+        ("upload", header("transfer-encoding", None)),
+        ("upload", header("content-length", "5")),
+        ("upload", header("job-token", None)),
+        ("upload", lambda call: replace(call, query={"expire_in": ""})),
+        ("upload", lambda call: replace(call, body=PART + PART)),
+        ("upload", lambda call: replace(call, body=PART.replace(b'"file"', b'"archive"'))),
+        ("download", header("job-token", None)),
+        ("download", lambda call: replace(call, query={"token": "glcbt-1"})),
+    ],
+)
+def test_what_is_wrong_is_found(endpoint: str, change: Callable[[Call], Call]) -> None:
+    assert rules.problems(endpoint, change(RIGHT[endpoint]))
+
+
+def an_end(**changes: Any) -> dict[str, Any]:
+    checksum = f"crc32:{crc32(LOG):08x}"
+    return {"state": "success", "checksum": checksum, "output": {"checksum": checksum, "bytesize": 10}} | changes
+
+
+def test_a_right_end_is_one() -> None:
+    assert rules.update_problems(an_end(), LOG, []) == []
+    failed = an_end(state="failed", failure_reason="script_failure", exit_code=1)
+    assert rules.update_problems(failed, LOG, []) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checksum": "crc32:00000000"},
+        {"output": {"checksum": "crc32:00000000", "bytesize": 10}, "checksum": "crc32:00000000"},
+        {"output": {"checksum": f"crc32:{crc32(LOG):08x}", "bytesize": 9}},
+        {"output": {"checksum": f"crc32:{crc32(LOG):08x}"}},
+        {"output": {}, "checksum": None},
+        {"failure_reason": "script_failure"},
+        {"state": "failed"},
+        {"state": "failed", "failure_reason": "image_pull_failure"},
+        {"exit_code": 3},
+    ],
+)
+def test_a_wrong_end_is_found(changes: dict[str, Any]) -> None:
+    assert rules.update_problems(an_end(**changes), LOG, ["script_failure"])
+
+
+def test_the_acceptance_says_nothing_of_a_log() -> None:
+    assert rules.acceptance_problems({"state": "running"}) == []
+    assert rules.acceptance_problems(an_end())
