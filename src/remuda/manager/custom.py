@@ -61,9 +61,7 @@ def with_placeholders(setting: Setting) -> Setting:
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
     """The steps, and the texts of the runner's own stages."""
     if payload.run:
-        raise CompileError(
-            "run: steps cannot be run by a driver of the custom executor, which gets scripts; use script"
-        )
+        raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
     stages = _before(payload, setting, variables) | _after(payload, setting, variables)
     work = user_steps(payload, runner, variables, stages)

@@ -1,0 +1,141 @@
+"""A job for a driver: its stages, its order, and what is refused."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.compile import CompiledJob, compile_job
+from remuda.manager.config import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
+from remuda.manager.custom import ORDER
+from remuda.manager.custom_scripts import plain
+from remuda.manager.entries import CompileError, Setting, entry
+from remuda.steps.language.reading import read_step
+from remuda.wire.runner_api import JobPayload
+
+SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
+
+
+def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> CompiledJob:
+    values: dict[str, Any] = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk"}
+    values |= {"executor": "custom", "custom": CustomConfig(run_exec="/run"), "builds_dir": "/builds"}
+    setting = Setting(
+        runner=RunnerConfig(**values | (runner or {})),
+        system_id="s_0123456789ab",
+        slot=2,
+        work_dir="/b/p",
+        builds_dir="/b",
+        cache_dir="/c",
+        host_environment={"HOME": "/root"},
+    )
+    payload: dict[str, Any] = {
+        "id": 5,
+        "token": "glcbt-job-token",
+        "git_info": {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main"},
+        "steps": [{"name": "script", "script": ["make ${{ x }}"]}, {"name": "after_script", "script": ["bye"]}],
+        "runner_info": {"timeout": 600},
+    }
+    return compile_job(msgspec.convert(payload | changes, JobPayload), setting)
+
+
+def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+    read_step(job.steps, job=True)  # the agent can read it
+    found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
+    return found
+
+
+def stages_of(job: CompiledJob) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in steps_of(job)[-1]["run"]}
+
+
+def order_of(job: CompiledJob) -> dict[str, Any]:
+    [variable] = job.variables
+    assert (variable.key, variable.file) == (ORDER, True)
+    found: dict[str, Any] = json.loads(variable.value)
+    return found
+
+
+def test_a_job_is_one_environment_with_gitlabs_stages() -> None:
+    cache = [{"key": "k", "paths": ["a"], "when": "always"}]
+    artifacts = [{"paths": ["out"], "when": "on_failure"}]
+    dependencies = [{"id": 4, "name": "x", "token": "t", "artifacts_file": {"filename": "a.zip"}}]
+    job = compiled(cache=cache, artifacts=artifacts, dependencies=dependencies)
+    assert [one["step"] for one in steps_of(job)] == ["builtin://custom"]
+    stages = stages_of(job)
+    assert list(stages) == [
+        "prepare_script",
+        "get_sources",
+        "restore_cache",
+        "download_artifacts",
+        "step_script",
+        "after_script",
+        "archive_cache",
+        "archive_cache_on_failure",
+        "upload_artifacts_on_failure",
+        "cleanup_file_variables",
+    ]
+    assert stages["archive_cache_on_failure"]["if"] == "failure()"
+    assert "if" not in stages["archive_cache"]
+    assert set(order_of(job)["scripts"]) == {*stages, "clear_worktree"} - {"step_script", "after_script"}
+
+
+def test_nothing_secret_stands_in_the_steps() -> None:
+    bucket = {"ServerAddress": "s3.example", "BucketName": "b", "AccessKey": "access", "SecretKey": "hidden"}
+    cache = msgspec.convert({"Type": "s3", "s3": bucket}, CacheConfig)
+    job = compiled(
+        runner={"cache": cache},
+        cache=[{"key": "k", "paths": ["a"]}],
+        variables=[{"key": "PASSWORD", "value": "hidden-value"}],
+    )
+    assert "Signature" in order_of(job)["scripts"]["restore_cache"]
+    for text in ("Signature", "hidden", "glcbt-job-token"):
+        assert text not in job.steps
+
+
+def test_variables_go_to_the_driver_only() -> None:
+    job = compiled(variables=[{"key": "PATH", "value": "/evil"}, {"key": "KEY", "value": "content", "file": True}])
+    order = order_of(job)
+    assert ["PATH", "/evil", False] in order["variables"]
+    assert ["KEY", "content", True] in order["variables"]
+    assert order["host"] == {"HOME": "/root"}
+    assert json.loads(order["response"])["id"] == 5
+
+
+def test_image_and_services_are_told_and_nobody_complains() -> None:
+    job = compiled(image={"name": "alpine:$V"}, services=[{"name": "redis"}], variables=[{"key": "V", "value": "3"}])
+    assert ["CI_JOB_IMAGE", "alpine:3", False] in order_of(job)["variables"]
+    assert not any("WARNING" in line for line in job.banner)
+
+
+def test_times_of_the_driver_hold_for_the_agent() -> None:
+    custom = CustomConfig(run_exec="/run", graceful_kill_timeout=20, force_kill_timeout=3, cleanup_exec_timeout=100)
+    [environment] = steps_of(compiled(runner={"custom": custom}))
+    assert environment["inputs"]["grace_seconds"] >= 23
+    assert environment["inputs"]["close_seconds"] >= 123
+    assert CustomConfig(run_exec="/run").graceful_seconds == 600
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": '[{"name": "a", "script": "b"}]'}, "run: a driver of the custom executor is given scripts"),
+        ({"variables": [{"key": "GET_SOURCES_ATTEMPTS", "value": "11"}]}, "GET_SOURCES_ATTEMPTS: '11'"),
+        ({"variables": [{"key": "GET_SOURCES_ATTEMPTS", "value": "x"}]}, "GET_SOURCES_ATTEMPTS: 'x'"),
+    ],
+)
+def test_what_cannot_be_done_fails_with_its_reason(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(**changes)
+    assert words in str(caught.value)
+
+
+def test_artifacts_cannot_be_signed_there() -> None:
+    job = compiled(runner={"remuda": RemudaConfig(signing_key="/key")}, artifacts=[{"paths": ["out"]}])
+    assert any("artifacts are not signed" in line for line in job.banner)
+
+
+@pytest.mark.parametrize("text", ["${{ a }}", "\\${{ a }}", "\\\\${{", "plain", "${ {"])
+def test_texts_come_back_as_they_were(text: str) -> None:
+    inputs = {"a": text, "list": [text, {text: text}]}
+    assert plain(entry("x", "script", inputs)) == inputs
