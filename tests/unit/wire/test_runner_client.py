@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.wire.runner_api import JobPayload
-from remuda.wire.runner_client import api_root, asked_wait, environment_proxy, is_retried, read_payload
+from remuda.wire.runner_client import api_root, asked_wait, environment_proxy, is_retried, read_payload, redirected
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,28 @@ def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert environment_proxy("http://gitlab.example") is None
     assert environment_proxy("https://cell.inside.example") is None
     assert environment_proxy("https://127.0.0.1:8443") is None
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/elsewhere", "http://ci.example/elsewhere"),
+        ("http://ci.example/elsewhere", "http://ci.example/elsewhere"),
+        ("https://ci.example/api", "https://ci.example/api"),
+        ("https://ci.example:8443/api", None),
+        ("http://ci.example:81/api", None),
+        ("https://evil.example/api", None),
+        ("//evil.example/api", None),
+        ("http://ci.example@evil.example/api", None),
+        ("http://ci.example.evil.example/api", None),
+        ("ftp://ci.example/api", None),
+        ("http://[broken", None),
+        ("", None),
+    ],
+)
+def test_redirects_stay_on_the_server(location: str, target: str | None) -> None:
+    assert redirected("http://ci.example/api", location) == target
+
+
+def test_nobody_is_led_away_from_tls() -> None:
+    assert redirected("https://ci.example/api", "http://ci.example/api") is None
