@@ -154,7 +154,7 @@ def register(
         executor=executor,
         name=name,
         template=template_config,
-        values=merged(section.values(), _set(set_)),
+        values=merged(section.values(), given_keys(set_)),
         tags=tuple(tag.strip() for tag in server.tag_list.split(",") if tag.strip()),
         run_untagged=server.run_untagged,
         locked=server.locked,
@@ -167,7 +167,7 @@ def register(
     print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")
 
 
-def _set(given: Texts) -> dict[str, Any]:
+def given_keys(given: Texts) -> dict[str, Any]:
     """The section that `--set KEY=VALUE` makes; a value that is none of TOML's is a text."""
     from remuda.manager.register import merged
 

@@ -23,13 +23,14 @@ def find_lines(text: str) -> Lines:
     found: dict[str, int] = {}
     arrays: dict[str, int] = {}
     section, depth, until = "", 0, ""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         rest = line
         if not depth and not until:
             header, key = _HEADER.match(line), _KEY.match(line)
             if header is not None:
                 section = _section(_PART.findall(header[2]), arrays, is_array=header[1] == "[[")
-                found.setdefault(section, number)
+                for end in [at for at, letter in enumerate(section) if letter == "."] + [len(section)]:
+                    found.setdefault(section[:end], number)
                 if header[1] == "[[":
                     found.setdefault(_NUMBERED.sub("", section), number)
                 continue

@@ -99,6 +99,19 @@ def test_a_registered_runner_goes_for_good(tmp_path: Path, cell: ServedCell) -> 
     assert cell.api("GET", f"/runners/{runner.id}", None).status == 404
 
 
+def test_the_environment_says_what_no_option_says(
+    tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    given = {"CI_SERVER_URL": cell.url, "CI_SERVER_TOKEN": cell.new_runner().token, "CONFIG_FILE": str(config)}
+    for name, value in (given | {"RUNNER_EXECUTOR": "docker", "DOCKER_IMAGE": "alpine:3"}).items():
+        monkeypatch.setenv(name, value)
+    call(["manager", "register", "--non-interactive", "--docker-volumes", "/cache", "--docker-volumes", "/more"])
+    [runner] = load(config).config.runners
+    assert (runner.url, runner.executor, runner.docker.image) == (cell.url, "docker", "alpine:3")
+    assert runner.docker.volumes == ("/cache", "/more")
+
+
 def test_a_new_token_is_in_the_file_and_the_old_one_ends(config: Path, cell: ServedCell) -> None:
     old = load(config).config.runners[0].token
     call(["manager", "reset-token", "--config", str(config), "--name", "one"])

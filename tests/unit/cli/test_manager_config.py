@@ -1,0 +1,57 @@
+"""`remuda manager check`, `doctor`, `schema` and `service`: what they print, and how they exit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.main import call
+
+FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = call(["manager", *words])
+    return code, capsys.readouterr().out
+
+
+def test_a_file_that_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FOLDER / "shell-single.toml")
+    code, out = printed(capsys, "check", "--config", file)
+    assert (code, out.splitlines()[-1]) == (0, f"{file}: can be used")
+    assert f"warning: {file}:5: session_server is not supported" in out
+
+
+def test_problems_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "check", "--config", str(FOLDER / "sixty-keys.toml"), "--output", "json")
+    found = json.loads(out)
+    assert (code, found["usable"]) == (1, False)
+    assert {one["line"] for one in found["problems"]} >= {110, 121}
+    assert any("did you mean builds_dir?" in one["message"] for one in found["warnings"])
+
+
+def test_the_doctor_says_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "docker-basic.toml"))
+    assert code == 0
+    assert "works     runners[0].docker.image" in out
+    assert "ignored   runners[0].docker.disable_cache: there are no cache volumes" in out
+    assert out.splitlines()[-1] == "Remuda can use this file"
+    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "kubernetes.toml"), "--output", "json")
+    found = json.loads(out)
+    assert (code, len(found["problems"])) == (1, 1)
+    assert {one["key"]: one["verdict"] for one in found["diagnoses"]}["runners[0].executor"] == "refused"
+
+
+def test_a_schema_and_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed(capsys, "schema")[1])["properties"]["concurrent"]["type"] == "integer"
+    unit = printed(capsys, "service", "--config", "/etc/my.toml", "--user", "ci")[1]
+    assert "--config /etc/my.toml" in unit
+    assert "KillMode=process" in unit
+    assert "AbandonProcessGroup" in printed(capsys, "service", "--system", "launchd")[1]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for command in ("check", "doctor"):
+        with pytest.raises(BadInputError, match="there is no such file"):
+            call(["manager", command, "--config", str(tmp_path / "none.toml")])

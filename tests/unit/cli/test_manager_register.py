@@ -1,0 +1,45 @@
+"""Options of `remuda manager register`, as the section that they make."""
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.main import call
+from remuda.cli.manager_register import SectionOptions, given_keys
+
+
+def test_options_are_keys_of_their_sections() -> None:
+    options = SectionOptions(
+        limit=2,
+        env=("A=1", "B=2"),
+        tls_ca_file="/ca.pem",
+        docker_image="alpine",
+        docker_volumes=("/cache",),
+        ssh_identity_file="/key",
+        custom_run_exec="/run",
+    )
+    assert options.values() == {
+        "limit": 2,
+        "environment": ["A=1", "B=2"],
+        "tls-ca-file": "/ca.pem",
+        "docker": {"image": "alpine", "volumes": ["/cache"]},
+        "ssh": {"identity_file": "/key"},
+        "custom": {"run_exec": "/run"},
+    }
+
+
+def test_any_key_can_be_set() -> None:
+    given = ("docker.memory=2g", "docker.privileged=true", "limit = 3", 'labels={zone="a"}', "environment=['A=1']")
+    assert given_keys(given) == {
+        "docker": {"memory": "2g", "privileged": True},
+        "limit": 3,
+        "labels": {"zone": "a"},
+        "environment": ["A=1"],
+    }
+    with pytest.raises(BadInputError, match="KEY=VALUE"):
+        given_keys(("docker.memory",))
+
+
+def test_without_a_token_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI_SERVER_TOKEN", raising=False)
+    with pytest.raises(BadInputError, match="--token is empty"):
+        call(["manager", "register", "--url", "http://127.0.0.1:1", "--config", "none.toml"])
