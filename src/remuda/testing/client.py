@@ -3,6 +3,7 @@
 Uses python-gitlab, which is no dependency of Remuda itself: import this module only in tests.
 """
 
+import re
 import time
 from typing import Any
 
@@ -67,9 +68,8 @@ def output_of(trace: bytes) -> bytes:
 
 
 def script_output(trace: bytes) -> bytes:
-    """What was written between the marks of the script's section."""
-    start = trace.index(b":step_script\r")
-    end = trace.index(b":step_script\r", start + 1)
+    """What was written between the marks of the script's section, which may be one in a container's."""
+    start, end = (found.start() for found in re.finditer(rb"[:.]step_script\r", trace))
     return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 
 

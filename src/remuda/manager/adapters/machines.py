@@ -8,7 +8,7 @@ the machine itself, so that neither a restart nor another manager forgets it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,8 +64,6 @@ class MachinesEnvironment:
         is_one = len(machines) == 1 and machines[0][1] is None
         self.standing = machines[0][0].name if is_one else ""
         """The one machine, whose agent is connected before a job is asked for; see `ports.standing_machine`."""
-        self.more_room: Callable[[], None] = lambda: None
-        """Called when `capacity` may be more than before."""
 
     def capacity(self) -> int | None:
         return capacity(self._standings())
@@ -211,7 +209,7 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """The room of those that are connected; where none is, of the next that gets a job."""
+        """The room of those that are connected; where none is, of the first that can be reached."""
         async with asyncio.TaskGroup() as group:
             for kept in self._machines.values():
                 if kept.machine.is_up and self._is_stale(kept):
@@ -268,7 +266,6 @@ class MachinesEnvironment:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
-        self.more_room()
 
 
 def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:

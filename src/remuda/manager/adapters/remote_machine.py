@@ -15,12 +15,15 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from grpclib.client import Channel
+
 from remuda.lib.values import dataclass
 from remuda.manager.adapters.ssh import Address, SshConnection, SshError
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.hooks import HOOK_SECONDS, OUTPUT_BYTES, hook_failed, hook_variables
 from remuda.manager.ports import JobPlace, PreparedPlace
 from remuda.steps.bootstrap import LOOK, PLACE, Facts, Offer, choose, command_line, for_interpreter, offers, read_facts
+from remuda.steps.datafolder import LONGEST_SOCKET_PATH
 from remuda.steps.errors import AgentError
 from remuda.steps.program import Form
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
@@ -155,29 +158,37 @@ class RemoteMachine:
         return bool((await self._ssh.run(_script(_JOBS, str(placed.base)))).out)
 
     async def connect(self) -> AgentClient:
-        """A connection to the agent, which has answered."""
+        """A connection to the agent, which has answered: straight to its socket, or by a program that starts it."""
         placed = await self._place()
+        socket = f"{placed.base}/agent/agent.sock"
+        if len(socket) <= LONGEST_SOCKET_PATH and (found := await self._greet(await self._ssh.socket_channel(socket))):
+            return found
         words = ["proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(placed.base / "agent")]
         channel = await self._ssh.channel(f"{_RUN} {shlex.join([placed.program, *words])}")
+        if found := await self._greet(channel):
+            return found
+        # Somebody may have removed the program, or its Python; the next one looks again.
+        self._placed, self._believes = None, False
+        cause = channel.said or f"no answer within {HELLO_SECONDS:.0f} s"
+        raise SshError(f"{self.name}: the agent does not answer: {cause}")
+
+    async def _greet(self, channel: Channel) -> AgentClient | None:
+        """A client, if an agent answers there."""
         client = AgentClient(channel)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await client.hello()
-        except (AgentUnavailableError, AgentRefusedError, TimeoutError) as error:
+            if hello.protocol != PROTOCOL:
+                raise SshError(
+                    f"{self.name}: the agent (process {hello.pid} there) speaks protocol {hello.protocol}, this "
+                    f"manager {PROTOCOL}; stop that agent when its jobs are over, or use the Remuda that started it"
+                )
+        except (AgentUnavailableError, AgentRefusedError, TimeoutError):
             client.close()
-            # Somebody may have removed the program, or its Python; the next one looks again.
-            self._placed, self._believes = None, False
-            cause = channel.said or str(error) or f"no answer within {HELLO_SECONDS:.0f} s"
-            raise SshError(f"{self.name}: the agent does not answer: {cause}") from error
+            return None
         except BaseException:
             client.close()
             raise
-        if hello.protocol != PROTOCOL:
-            client.close()
-            raise SshError(
-                f"{self.name}: the agent (process {hello.pid} there) speaks protocol {hello.protocol}, this manager "
-                f"{PROTOCOL}; stop that agent when its jobs are over, or use the Remuda that started it"
-            )
         return client
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:

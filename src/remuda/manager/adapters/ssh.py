@@ -1,4 +1,4 @@
-"""One connection to one machine over SSH: commands run there, and a command's stdin and stdout as a gRPC channel.
+"""One connection to one machine over SSH: commands run there, and gRPC channels through commands and to sockets there.
 
 asyncssh stays in here. The connection is made by whoever needs it first, kept, watched by keep-alives, and made again
 by the next who needs it when it broke. Host keys are checked: by the entry's own, or a known_hosts file; one that
@@ -9,7 +9,7 @@ nobody has said anything about is refused, unless the operator wants it otherwis
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,12 @@ class SshConnection:
     async def channel(self, line: str) -> "StreamChannel":
         """A gRPC channel to what talks on stdin and stdout of a command."""
         connection = await self.connect()
-        return StreamChannel(connection, line, self._broken)
+        return StreamChannel(lambda made: connection.create_session(made, line, encoding=None), self._broken)
+
+    async def socket_channel(self, path: str) -> "StreamChannel":
+        """The same to who listens on a unix socket, where the machine's sshd lets through to sockets."""
+        connection = await self.connect()
+        return StreamChannel(lambda made: connection.create_unix_connection(made, path), self._broken)
 
     async def close(self) -> None:
         """End the connection; what was started there and let go of goes on."""
@@ -160,21 +165,18 @@ class SshConnection:
 
 
 class StreamChannel(Channel):
-    """gRPC over the stdin and stdout of one command."""
+    """gRPC over one channel of an SSH connection; `opens` is told who makes its session."""
 
-    def __init__(
-        self, connection: asyncssh.SSHClientConnection, line: str, broken: Callable[[Exception], SshError]
-    ) -> None:
+    def __init__(self, opens: Callable[[Any], Awaitable[object]], broken: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
-        self._connection = connection
-        self._line = line
+        self._opens = opens
         self._broken = broken
         self._session: _Session | None = None
 
     async def _create_connection(self) -> H2Protocol:
         session = _Session(self._protocol_factory())
         try:
-            await self._connection.create_session(lambda: session, self._line, encoding=None)
+            await self._opens(lambda: session)
         except (OSError, asyncssh.Error) as error:
             raise ConnectionError(str(self._broken(error))) from error
         self._session = session
@@ -182,7 +184,7 @@ class StreamChannel(Channel):
 
     @property
     def said(self) -> str:
-        """The end of what the command wrote to stderr, and how it ended."""
+        """The end of what a command wrote to stderr, and how it ended."""
         return "" if self._session is None else self._session.said
 
 
@@ -218,7 +220,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
     @property
     def said(self) -> str:
-        code = None if self._channel is None else self._channel.get_returncode()
+        is_command = isinstance(self._channel, asyncssh.SSHClientChannel)
+        code = self._channel.get_returncode() if self._channel is not None and is_command else None
         text = self._said.decode(errors="replace").strip()
         return " ".join(filter(None, ("" if code is None else f"exit code {code}", text)))
 

@@ -1,0 +1,178 @@
+"""Five hundred jobs on twenty machines behind SSH and in containers, while the manager and agents are killed.
+
+Every few seconds something gets kill -9: the manager, which is started again, or agents of some machines, or the local
+one. Each job writes a line into a file outside, with its id and a number of its own, and prints a known text slowly
+enough to be killed under, a secret among it. None may be lost, none started twice, and every log is what the job
+printed, byte for byte. What is killed when is random, from a seed.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from gitlab.v4.objects import Project
+
+from remuda.steps.standby import NAME
+from remuda.testing.client import connect, first_pipeline, script_output, trace_of, wait_for
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.testing.lab import Lab, name_of
+from remuda.testing.machines import Machine, Machines
+
+MACHINES = 20
+AT_ONCE = 24
+"""Jobs: one on each machine, and some in containers."""
+ON_MACHINES, IN_CONTAINERS = (200, 200, 40), 60
+LINES = 30
+SECONDS = 260
+SEED = 7
+SECRET = "a-secret-that-nobody-may-read"
+PRINT = (
+    f'i=0; while [ $i -lt {LINES} ]; do echo "$CI_NODE_INDEX:$i $SECRET of $CI_JOB_NAME"; i=$((i+1)); '
+    "[ $((i % 10)) -ne 0 ] || sleep 0.3; done"
+)
+LAST = "printf 'no line feed at the end'"
+
+
+@dataclass
+class Jobs:
+    """Jobs that say when they start, and what they must have printed."""
+
+    folder: Path
+    starts: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        self.starts = self.folder / "starts"
+        self.script = [f'echo "$CI_JOB_ID $(cat /proc/sys/kernel/random/uuid)" >> {self.starts}', PRINT, LAST]
+
+    def create(self, lab: Lab, *groups: tuple[str, str, int]) -> Project:
+        """A project that runs groups of them: name, tag, number."""
+        project = connect(lab).projects.create({"name": "many"})
+        project.variables.create({"key": "SECRET", "value": SECRET, "masked": True})
+        pipeline = {
+            name: {"parallel": count, "tags": [tag], "variables": {"GIT_STRATEGY": "none"}, "script": self.script}
+            for name, tag, count in groups
+        }
+        action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": json.dumps(pipeline)}
+        project.commits.create({"branch": "main", "commit_message": "First commit", "actions": [action]})
+        return project
+
+    def expected(self, name: str) -> bytes:
+        index = name.split()[-1].split("/")[0]
+        said = [f"\x1b[32;1m$ {command}\x1b[0;m\n" for command in self.script]
+        lines = "".join(f"{index}:{i} [MASKED] of {name}\n" for i in range(LINES))
+        return f"{said[0]}{said[1]}{lines}{said[2]}no line feed at the end\n".encode()
+
+    def check(self, project: Project, lab: Lab, seconds: float) -> None:
+        """All of them ended well, were started once, and their logs are right."""
+        pipeline = first_pipeline(lab, project)
+        status = wait_for(lab, pipeline, seconds)
+        jobs = pipeline.jobs.list(get_all=True, include_retried=True)
+        failed = [(job.name, trace_of(project, job.id)[-500:]) for job in jobs if job.status != "success"]
+        assert status == "success", failed[:3]
+        started = Counter(line.split()[0] for line in self.starts.read_text().splitlines())
+        assert started == Counter({str(job.id): 1 for job in jobs})
+        for job in jobs:
+            assert script_output(trace_of(project, job.id)) == self.expected(job.name), job.name
+
+
+def configure(lab: Lab, machines: Machines, engine: DockerEngine | None, jobs: Jobs) -> None:
+    """A configuration with a runner for all machines, and one for containers."""
+
+    def runner(name: str, executor: str, tag: str, limit: int) -> str:
+        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "tag_list": tag})
+        return (
+            f'[[runners]]\nname = "{name}"\nurl = "{lab.url}"\ntoken = "{made["token"]}"\nexecutor = "{executor}"\n'
+            f"limit = {limit}\nrequest_concurrency = {limit}\n"
+        )
+
+    entries = "".join(
+        f'[[runners.remuda.machines]]\nname = "{one.name}"\nhost = "{one.address}"\nidentity_file = "{machines.key}"\n'
+        f'host_key = "{one.host_key}"\ncapacity = 1\n'
+        for one in machines.machines
+    )
+    text = f"concurrent = {AT_ONCE}\ncheck_interval = 1\n{runner('machines', 'instance', 'machines', AT_ONCE)}{entries}"
+    if engine is not None:
+        text += (
+            f"{runner('containers', 'docker', 'containers', 4)}[runners.docker]\nhost = '{engine.host}'\n"
+            f"image = '{BUSYBOX}'\npull_policy = 'never'\nvolumes = ['{jobs.folder}:{jobs.folder}']\n"
+        )
+    lab.config.write_text(text)
+    lab.config.chmod(0o600)
+
+
+def kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def agents(machine: Machine) -> list[int]:
+    """The agent of a machine; what it has forked has the same command line, but a name."""
+    return [pid for pid in machine.pids("serve") if name_of(pid) != NAME]
+
+
+@contextlib.contextmanager
+def killing(lab: Lab, machines: Machines, seed: int) -> Iterator[Counter[str]]:
+    """Something dies every few seconds while this lasts; what, and how often."""
+    chance = random.Random(seed)
+    over = threading.Event()
+    died: Counter[str] = Counter()
+
+    def kill_on() -> None:
+        while not over.wait(chance.uniform(2, 5)):
+            match chance.choice(("manager", "agents", "agents", "local agent", "all")):
+                case "manager":
+                    lab.manager.kill()
+                    died["manager"] += 1
+                case "agents":
+                    for machine in chance.sample(machines.machines, 3):
+                        kill(agents(machine))
+                        died["agents"] += 1
+                case "local agent":
+                    lab.kill_agent()
+                    died["local agent"] += 1
+                case "all":
+                    lab.manager.kill()
+                    lab.kill_agent()
+                    kill(agents(chance.choice(machines.machines)))
+                    died["all"] += 1
+            lab.manager.start()
+
+    thread = threading.Thread(target=kill_on, name="killer")
+    thread.start()
+    try:
+        yield died
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_five_hundred_jobs_while_everything_dies(tmp_path: Path) -> None:
+    if missing := Machines.missing() or DockerEngine.missing():
+        pytest.skip(missing)
+    jobs = Jobs(tmp_path / "shared")
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(DockerEngine())
+        machines = stack.enter_context(Machines(MACHINES, shared=jobs.folder))
+        stack.enter_context(machines.entered())
+        lab = Lab(tmp_path / "lab", concurrent=AT_ONCE)
+        stack.callback(lab.close)
+        lab.start_cell()
+        configure(lab, machines, engine, jobs)
+        names = [(f"group {number}", "machines", count) for number, count in enumerate(ON_MACHINES)]
+        project = jobs.create(lab, *names, ("boxed", "containers", IN_CONTAINERS))
+        lab.manager.start()
+        with killing(lab, machines, SEED) as died:
+            jobs.check(project, lab, SECONDS)
+        assert died["manager"] + died["all"] > 3
+        assert died["agents"] > 3

@@ -1,0 +1,34 @@
+"""Calls to an agent whose connection ends at a bad moment."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from grpclib.client import Channel
+from grpclib.protocol import H2Protocol
+
+from remuda.wire.agent_client import AgentClient, AgentUnavailableError
+
+
+class EndedChannel(Channel):
+    """One whose other side closes as soon as the connection is made."""
+
+    async def _create_connection(self) -> H2Protocol:
+        protocol = await super()._create_connection()
+        protocol.connection_lost(None)
+        return protocol
+
+
+async def test_a_connection_that_ends_before_its_first_call(tmp_path: Path) -> None:
+    over = asyncio.Event()
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        over.set()
+
+    server = await asyncio.start_unix_server(hear, tmp_path / "socket")
+    async with server, AgentClient(EndedChannel(path=str(tmp_path / "socket"))) as client:
+        with pytest.raises(AgentUnavailableError, match="is lost"):
+            await client.hello()
+        await over.wait()
