@@ -95,6 +95,8 @@ class ManagerMetrics:
             self._counter("gitlab_runner_errors_total").labels(level)
         for operation in ("started", "stopped"):
             self._counter("gitlab_runner_worker_slot_operations_total").labels(operation)
+        for outcome in ("sent", "dropped", "refused"):
+            self._counter("remuda_manager_spans_total").labels(outcome)
         self.state("starting")
         logs.tell_of("manager", lambda level: self._counter("gitlab_runner_errors_total").labels(level).inc())
 
