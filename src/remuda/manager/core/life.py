@@ -36,6 +36,7 @@ from remuda.manager.core.actions import (
     Wait,
 )
 from remuda.manager.core.failure import accepted_reason
+from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES, HIGH_BYTES, ResultRelay, TraceRelay
 from remuda.model.job import FailureReason
@@ -49,21 +50,6 @@ RESULTS_SECONDS = 0.2
 """Between two calls with step results."""
 _FRUITLESS_READINGS = 3
 _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things may take; seconds."""
-
-    keep_alive: float = 30.0
-    """The server hears something at least this often."""
-    acknowledge: float = 3600.0
-    """Unconfirmed for so long, a job is dropped: the server has long given it to somebody else."""
-    ending: float = 86400.0
-    """The final state is offered for so long."""
-    agent: float = 900.0
-    """An agent that cannot be reached for so long has lost its jobs."""
-    gathering: float = 0.0
-    """The first bytes of a log, and results of steps, wait so long for more: a short job is told in one go."""
 
 
 class Life:
@@ -141,6 +127,11 @@ class Life:
         match self.phase:
             case Phase.RECEIVED | Phase.FOUND:
                 return Acknowledge() if now >= self._server_at else Wait(self._server_at)
+            case Phase.HELD if (seconds := self.held_seconds(now)) > 0:
+                return Wait(now + seconds)
+            case Phase.HELD:
+                self._drop("")
+                return self.next(now)
             case Phase.OVER:
                 if not self._has_place:
                     return Forget()
@@ -153,6 +144,16 @@ class Life:
                 return self._call_server(now, [self._agent_at])
             case Phase.STARTED | Phase.ENDED:
                 return self._relay(now)
+
+    def held_seconds(self, now: float) -> float:
+        """For how long the environment of a failed job stays."""
+        outcome = None if self._agent_is_lost else self.outcome
+        return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
+
+    def release(self) -> None:
+        """The job is not held any longer."""
+        if self.outcome is not None:
+            self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def meanwhile(self, now: float) -> KeepAlive | Wait:
         """What to do for the server while something is done for the job that may take long."""
@@ -352,9 +353,10 @@ class Life:
             self._interval = reply.interval_seconds
         lost = reply.status == 403 or (reply.status == 404 and not isinstance(call, SendTrace | SendResults))
         if reply.job_status in ("canceled", "failed") or lost:
-            self._drop(
-                "" if isinstance(call, SendFinal) else f"the server says {reply.status} {reply.job_status}".strip()
-            )
+            if isinstance(call, SendFinal):
+                self._rest(now)
+            else:
+                self._drop(f"the server says {reply.status} {reply.job_status}".strip())
             return
         if reply.job_status == "canceling":
             self._cancel_wanted = True
@@ -408,7 +410,7 @@ class Life:
                 self._sends_results = False
                 self.results.drop()
             case SendFinal(), 200:
-                self._drop("")
+                self._rest(now)
             case SendFinal(), 202 | 412:
                 if reply.status == 412:
                     self._rewind_trace(0)
@@ -433,6 +435,10 @@ class Life:
         self.trace.server_has(size)
         if self.trace.received < before:
             self._subscribed_at = None
+
+    def _rest(self, now: float) -> None:
+        """The server has everything."""
+        self.phase = Phase.HELD if self.held_seconds(now) else Phase.OVER
 
     def _drop(self, problem: str) -> None:
         """The server needs nothing more."""

@@ -16,8 +16,10 @@ class Phase(StrEnum):
 
     RECEIVED = "received"  # the server handed it out and does not know yet that we have it
     ACKNOWLEDGED = "acknowledged"  # the server knows; the agent may or may not
+    FOUND = "found"  # the agent has it, no journal knew it; the server has not said yet that it is ours
     STARTED = "started"  # the agent has it
     ENDED = "ended"  # its outcome is known; log, results and final state are on their way
+    HELD = "held"  # the server has everything; its environment stays for those who look into it
     OVER = "over"  # the server needs nothing more from us
 
 
@@ -35,6 +37,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """crc32:… of the whole log; empty when the agent did not say."""
     note: str = ""
     """A line that the manager itself puts behind the log, because the agent cannot say it; ends at `log_bytes`."""
+    held_until: float = 0.0
+    """Until when the agent keeps the environment of a failed job; wall time, 0: it does not."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

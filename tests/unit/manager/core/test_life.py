@@ -3,6 +3,7 @@
 import zlib
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,8 @@ from remuda.manager.core.actions import (
     Subscribe,
     Wait,
 )
-from remuda.manager.core.life import RESULTS_SECONDS, Life, Limits
+from remuda.manager.core.life import RESULTS_SECONDS, Life
+from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES, HIGH_BYTES
 from remuda.model.job import FailureReason
@@ -636,3 +638,63 @@ def test_a_server_that_refuses_results_does_not_stop_the_job_either() -> None:
     assert book.life.is_overfull
     book.hears(413)
     assert not book.life.is_overfull
+
+
+def held(seconds: float = 600) -> Book:
+    """A job that failed, of which the server has everything, and whose environment stays."""
+    book = started(epoch=500_000.0)
+    book.life.log(0, LOG)
+    outcome = success(state="failed", reason="script_failure", exit_code=1, results=0)
+    book.life.ended(msgspec.structs.replace(outcome, held_until=500_000.0 + book.now + seconds), book.now)
+    book.hears(202)
+    book.does(final(state="failed", failure_reason="script_failure", exit_code=1))
+    book.hears(200, "failed")
+    return book
+
+
+def test_a_failed_job_is_held_when_the_server_knows_its_end() -> None:
+    book = held()
+    assert book.life.record.phase is Phase.HELD
+    book.waits(600)
+    book.passes(599)
+    book.waits(1)
+    book.passes(1)
+    book.does(Close())
+    book.life.closed()
+    book.does(Forget())
+
+
+def test_a_hold_goes_on_in_a_new_process() -> None:
+    record = held().life.record
+    book = Book(record, epoch=500_000.0)
+    book.waits(600)
+    later = Book(record, epoch=500_700.0)
+    later.does(Close())
+
+
+def test_a_hold_ends_when_nobody_needs_it() -> None:
+    book = held()
+    book.life.release()
+    book.does(Close())
+    # Killed before the agent heard of it: the server is told again, and nothing is held.
+    again = Book(book.life.record, epoch=500_000.0)
+    again.hears(200, "failed")
+    again.does(Close())
+
+
+def test_a_hold_ends_with_its_machine() -> None:
+    book = held()
+    book.life.machine_lost("gone", book.now)
+    book.does(Close(tells_agent=False))
+
+
+def test_a_hold_whose_agent_stays_away_is_given_up_after_its_end() -> None:
+    book = held(60)
+    book.passes(61)
+    book.does(Close())
+    for _ in range(1000):
+        book.life.agent_failed("no route", book.now)
+        book.passes(30)
+        if book.life.next(book.now) == Forget():
+            break
+    book.does(Forget())
