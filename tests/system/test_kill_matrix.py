@@ -102,7 +102,7 @@ def kill_during_upload(lab: Lab, go: Path, kill: Callable[[Lab], None]) -> None:
     stopped = lab.cell.process
     os.kill(stopped.pid, signal.SIGSTOP)
     go.touch()
-    logs = lab.manager_data / "agent" / "jobs"
+    logs = lab.manager_jobs / "agent" / "jobs"
     lab.wait_until(
         lambda: any(b":upload_artifacts" in log.read_bytes() for log in logs.glob("*/log")), "the upload has begun"
     )

@@ -85,6 +85,7 @@ async def managing(
             data,
             environment=environment,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
+            recovers=False,
             keep_builds=keep_builds,
             on_job_over=on_job_over,
         )

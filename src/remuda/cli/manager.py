@@ -18,22 +18,28 @@ def run(
     config: Config,
     data: Annotated[
         Path | None,
+        Parameter(help="Folder for the journal [default: one per configuration in the user's data folder]."),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
         Parameter(
-            help="Folder for journal, agent and builds [default: one per configuration in the user's data folder]."
+            help="Folder for what jobs on this machine have: agent, builds, caches [default: DATA.jobs beside it]."
         ),
     ] = None,
 ) -> None:
-    """Take jobs from the servers of a configuration file and run them on this machine.
+    """Take jobs from the servers of a configuration file and run them where it says.
 
     SIGTERM and Ctrl-C stop it at once: running jobs go on, and the next start finds them. SIGQUIT drains: no new jobs,
-    running ones are waited for (`shutdown_timeout`).
+    running ones are waited for (`drain_timeout`). SIGHUP reads the configuration again; so does the manager itself
+    when the file has changed.
 
     Try:
 
         remuda manager run --config config.toml
         remuda manager run --config config.toml --data /var/lib/remuda-manager
     """
-    asyncio.run(_run(config, data.absolute() if data else _default_data(config)))
+    folder = data.absolute() if data else _default_data(config)
+    asyncio.run(_run(config, folder, jobs.absolute() if jobs else None))
 
 
 def _default_data(config: Path) -> Path:
@@ -42,19 +48,18 @@ def _default_data(config: Path) -> Path:
     return data_folder(None) / "managers" / place
 
 
-async def _run(config: Path, data: Path) -> None:
-    import signal
-
-    from remuda.cli.signals import STOPPING, handled
+async def _run(config: Path, data: Path, jobs: Path | None) -> None:
+    from remuda.cli.signals import handled
     from remuda.manager.config import LOG_FORMATS, LOG_LEVELS, load
     from remuda.manager.service import ManagerService
+    from remuda.manager.stopping import Orders
     from remuda.telemetry import logs
 
     loaded = load(config)
     logs.configure(
         level=LOG_LEVELS[loaded.config.log_level], log_format=LOG_FORMATS[loaded.config.log_format], stream=sys.stderr
     )
-    stop, drain = asyncio.Event(), asyncio.Event()
-    service = ManagerService(config, data)
-    with handled({**dict.fromkeys(STOPPING, stop.set), signal.SIGQUIT: drain.set}):
-        await service.run(stop, drain=drain)
+    orders = Orders()
+    service = ManagerService(config, data, jobs=jobs)
+    with handled(orders.by_signal):
+        await service.run(orders.stop, drain=orders.drain, reload=orders.reload)

@@ -40,6 +40,8 @@ POINTS: dict[str, str] = {
 }
 
 QUIET_POINTS: dict[str, str] = {
+    "manager.acquired": "the job has a machine, the journal does not know which",
+    "manager.found": "a job that only its agent knew is journaled, the server has not been asked about it",
     "cell.trace_sealed": "the trace of a job that is over is durable, not archived",
     "cell.trace_archived": "it is archived, nothing else happened",
     "cell.artifacts_expired": "artifacts are gone from the store, their blobs are still there",

@@ -2,25 +2,24 @@
 
 import argparse
 import asyncio
-import signal
 import sys
 from pathlib import Path
 
 from remuda.manager.config import LOG_FORMATS, LOG_LEVELS, load
 from remuda.manager.errors import ManagerError
 from remuda.manager.service import ManagerService
+from remuda.manager.stopping import Orders
 from remuda.telemetry.logs import configure
 
 
-async def serve(config: Path, data: Path, *, agent_idle_exit_seconds: float = 300.0) -> None:
-    """Run until SIGTERM or SIGINT (at once), or SIGQUIT (when the running jobs are over)."""
-    stop, drain = asyncio.Event(), asyncio.Event()
+async def serve(config: Path, data: Path, *, jobs: Path | None, agent_idle_exit_seconds: float = 300.0) -> None:
+    """Run until told to stop, or drained."""
+    orders = Orders()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGQUIT, drain.set)
-    service = ManagerService(config, data, agent_idle_exit_seconds=agent_idle_exit_seconds)
-    await service.run(stop, drain=drain)
+    for number, obey in orders.by_signal.items():
+        loop.add_signal_handler(number, obey)
+    service = ManagerService(config, data, jobs=jobs, agent_idle_exit_seconds=agent_idle_exit_seconds)
+    await service.run(orders.stop, drain=orders.drain, reload=orders.reload)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,12 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Takes jobs and runs them.")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--jobs", type=Path)
     parser.add_argument("--agent-idle-exit", type=float, default=300.0, metavar="SECONDS")
     options = parser.parse_args(arguments)
     try:
         settings = load(options.config).config
         configure(level=LOG_LEVELS[settings.log_level], log_format=LOG_FORMATS[settings.log_format])
-        asyncio.run(serve(options.config, options.data, agent_idle_exit_seconds=options.agent_idle_exit))
+        idle = options.agent_idle_exit
+        asyncio.run(serve(options.config, options.data, jobs=options.jobs, agent_idle_exit_seconds=idle))
     except ManagerError as error:
         sys.stderr.write(f"remuda: {error}\n")
         return 2

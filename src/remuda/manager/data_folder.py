@@ -8,10 +8,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from remuda.manager.adapters.agent_process import agent_data
 from remuda.manager.journal import Journal, identity_of, locked
 from remuda.manager.system_id import keep_system_id, system_id
 
 LOCK_NAME = "manager.lock"
+
+
+def jobs_folder(data: Path) -> Path:
+    """Where the local agent, working directories and caches are: apart, so that jobs survive the data folder's loss.
+
+    A data folder in which an earlier Remuda has put them keeps them.
+    """
+    return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
 class DataFolder:

@@ -17,6 +17,10 @@ class DataFolderError(ManagerError):
     """The data folder is in use, unreadable, or of a newer version."""
 
 
+class FolderTakenError(DataFolderError):
+    """The data folder is another manager's."""
+
+
 class RegisterError(ManagerError):
     """The server did not take the runner."""
 

@@ -6,6 +6,7 @@ to server and agent are repeatable, and the kill points mark where a process may
 
 import asyncio
 import hashlib
+import os
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable
@@ -35,9 +36,11 @@ from remuda.manager.core.actions import (
     Subscribe,
     Wait,
 )
-from remuda.manager.core.life import Life, Limits
+from remuda.manager.core.life import Life
+from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
+from remuda.manager.custom import is_custom
 from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.journal import JobRow, Journal
@@ -45,6 +48,7 @@ from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
 from remuda.manager.metrics import RunnerLabels, mode_of
 from remuda.manager.ports import Environment, JobPlace, PreparedPlace, standing_machine
+from remuda.manager.recovery import owner_note
 from remuda.manager.step_policy import run_as
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -76,6 +80,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     system_id: str
     limits: Limits
+    recovers: bool = True
+    """Whether jobs can be found through their agents alone, which give them up when nobody does."""
     keeps_in: Path | None = None
     """The data folder, where working directories of failed jobs stay; None: they do not."""
     staged: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
@@ -125,14 +131,15 @@ class ManagedJob:
         self._around = around
         self._link: AgentLink | None = None  # from when it has a machine until that is lost or the job is over
         self._is_ready = False  # its place is prepared and the operator's hook has run
+        self._owner = owner_note(row, around.system_id) if around.recovers else b""
         self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
         self._place = JobPlace(
             key=row.key,
             runner=row.runner,
             slot=row.slot,
             project=project_path(payload.git_info.repo_url),
-            builds_dir=runner.builds_dir,
-            cache_dir=runner.cache_dir,
+            builds_dir="" if is_custom(runner) else runner.builds_dir,
+            cache_dir="" if is_custom(runner) else runner.cache_dir,
             job=None if around.keeps_in is None else row.job_id,
             run_as=run_as(runner, row.slot),
             before_job=runner.remuda.before_job,
@@ -155,7 +162,7 @@ class ManagedJob:
             limits=around.limits,
         )
         if record.phase not in (Phase.RECEIVED, Phase.ACKNOWLEDGED):
-            self._payload = None
+            self._payload, self._owner = None, b""
 
     @property
     def state(self) -> str:
@@ -163,9 +170,9 @@ class ManagedJob:
         match self.life.phase:
             case Phase.RECEIVED | Phase.ACKNOWLEDGED:
                 return "pending"
-            case Phase.STARTED:
+            case Phase.STARTED | Phase.FOUND:
                 return "running"
-            case Phase.ENDED | Phase.OVER:
+            case Phase.ENDED | Phase.HELD | Phase.OVER:
                 return "finished"
 
     async def run(self) -> None:
@@ -320,6 +327,7 @@ class ManagedJob:
             builds_dir=place.builds_dir,
             cache_dir=place.cache_dir,
             now=self._around.clock.now(),
+            host_environment=dict(os.environ) if is_custom(self._config) else {},
         )
         try:
             compiled = compile_job(payload, setting)
@@ -345,10 +353,12 @@ class ManagedJob:
                 banner=compiled.banner,
                 policy=compiled.policy,
                 run_as=self._place.run_as,
+                owner=self._owner,
+                patience_seconds=int(self._config.remuda.agent_patience_seconds) if self._around.recovers else 0,
             )
         )
         reach("manager.started")
-        self._payload = None
+        self._payload, self._owner = None, b""
         self.life.started()
         self._log.info("the job runs", work_dir=place.work_dir)
 
@@ -458,8 +468,9 @@ class ManagedJob:
                     self._spans.hear(event.seq, event.json)
                 self._at_stage(_step_name(event.json))
             case JobEnded():
-                self.life.ended(_outcome(event), self._around.clock.monotonic())
+                self.life.ended(_outcome(event, self._around.clock.now()), self._around.clock.monotonic())
             case UnknownJob():
+                self._log.warning("the agent does not know the job", machine=self.life.machine)
                 self.life.unknown(self._around.clock.monotonic())
         if self.life.is_overfull and self._link is not None:
             self._link.unsubscribe(self.key)
@@ -494,7 +505,7 @@ def _step_name(document: bytes) -> str:
         return ""
 
 
-def _outcome(event: JobEnded) -> Outcome:
+def _outcome(event: JobEnded, now: float) -> Outcome:
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(
@@ -505,4 +516,5 @@ def _outcome(event: JobEnded) -> Outcome:
         log_bytes=event.log_bytes,
         results=event.results,
         checksum=event.log_checksum,
+        held_until=now + event.held_seconds if event.held_seconds else 0.0,
     )

@@ -20,7 +20,7 @@ import msgspec
 from remuda.lib.files import InUseError, is_disk_waited_for, sole_use
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
-from remuda.manager.errors import DataFolderError
+from remuda.manager.errors import DataFolderError, FolderTakenError
 
 SCHEMA_VERSION = 2
 
@@ -183,7 +183,7 @@ def locked(folder: Path) -> Iterator[None]:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(sole_use(folder / "manager.lock"))
         except InUseError as error:
-            raise DataFolderError(
+            raise FolderTakenError(
                 f"{folder}: the data folder is in use by another manager (process {error.holder}). "
                 "Stop that one, or give --data another folder."
             ) from None

@@ -60,10 +60,14 @@ class Listener(Protocol):
 class AgentLink:
     """Calls and events of one machine's agent."""
 
-    def __init__(self, environment: Environment, machine: str, clock: Clock) -> None:
+    def __init__(
+        self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
+    ) -> None:
+        """Whoever wants to `inspect` the agent is let to it on every new connection, before anybody else."""
         self.environment = environment
         self.machine = machine
         self._clock = clock
+        self._inspect = inspect
         self._client: AgentClient | None = None
         self._listeners: dict[str, Listener] = {}
         self._subscribed: set[str] = set()
@@ -72,6 +76,8 @@ class AgentLink:
         self._log = logger("manager").bind(machine=machine)
         self.connected = asyncio.Event()
         """Set while the agent can be reached; no job is asked for otherwise."""
+        self.settled = asyncio.Event()
+        """Set once the agent was reached, or its machine is known to be lost."""
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
@@ -85,7 +91,9 @@ class AgentLink:
             except* EnvironmentLostError as group:
                 cause = str(_first(group))
                 failures += 1
-                self._log.error("the machine is lost", cause=cause, jobs=len(self._listeners))
+                if self._listeners or not self.settled.is_set():
+                    self._log.error("the machine is lost", cause=cause, jobs=len(self._listeners))
+                self.settled.set()
                 for listener in list(self._listeners.values()):
                     listener.machine_lost(cause)
             except* (EnvironmentTemporaryError, AgentUnavailableError, AgentRefusedError) as group:
@@ -102,11 +110,17 @@ class AgentLink:
             await self._clock.sleep(_BACKOFF.delay(max(failures, 1), jitter=random.random()))
 
     async def _serve(self, client: AgentClient, watch: Watch) -> None:
+        if self._inspect is not None:
+            await self._inspect(self, client)
         self._outbox.clear()
-        for job_id in self._subscribed:
-            self._post(job_id, "place", self._subscribing(job_id))
+        for job_id in self._listeners:
+            if job_id in self._subscribed:
+                self._post(job_id, "place", self._subscribing(job_id))
+            else:
+                self._post(job_id, "confirm", self._reappearing(job_id))
         self._client = client
         self.connected.set()
+        self.settled.set()
         for listener in list(self._listeners.values()):
             listener.agent_is_back()
         async with asyncio.TaskGroup() as group:
@@ -138,6 +152,15 @@ class AgentLink:
             if listener is not None:
                 log_offset, result_seq = listener.position
                 await watch.subscribe(job_id, log_offset=log_offset, result_seq=result_seq)
+
+        return send
+
+    def _reappearing(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
+        """Tell the agent that somebody still has to do with a job; nothing is confirmed that was not before."""
+
+        async def send(watch: Watch) -> None:
+            if job_id in self._listeners:
+                await watch.confirm(job_id, log_offset=0, result_seq=0)
 
         return send
 
@@ -194,6 +217,9 @@ class AgentLink:
             raise EnvironmentTemporaryError(f"the agent did not answer within {CALL_SECONDS:.0f} s") from None
         except AgentRefusedError as error:
             raise EnvironmentLostError(f"the agent refuses the job: {error}") from error
+
+
+Inspect = Callable[[AgentLink, AgentClient], Awaitable[None]]
 
 
 def _first(error: BaseException) -> BaseException:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from remuda.lib.clock import Clock
-from remuda.manager.link import AgentLink
+from remuda.manager.link import AgentLink, Inspect
 from remuda.manager.ports import Environment
 
 LINGER_SECONDS = 5.0
@@ -28,9 +28,16 @@ class _Open:
 class Links:
     """The open links. `start` makes a supervised task of a link's work."""
 
-    def __init__(self, clock: Clock, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]],
+        *,
+        inspect: Inspect | None = None,
+    ) -> None:
         self._clock = clock
         self._start = start
+        self._inspect = inspect
         self._open: dict[tuple[int, str], _Open] = {}
 
     def __iter__(self) -> Iterator[AgentLink]:
@@ -41,7 +48,7 @@ class Links:
         key = (id(environment), machine)
         found = self._open.get(key)
         if found is None:
-            link = AgentLink(environment, machine, self._clock)
+            link = AgentLink(environment, machine, self._clock, inspect=self._inspect)
             found = self._open[key] = _Open(link, self._start(f"agent link to {machine}", link.run))
         found.users += 1
         return found.link

@@ -22,10 +22,10 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 class Room:
     """Slots to wait for, first come, first served."""
 
-    def __init__(self, *, concurrent: int, limits: Mapping[str, int]) -> None:
-        """`limits` has every runner, with 0 for one without a limit of its own."""
+    def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
+        """`limits` has every runner, with 0 for one without a limit of its own; `places` names their environments."""
         self._limits = dict(limits)
-        self._slots = Slots(concurrent=concurrent, limits=self._limits)
+        self._slots = Slots(concurrent=concurrent, limits=self._limits, places=places)
         self._waiting: list[_Waiting] = []
         self._asking: set[Slot] = set()
 
@@ -43,10 +43,10 @@ class Room:
         """Whether the runner's own limit, or its environment, leaves no room, be there slots or not."""
         return self._slots.is_full(runner, capacity)
 
-    def change(self, *, concurrent: int, limits: Mapping[str, int]) -> None:
+    def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
         """The configuration is another one now. Who has a slot keeps it, also above a lowered limit."""
         self._limits = dict(limits)
-        self._slots.change(concurrent=concurrent, limits=self._limits)
+        self._slots.change(concurrent=concurrent, limits=self._limits, places=places)
         self.serve()
 
     async def reserve(self, runner: str, capacity: Callable[[], int | None] = lambda: None) -> Slot:
@@ -63,9 +63,9 @@ class Room:
                 self._waiting.remove(waiting)
             raise
 
-    def adopt(self, slot: Slot) -> None:
-        """A job of an earlier process holds this slot."""
-        self._slots.adopt(slot)
+    def adopt(self, slot: Slot) -> Slot:
+        """A job of an earlier process holds this slot; or the one that is returned, where somebody has it already."""
+        return self._slots.adopt(slot)
 
     def hand_over(self, slot: Slot) -> None:
         """The slot is a job's now."""

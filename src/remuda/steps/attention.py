@@ -22,6 +22,11 @@ class Attention:
         """Whether somebody shall be waited for at all."""
         return self._patience_seconds > 0
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a client is there."""
+        return self._client is not None
+
     def given(self, client: object) -> None:
         """A client has to do with the job."""
         self._client = client

@@ -88,7 +88,10 @@ class AgentService(AgentBase):
             if job is not None:
                 with _status_codes():
                     owner = job.journal.read_owner()
-                await stream.send_message(agent_pb2.KeptJob(id=job.id, owner=owner, ended=job.end is not None))
+                kept = agent_pb2.KeptJob(
+                    id=job.id, owner=owner, ended=job.end is not None, attended=job.attention.is_given
+                )
+                await stream.send_message(kept)
 
     async def Watch(self, stream: Stream[agent_pb2.WatchRequest, agent_pb2.WatchEvent]) -> None:  # noqa: N802
         await stream.send_initial_metadata()

@@ -92,7 +92,11 @@ class Watcher:
             case "confirm":
                 job = self._jobs.find(request.confirm.id)
                 if job is not None:
-                    job.confirmed = (request.confirm.log_offset, request.confirm.result_seq)
+                    log_offset, result_seq = job.confirmed
+                    job.confirmed = (
+                        max(request.confirm.log_offset, log_offset),
+                        max(request.confirm.result_seq, result_seq),
+                    )
                     job.attention.given(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:

@@ -30,10 +30,15 @@ def tell_of(part: str, tell: Callable[[str], None]) -> None:
 def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO | None = None) -> None:
     """Set logging up for the whole process; `log_format` is text, json or auto (text on a terminal)."""
     out = stream or sys.stderr
-    _Settings.level = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
+    set_level(level)
     _Settings.as_text = log_format == "text" or (log_format == "auto" and out.isatty())
     _Settings.out = out
     _Settings.is_applied = False
+
+
+def set_level(level: str) -> None:
+    """Show events from another level on."""
+    _Settings.level = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
 
 
 def logger(part: str) -> "Logger":

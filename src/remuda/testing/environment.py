@@ -41,6 +41,13 @@ class FakeJob:
     end: pb.JobEnd | None = None
     cancels: int = 0
 
+    def without_owner(self) -> "FakeJob":
+        """The same job, started by somebody who left no note."""
+        request = pb.StartRequest()
+        request.CopyFrom(self.request)
+        request.ClearField("owner")
+        return FakeJob(request)
+
 
 class FakeAgent(AgentBase):
     """An agent whose jobs a test plays."""
@@ -50,6 +57,8 @@ class FakeAgent(AgentBase):
         self.closed: list[str] = []
         self.confirmed: dict[str, tuple[int, int]] = {}
         self.unsubscribed: list[str] = []
+        self.attended: set[str] = set()
+        """Jobs that another client watches."""
         self.sent_bytes = 0
         """Of logs, to whoever watches."""
         self.changed = asyncio.Condition()
@@ -118,7 +127,8 @@ class FakeAgent(AgentBase):
         assert request is not None
         for job_id in list(request.ids) or list(self.jobs):
             if (job := self.jobs.get(job_id)) is not None:
-                kept = pb.KeptJob(id=job_id, owner=job.request.owner, ended=job.end is not None)
+                is_watched = job_id in self.attended
+                kept = pb.KeptJob(id=job_id, owner=job.request.owner, ended=job.end is not None, attended=is_watched)
                 await stream.send_message(kept)
 
     async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802

@@ -144,6 +144,7 @@ class Lab:
         self.home = self.folder / "home"
         self.home.mkdir(exist_ok=True)
         self.manager_data = self.folder / "manager"
+        self.manager_jobs = self.folder / "manager.jobs"
         self.config = self.folder / "config.toml"
         self.mark = self.folder / "killed"
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("CI_", "GIT_"))}

@@ -38,6 +38,11 @@ class ManagerBench:
         return self.folder / "data"
 
     @property
+    def jobs(self) -> Path:
+        """Where the agent, working directories and caches are."""
+        return self.folder / "data.jobs"
+
+    @property
     def config(self) -> Path:
         return self.folder / "config.toml"
 
@@ -98,7 +103,7 @@ class ManagerBench:
 
     @property
     def agent_pid(self) -> int:
-        return int((self.data / "agent" / "agent.lock").read_text())
+        return int((self.jobs / "agent" / "agent.lock").read_text())
 
     def kill_agent(self) -> None:
         """kill -9; its jobs go on."""
@@ -116,7 +121,7 @@ class ManagerBench:
         """Leave neither an agent behind nor what it runs: a new one adopts the jobs that are left and closes them."""
         with suppress(FileNotFoundError, ProcessLookupError, ValueError):
             self.kill_agent()
-        agent = self.data / "agent"
+        agent = self.jobs / "agent"
         if any((agent / "jobs").glob("*")):
             await until(partial(_is_free, agent / "agent.lock"))
             async with AgentProcess(agent):

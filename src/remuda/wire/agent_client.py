@@ -147,6 +147,8 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     owner: bytes
     ended: bool
+    attended: bool
+    """Whether some client has to do with it just now."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,7 +287,7 @@ class AgentClient:
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
                 async for kept in stream:
-                    yield KeptJob(id=kept.id, owner=kept.owner, ended=kept.ended)
+                    yield KeptJob(id=kept.id, owner=kept.owner, ended=kept.ended, attended=kept.attended)
 
     async def cancel(self, job_id: str) -> None:
         """End the running step; what always runs still does. Repeatable."""
@@ -380,6 +382,11 @@ def translated() -> Iterator[None]:
         raise AgentUnavailableError(f"the connection to the agent is lost: {error}") from None
     except (OSError, ProtocolError) as error:
         raise AgentUnavailableError(f"the agent cannot be reached: {error}") from None
+    except AttributeError as error:
+        # What grpclib says of a connection that ended between being made and being used.
+        if error.name != "_transport":
+            raise
+        raise AgentUnavailableError("the connection to the agent is lost: it ended at once") from None
 
 
 def _start_request(job: JobStart) -> pb.StartRequest:

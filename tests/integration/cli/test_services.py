@@ -57,7 +57,7 @@ def test_a_job_runs_through_separate_processes(world: Any, until: Any, finish: A
     cell.send_signal(signal.SIGTERM)
     assert finish(cell).code == 0
     # The agent outlives its manager, and goes when nobody has needed it for a while; the test does not wait for that.
-    agent = int((world.folder / "manager" / "agent" / "agent.lock").read_text())
+    agent = int((world.folder / "manager.jobs" / "agent" / "agent.lock").read_text())
     os.kill(agent, signal.SIGTERM)
     until(lambda: not world.processes(), "the agent has ended")
 

@@ -145,7 +145,7 @@ async def test_killing_the_engine_ends_the_job_clearly_and_leaves_no_container(
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     bench = new_bench(own_engine)
     async with bench.manager():
-        await asyncio.to_thread(until, lambda: list(bench.data.rglob("up")), 60.0)
+        await asyncio.to_thread(until, lambda: list(bench.jobs.rglob("up")), 60.0)
         own_engine.kill()
         job = (await ended(cell, pushed["id"]))["job"]
         assert (job["status"], job["failure_reason"]) == ("failed", "runner_system_failure"), job["log"]

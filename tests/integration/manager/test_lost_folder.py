@@ -1,31 +1,136 @@
-"""The data folder is removed under a running manager: it says so, gives its jobs back and ends."""
+"""The data folder is removed, under a living manager and under none: the jobs go on all the same."""
 
 import asyncio
 import shutil
+import signal
 
 import pytest
 
-from remuda.testing.coordinator import Coordinator
+from remuda.lib.killpoints import QUIET_POINTS
+from remuda.testing.agent_process import until
+from remuda.testing.coordinator import Coordinator, ServerJob
+from remuda.testing.environment import FakeEnvironment
 from remuda.testing.manager_bench import ManagerBench
+
+LINES = 200
+
+
+def script(bench: ManagerBench) -> list[str]:
+    """Says how often it ran, waits in the middle, and prints a log whose exactness can be checked."""
+    return [
+        f"echo ran >> {bench.folder}/runs",
+        f"for n in $(seq 1 {LINES}); do echo line $n; done",
+        f"until [ -e {bench.folder}/go ]; do sleep 0.05; done",
+        f"for n in $(seq {LINES + 1} {2 * LINES}); do echo line $n; done",
+    ]
+
+
+def check(bench: ManagerBench, job: ServerJob) -> None:
+    assert job.status == "success", bytes(job.trace)[-2000:]
+    assert (bench.folder / "runs").read_text() == "ran\n"
+    lines = [line for line in job.output.decode().splitlines() if line.startswith("line ")]
+    assert lines == [f"line {n}" for n in range(1, 2 * LINES + 1)]
+    assert [result["seq"] for result in job.results] == list(range(1, len(job.results) + 1))
+
+
+async def ended(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(30):
+        return await process.wait()
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["folder", "journal"])
-async def test_a_manager_without_its_journal_ends(bench: ManagerBench, coordinator: Coordinator, whole: bool) -> None:
-    bench.write_config()
+async def test_a_living_manager_makes_its_folder_anew(
+    bench: ManagerBench, coordinator: Coordinator, whole: bool
+) -> None:
     process = await bench.spawn()
-    job = await coordinator.enqueue("echo begun", "sleep 600")
-    await coordinator.until(lambda: b"begun" in job.output)
+    job = await coordinator.enqueue(*script(bench))
+    await coordinator.until(lambda: b"line 200\n" in job.output)
     if whole:
         shutil.rmtree(bench.data)
     else:
         (bench.data / "journal.sqlite").unlink()
-    async with asyncio.timeout(40):
-        assert await process.wait() == 2
-    assert job.status == "failed"
-    assert job.updates[-1]["failure_reason"] == "runner_system_failure"
-    if not whole:  # otherwise the agent, whose files are gone, too, may be the first to end the job
-        assert b"data folder is gone" in job.trace
-    output = (bench.folder / "manager.out").read_text()
-    assert output.count("the data folder is gone") == 1, output
-    assert "start it again" in output
-    assert "Traceback" not in output
+    await until(lambda: b"has been made anew" in (bench.folder / "manager.out").read_bytes())
+    # What it made anew is good for a new process, too.
+    process.kill()
+    await process.wait()
+    assert bench.rows() == 1
+    process = await bench.spawn()
+    (bench.folder / "go").touch()
+    await coordinator.until_over(job)
+    process.send_signal(signal.SIGQUIT)
+    assert await ended(process) == 0
+    check(bench, job)
+    assert bench.rows() == 0
+
+
+async def test_a_new_manager_finds_the_jobs_of_one_whose_folder_is_gone(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    process = await bench.spawn()
+    jobs = [await coordinator.enqueue(*script(bench)), await coordinator.enqueue("echo over")]
+    await coordinator.until(lambda: b"line 200\n" in jobs[0].output)
+    await coordinator.until_over(jobs[1])
+    process.kill()
+    await process.wait()
+    shutil.rmtree(bench.data)
+    process = await bench.spawn()
+    await until(lambda: b"a job was found" in (bench.folder / "manager.out").read_bytes())
+    (bench.folder / "go").touch()
+    await coordinator.until_over(jobs[0])
+    process.send_signal(signal.SIGQUIT)
+    assert await ended(process) == 0
+    check(bench, jobs[0])
+    assert bench.rows() == 0
+
+
+async def test_it_dies_when_it_has_found_a_job(bench: ManagerBench, coordinator: Coordinator) -> None:
+    assert "manager.found" in QUIET_POINTS
+    process = await bench.spawn()
+    job = await coordinator.enqueue(*script(bench))
+    await coordinator.until(lambda: b"line 200\n" in job.output)
+    process.kill()
+    await process.wait()
+    shutil.rmtree(bench.data)
+    process = await bench.spawn(kill_point="manager.found")
+    assert await ended(process) == -signal.SIGKILL
+    assert bench.rows() == 1
+    process = await bench.spawn(kill_point="manager.found")
+    (bench.folder / "go").touch()
+    await coordinator.until_over(job)
+    process.send_signal(signal.SIGQUIT)
+    assert await ended(process) == 0
+    check(bench, job)
+
+
+async def test_what_the_server_has_given_up_is_closed_at_the_agent(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment) as events:
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.write(key, b"some bytes\n")
+        await coordinator.until(lambda: job.trace)
+        events.stop.set()
+    shutil.rmtree(bench.data)
+    job.status = "failed"
+    async with bench.manager(environment):
+        await environment.agent.until(lambda: key in environment.agent.closed)
+    assert bench.rows() == 0
+
+
+async def test_jobs_of_others_are_left_alone(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment) as events:
+        await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        events.stop.set()
+    shutil.rmtree(bench.data)
+    environment.agent.attended.add(key)
+    environment.agent.jobs["of a step runner"] = environment.agent.jobs[key].without_owner()
+    async with bench.manager(environment):
+        other = await coordinator.enqueue("true")
+        await environment.agent.until(lambda: len(environment.agent.jobs) == 3)
+        await environment.agent.end(list(environment.agent.jobs)[-1])
+        await coordinator.until_over(other)
+    assert set(environment.agent.jobs) == {key, "of a step runner"}

@@ -50,7 +50,7 @@ async def test_variables_masks_and_after_script_reach_the_job(bench: ManagerBenc
     async with bench.manager():
         job = await coordinator.enqueue(variables=variables, steps=steps)
         await coordinator.until_over(job)
-    work_dir = bench.data / "builds" / "abcdefghi" / "0" / "group" / "project"
+    work_dir = bench.jobs / "builds" / "abcdefghi" / "0" / "group" / "project"
     assert f"hello world and $NAME and [MASKED] in {work_dir}\n".encode() in job.output
     assert f"{work_dir}\n".encode() in job.output
     assert b"after failed\n" in job.output
@@ -158,7 +158,7 @@ async def test_draining_takes_no_new_job_and_waits_for_the_running_one(
 
 
 async def test_draining_ends_after_its_time_and_leaves_the_job(bench: ManagerBench, coordinator: Coordinator) -> None:
-    bench.write_config(top="shutdown_timeout = 1")
+    bench.write_config(top='[remuda]\ndrain_timeout = "1s"')
     async with bench.manager() as events:
         job = await coordinator.enqueue("echo first", "sleep 60")
         await coordinator.until(lambda: b"first" in job.output)

@@ -90,7 +90,7 @@ async def test_a_cache_goes_from_job_to_job_through_a_bucket(
         (True, "deps", True),
     ]
     assert (found[1]["bytes"], found[1]["seconds"] > 0) == (len(storage.objects["deps"]), True)
-    assert not (bench.data / "cache/group").exists()
+    assert not (bench.jobs / "cache/group").exists()
     assert b"X-Amz" not in bytes(first.trace) + json.dumps([first.results, second.results, third.results]).encode()
 
 

@@ -39,7 +39,7 @@ async def test_a_cache_goes_from_job_to_job(bench: ManagerBench, coordinator: Co
     assert outputs(second, "archive_cache")["saved"] is False
     assert (outputs(third, "restore_cache")["key"], outputs(third, "restore_cache")["fallback"]) == ("py/deps", True)
     assert list(statuses(third)) == ["restore_cache", "step_script"]
-    assert (bench.data / "cache/group/project/py%2Fdeps.zip").is_file()
+    assert (bench.jobs / "cache/group/project/py%2Fdeps.zip").is_file()
 
 
 async def test_caches_of_failed_jobs_and_a_folder_of_their_own(bench: ManagerBench, coordinator: Coordinator) -> None:
@@ -135,4 +135,4 @@ async def test_the_directory_of_a_failed_job_stays_with_its_variables(
     assert found.environment["CI_JOB_STATUS"] == "failed"
     assert Path(found.environment["CERT"]).read_text() == "a secret"
     assert kept_job(bench.data, good.id) is None
-    assert [path.name for path in (bench.data / "builds/abcdefghi").iterdir()] == [f"job-{failed.id}"]
+    assert [path.name for path in (bench.jobs / "builds/abcdefghi").iterdir()] == [f"job-{failed.id}"]

@@ -111,7 +111,7 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert "archive" in {one["file_type"] for one in first["fails"]["artifacts"]}
     assert "from the cache" in second["build"]["log"]
     assert "Nothing has changed since this cache was saved" in second["build"]["log"]
-    assert len(list((bench.data / "cache/root/app").glob("tools-main*.zip"))) == 1
+    assert len(list((bench.jobs / "cache/root/app").glob("tools-main*.zip"))) == 1
 
 
 NESTED = """
@@ -182,7 +182,7 @@ async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(
 ) -> None:
     cell.new_project("app", "build: {script: [echo made]}\n")
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
-    async with bench.manager(BreaksOnce(bench.data, clock=SystemClock(), idle_exit_seconds=5)):
+    async with bench.manager(BreaksOnce(bench.jobs, clock=SystemClock(), idle_exit_seconds=5)):
         jobs = await through(cell, pushed["id"])
         [manager] = cell.api("GET", "/runners/1/managers").json()
     assert manager["capacity"] == 2, "as many as it runs at a time"

@@ -133,5 +133,5 @@ async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, bench: Manager
     assert "text" in first["use"]["log"]
     assert "from the cache" in second["build"]["log"]
     assert first["build"]["steps"]["/step_script"]["policy"]["enforced"] == ["steps"]
-    owners = {path.stat().st_uid for path in (bench.data / "builds").rglob("file.txt")}
+    owners = {path.stat().st_uid for path in (bench.jobs / "builds").rglob("file.txt")}
     assert owners == {210000}

@@ -90,14 +90,16 @@ class JobsRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeptJob(_message.Message):
-    __slots__ = ("id", "owner", "ended")
+    __slots__ = ("id", "owner", "ended", "attended")
     ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    ATTENDED_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: bytes
     ended: bool
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[bytes] = ..., ended: _Optional[bool] = ...) -> None: ...
+    attended: bool
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[bytes] = ..., ended: _Optional[bool] = ..., attended: _Optional[bool] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("id",)

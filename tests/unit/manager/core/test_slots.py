@@ -32,6 +32,25 @@ def test_jobs_of_an_earlier_process_keep_their_slots_even_beyond_a_lowered_limit
     assert slots.reserve("a") is None
 
 
+def test_runners_in_one_place_share_its_capacity() -> None:
+    slots = Slots(concurrent=10, limits={}, places={"a": "there", "b": "there"})
+    assert slots.reserve("a", 2)
+    assert slots.reserve("b", 2)
+    assert slots.reserve("a", 2) is None
+    assert slots.reserve("c", 1) == Slot("c", 0)
+    slots.change(concurrent=10, limits={}, places={"a": "elsewhere", "b": "there"})
+    assert slots.reserve("b", 2) == Slot("b", 1)
+
+
+def test_a_slot_that_is_held_already_is_not_shared_with_a_job_that_was_found() -> None:
+    slots = Slots(concurrent=10, limits={})
+    assert slots.reserve("a") == Slot("a", 0)
+    assert slots.adopt(Slot("a", 0)) == Slot("a", 1)
+    assert slots.adopt(Slot("a", 5)) == Slot("a", 5)
+    assert [slots.reserve("a") for _ in range(4)] == [Slot("a", number) for number in (2, 3, 4, 6)]
+    assert slots.taken == 7
+
+
 @given(st.lists(st.sampled_from(["reserve a", "reserve b", "release"])), st.integers(1, 4), st.integers(0, 3))
 def test_no_two_hold_the_same_slot(moves: list[str], concurrent: int, limit: int) -> None:
     slots = Slots(concurrent=concurrent, limits={"a": limit})
@@ -44,6 +63,8 @@ def test_no_two_hold_the_same_slot(moves: list[str], concurrent: int, limit: int
         slot = slots.reserve(move[-1])
         if slot is not None:
             assert slot not in held
+            mine = {one.number for one in held if one.runner == slot.runner}
+            assert slot.number == min(set(range(len(mine) + 1)) - mine)
             held.append(slot)
         assert len(held) == concurrent - slots.free <= concurrent
         assert not limit or sum(one.runner == "a" for one in held) <= limit

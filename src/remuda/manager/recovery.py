@@ -1,0 +1,79 @@
+"""Jobs that an agent has and the journal does not: found again after the journal was lost.
+
+Every job is started with a note for its manager that its agent keeps (`owner_note`). Whenever the manager connects to
+an agent it asks for the notes of jobs it does not know. A job is taken up when it is ours by its note, and nobody else
+watches it; then the server decides whether it still is, see `core/life.py` (Phase.FOUND). Nothing is ever closed at an
+agent only because it is not known here: it may be another manager's.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import msgspec
+
+from remuda.manager.journal import JobRow
+from remuda.telemetry.logs import logger
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, KeptJob
+from remuda.wire.runner_client import read_payload
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager keeps with a job at its agent. No secret of the runner: jobs of the same user may read it."""
+
+    version: Literal[1] = 1
+    system_id: str
+    row: JobRow
+    """Without its payload, which stands behind the note as it came."""
+
+
+def owner_note(row: JobRow, system_id: str) -> bytes:
+    """For `JobStart.owner`."""
+    head = Note(system_id=system_id, row=msgspec.structs.replace(row, payload=b""))
+    return msgspec.json.encode(head) + b"\n" + row.payload
+
+
+def read_note(owner: bytes) -> Note | None:
+    """None: it is no manager's, or of a kind that this one does not know."""
+    head, _, payload = owner.partition(b"\n")
+    try:
+        note = msgspec.json.decode(head, type=Note)
+        read_payload(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return msgspec.structs.replace(note, row=msgspec.structs.replace(note.row, payload=payload))
+
+
+def is_ours(note: Note, *, system_id: str, runners: Collection[tuple[str, str]]) -> bool:
+    """Whether a job belongs to the manager with this id, or to one of these runners (short token and address)."""
+    return note.system_id == system_id or (note.row.runner, note.row.url) in runners
+
+
+async def lost_jobs(
+    client: AgentClient,
+    machine: str,
+    *,
+    is_known: Callable[[str], bool],
+    is_ours: Callable[[Note], bool],
+) -> list[JobRow]:
+    """The jobs of an agent that are ours and that nobody knows any more; all others stay as they are."""
+    unknown = [key for key in (await client.hello()).jobs if not is_known(key)]
+    if not unknown:
+        return []
+    log = logger("manager").bind(machine=machine)
+    found: list[JobRow] = []
+    try:
+        async for kept in client.jobs(unknown):
+            note = read_note(kept.owner)
+            if note is not None and not kept.attended and is_ours(note) and note.row.key == kept.id:
+                found.append(note.row)
+            else:
+                log.info("an agent has a job that is not ours", key=kept.id, cause=_why(kept, note))
+    except AgentRefusedError as error:
+        log.warning("jobs of an earlier manager cannot be looked for", cause=str(error))
+    return found
+
+
+def _why(kept: KeptJob, note: Note | None) -> str:
+    if note is None:
+        return "it has no note of a manager"
+    return "another manager watches it" if kept.attended else "another manager started it"

@@ -1,0 +1,83 @@
+"""A configured runner at work: its configuration, its way to the server, its environment, and who asks for its jobs.
+
+A runner whose configuration changes is replaced by another one; jobs keep what they began with.
+"""
+
+import asyncio
+import ssl
+
+import msgspec
+
+from remuda.lib.clock import Clock
+from remuda.manager.config import RunnerConfig
+from remuda.manager.errors import ConfigError
+from remuda.manager.features import runner_info
+from remuda.manager.journal import settings_name
+from remuda.manager.link import AgentLink
+from remuda.manager.metrics import ManagerMetrics, RunnerLabels
+from remuda.manager.polling import Poller
+from remuda.manager.ports import Environment
+from remuda.wire.http_session import HttpSession
+from remuda.wire.runner_client import RunnerClient, tls_context
+
+
+class ServedRunner:
+    """One `[[runners]]`."""
+
+    __slots__ = ("client", "config", "environment", "link", "poller", "settings", "settings_name", "task")
+
+    def __init__(self, config: RunnerConfig, client: RunnerClient, environment: Environment) -> None:
+        self.config = config
+        self.client = client
+        self.environment = environment
+        self.settings = msgspec.json.encode(config)
+        self.settings_name = settings_name(self.settings)
+        self.poller: Poller | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.link: AgentLink | None = None
+        """To the one machine of its environment, where there is only one."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What rows of the journal name it by."""
+        return self.config.short_token, self.client.url
+
+
+class Clients:
+    """Makes ways to servers."""
+
+    def __init__(self, *, system_id: str, session: HttpSession, clock: Clock, metrics: ManagerMetrics) -> None:
+        self._system_id = system_id
+        self._session = session
+        self._clock = clock
+        self._metrics = metrics
+
+    def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
+        """ConfigError when the files it needs cannot be used."""
+        labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
+        try:
+            tls = None
+            # Reading all authorities of the machine takes a while, and a plain address needs none.
+            if not runner.url.startswith("http://") or runner.tls_ca_file or runner.tls_cert_file:
+                tls = tls_context(
+                    ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file
+                )
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"runner {runner.name or runner.short_token}: the tls files cannot be used: {error}"
+            ) from error
+        return RunnerClient(
+            url=runner.url,
+            token=runner.token,
+            system_id=self._system_id,
+            info=runner_info(
+                executor=runner.executor,
+                labels=runner.labels,
+                capacity=min(runner.limit or concurrent, concurrent),
+            ),
+            session=self._session,
+            clock=self._clock,
+            tls=tls,
+            measure=lambda call: self._metrics.measured(labels, call),
+            on_retry=self._metrics.retried,
+        )

@@ -1,0 +1,478 @@
+"""The parts of a running manager, put together and supervised: pollers, jobs, links, the look after everything else.
+
+A part that fails in a way nobody foresaw is logged and started again, because one job must not take the others with it.
+Decided here: which runners ask for jobs under a configuration, and when the manager is done. `service.py` gives it the
+data folder and configurations; what jobs do is in `jobs.py`, how slots are shared in `room.py`.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from remuda import __version__
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.manager.config import ManagerConfig, RunnerConfig
+from remuda.manager.core.limits import Limits
+from remuda.manager.core.record import Phase, Record
+from remuda.manager.core.slots import Slot
+from remuda.manager.data_folder import DataFolder
+from remuda.manager.environments import Environments
+from remuda.manager.errors import (
+    DataFolderError,
+    EnvironmentLostError,
+    EnvironmentTemporaryError,
+    FolderTakenError,
+    ManagerError,
+)
+from remuda.manager.jobs import ManagedJob, Surroundings, job_key
+from remuda.manager.journal import JobRow
+from remuda.manager.link import AgentLink
+from remuda.manager.links import Links
+from remuda.manager.metrics import JobSample, Load, ManagerMetrics, mode_of
+from remuda.manager.polling import Asking, Poller
+from remuda.manager.ports import Environment, standing_machine
+from remuda.manager.recovery import Note, is_ours, lost_jobs
+from remuda.manager.reload import Changes, changes
+from remuda.manager.room import Room
+from remuda.manager.runners import Clients, ServedRunner
+from remuda.model.job import FailureReason
+from remuda.telemetry.logs import logger
+from remuda.wire.agent_client import AgentClient
+from remuda.wire.http_session import HttpSession
+from remuda.wire.runner_api import VERSION
+from remuda.wire.runner_client import JobOffer, RunnerClient
+
+if TYPE_CHECKING:
+    from remuda.manager.tracing import JobSpans
+    from remuda.telemetry.otlp import SpanExporter
+    from remuda.wire.runner_api import JobPayload
+
+LOOK_SECONDS = 1.0
+"""How often is looked after what tells nobody when it changes."""
+FINDING_SECONDS = 20.0
+"""How long new jobs wait for old ones to be found; machines that answer later are asked when they do."""
+_AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
+
+Part = tuple[str, Callable[[], Awaitable[None]]]
+"""Something that runs beside the rest, with its name."""
+
+
+class Manager:
+    """All parts of a running manager."""
+
+    def __init__(
+        self,
+        config: ManagerConfig,
+        *,
+        folder: DataFolder,
+        session: HttpSession,
+        environments: Environments,
+        clock: Clock,
+        limits: Limits,
+        recovers: bool = True,
+        keeps_in: Path | None = None,
+        on_job_over: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_job_over = on_job_over
+        self._jobs: dict[str, ManagedJob] = {}
+        self.metrics = ManagerMetrics(self._samples)
+        self.metrics.configured(config, folder.own_id)
+        self.metrics.configuration_loaded()
+        self.metrics.watch(lambda: self.load, lambda: self.pollers)
+        self.exporter = _exporter(clock, folder.own_id, self.metrics.spans)
+        """Who sends spans, until it is left; None where nobody wants them."""
+        self.config = config
+        self.state: Literal["starting", "running", "draining", "stopping"] = "starting"
+        self._folder = folder
+        self._environments = environments
+        self._clock = clock
+        self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
+        self._group = asyncio.TaskGroup()
+        self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
+        self._around = Surroundings(
+            links=self.links,
+            journal=folder.journal,
+            clock=clock,
+            system_id=folder.own_id,
+            limits=limits,
+            recovers=recovers,
+            keeps_in=keeps_in,
+            staged=self.metrics.staged,
+            spans_of=_spans_of(self.exporter),
+        )
+        self._log = logger("manager")
+        self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
+        self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
+        self._retiring: list[ServedRunner] = []
+        self._gone: dict[str, tuple[RunnerConfig, RunnerClient]] = {}  # runners of earlier configurations, by settings
+        self._job_tasks: set[asyncio.Task[None]] = set()
+        self._poller_tasks: set[asyncio.Task[None]] = set()
+        self._quiet = asyncio.Event()
+        """No job is left, and nobody asks for one."""
+        self._found = asyncio.Event()
+        """Jobs of earlier processes were looked for."""
+        self._problem: ManagerError | None = None
+        self._folder_problem = ""
+
+    @property
+    def jobs(self) -> Sequence[ManagedJob]:
+        """The jobs it has."""
+        return list(self._jobs.values())
+
+    @property
+    def room(self) -> Room:
+        """Its slots."""
+        return self._room
+
+    @property
+    def load(self) -> Load:
+        """What the slots are used for."""
+        return Load(running=len(self._jobs), asking=self._room.asking, free=self._room.free)
+
+    @property
+    def pollers(self) -> list[Poller]:
+        """Who asks for jobs."""
+        return [one.poller for one in self._runners if one.poller is not None]
+
+    async def serve(
+        self,
+        stop: asyncio.Event,
+        drain: asyncio.Event,
+        ready: Callable[[], None] = lambda: None,
+        *,
+        parts: Iterable[Part] = (),
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Until stopped or drained; `parts` run beside, `stopping` is told. ManagerError: it cannot go on."""
+        async with self._group:
+            tasks = [self._supervised(name, work) for name, work in parts]
+            if self.exporter is not None:
+                tasks.append(self._supervised("sender of spans", self.exporter.run))
+            self._go_on_with_jobs()
+            if self._around.recovers:
+                tasks.append(self._supervised("finding of jobs", self._find_jobs))
+            else:
+                self._found.set()
+            self._begin_asking(self._runners)
+            self._log.info("the manager serves", version=__version__, runners=len(self._runners), jobs=len(self._jobs))
+            self._enter("running", "running")
+            ready()
+            try:
+                await self._until_over(stop, drain)
+            finally:
+                self._enter("stopping", "forceful-shutdown")
+                stopping()
+                for task in [*self._poller_tasks, *self._job_tasks, *tasks]:
+                    task.cancel()
+                self.links.close()
+        if self._problem is not None:
+            raise self._problem
+
+    def apply(self, new: ManagerConfig) -> Changes:
+        """Go on with another configuration. ConfigError: it cannot be used, and everything is as it was."""
+        found = changes(self.config, new)
+        config, old = found.applied, self.config
+        # Requests tell the server how many jobs there may be, and share the interval: then all are asked for anew.
+        is_wide = config.concurrent != old.concurrent or config.check_interval != old.check_interval
+        is_wide = is_wide or len(config.runners) != len(old.runners)
+        known = {(one.config.url, one.config.token): one for one in self._runners}
+        runners: list[ServedRunner] = []
+        for runner in config.runners:
+            one = known.get((runner.url, runner.token))
+            is_same = one is not None and one.config == runner and not is_wide
+            runners.append(one if one is not None and is_same else self._made(runner, config.concurrent))
+        former, self._runners, self.config = self._runners, runners, config
+        self.metrics.configured(config, self._folder.own_id)
+        self._room.change(concurrent=config.concurrent, limits=_limits(config), places=self._places())
+        if self.state == "running":
+            self._begin_asking([one for one in runners if one not in former])
+        self._retire([one for one in former if one not in runners])
+        return found
+
+    def _made(self, config: RunnerConfig, concurrent: int) -> ServedRunner:
+        return ServedRunner(config, self._clients.make(config, concurrent=concurrent), self._environments.of(config))
+
+    def _places(self) -> dict[str, str]:
+        return {one.config.short_token: str(id(one.environment)) for one in self._runners}
+
+    def _enter(self, state: Literal["running", "draining", "stopping"], told: str) -> None:
+        self.state = state
+        self.metrics.state(told)
+
+    def _begin_asking(self, runners: Iterable[ServedRunner]) -> None:
+        asking = Asking(
+            room=self._room,
+            clock=self._clock,
+            check_interval_seconds=self.config.check_interval_seconds / len(self._runners),
+            take=self._take,
+            told=self.metrics.told(),
+        )
+        for one in runners:
+            if machine := standing_machine(one.environment):
+                one.link = self.links.use(one.environment, machine)
+            ready = one.link.connected.wait if one.link is not None else self._found.wait
+            one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready)
+            one.task = self._supervised(f"poller of {one.config.short_token}", one.poller.run)
+            self._note(self._poller_tasks, one.task)
+
+    def _retire(self, runners: Iterable[ServedRunner]) -> None:
+        """Take no more jobs for these, except what open requests bring."""
+        for one in runners:
+            if one.poller is not None:
+                self._retiring.append(one)
+                one.poller.retire()
+
+    async def _until_over(self, stop: asyncio.Event, drain: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as waiting:
+            stopped = waiting.create_task(stop.wait(), name="stop")
+            draining = waiting.create_task(drain.wait(), name="drain")
+            tending = waiting.create_task(self._tend(), name="tend")
+            await asyncio.wait({stopped, draining, tending}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopped.done() and not tending.done():
+                await self._drain(waiting, {stopped, tending})
+            if self._jobs:
+                self._log.info("jobs are left to their agents; a new start goes on with them", jobs=len(self._jobs))
+            for waiter in (stopped, draining, tending):
+                waiter.cancel()
+
+    async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
+        """No more jobs; wait for those there are, but not longer than the configuration says."""
+        self._enter("draining", "graceful-shutdown")
+        self._log.info("no more jobs are asked for", running=len(self._jobs), seconds=self.config.drain_seconds)
+        self._retire(self._runners)
+        limit = waiting.create_task(self._clock.sleep(self.config.drain_seconds), name="drain limit")
+        quiet = waiting.create_task(self._until_quiet(), name="last job")
+        await asyncio.wait({*ends, limit, quiet}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (limit, quiet):
+            task.cancel()
+
+    async def _until_quiet(self) -> None:
+        while self._job_tasks or self._poller_tasks:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    async def _tend(self) -> None:
+        """Look now and then after what tells nobody when it changes; returns when the manager cannot go on."""
+        while self._problem is None:
+            await self._clock.sleep(LOOK_SECONDS)
+            self._retiring = [one for one in self._retiring if self._is_still_used(one)]
+            self.links.close_idle()
+            self._room.serve()
+            used = [one.environment for one in (*self._runners, *self._retiring)]
+            if len(set(map(id, used))) < len(list(self._environments)):
+                await self._environments.close_unused([*used, *(job.environment for job in self._jobs.values())])
+            if not self._folder.is_there():
+                await self._renew_folder()
+
+    def _is_still_used(self, one: ServedRunner) -> bool:
+        """Whether a retired runner may still bring a job; otherwise its link is let go."""
+        if one.task is not None and not one.task.done():
+            return True
+        if one.link is not None:
+            self.links.let_go(one.link)
+            one.link = None
+        return False
+
+    async def _renew_folder(self) -> None:
+        """The folder is gone from under the manager: nothing is lost as long as this process lives."""
+        try:
+            await self._folder.renew()
+        except FolderTakenError as error:
+            self._log.error("the data folder was removed, and another manager has made it anew", cause=str(error))
+            self._problem = error
+        except (OSError, sqlite3.Error, DataFolderError) as error:
+            if str(error) != self._folder_problem:
+                self._log.error("the data folder is gone and cannot be made anew; jobs wait", cause=str(error))
+            self._folder_problem = str(error)
+        else:
+            self._folder_problem = ""
+            self._log.error("the data folder was removed; it has been made anew", jobs=len(self._jobs))
+
+    # Jobs of earlier processes.
+
+    def _go_on_with_jobs(self) -> None:
+        """Those in the journal."""
+        found = self._folder.journal.jobs()
+        known = self._folder.journal.settings() if found else {}
+        for row, record in found:
+            config, client = self._runner_of(row, known.get(row.settings))
+            self._begin(row, record, config, client, self._environments.of(config))
+
+    def _runner_of(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
+        """The runner that took a job, as it was configured then, also when it is not any more: its job still ends."""
+        now = next((one for one in self._runners if one.identity == (row.runner, row.url)), None)
+        if now is not None and (settings is None or now.settings_name == row.settings):
+            return now.config, now.client
+        if row.settings not in self._gone:
+            config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
+            if settings is not None:
+                config = msgspec.json.decode(settings, type=RunnerConfig)
+            client = now.client if now is not None else self._clients.make(config, concurrent=self.config.concurrent)
+            self._gone[row.settings] = config, client
+        return self._gone[row.settings]
+
+    async def _find_jobs(self) -> None:
+        """Those that only agents know: connecting to an agent is looking at it."""
+        async with asyncio.TaskGroup() as group:
+            looking = [
+                group.create_task(self._look_at_all(environment), name="finding of jobs")
+                for environment in self._environments
+            ]
+            await asyncio.wait(looking, timeout=FINDING_SECONDS)
+            self._found.set()
+
+    async def _look_at_all(self, environment: Environment) -> None:
+        try:
+            machines = await environment.recover()
+        except (EnvironmentTemporaryError, EnvironmentLostError) as error:
+            self._log.error("machines with jobs of an earlier process cannot be looked for", cause=str(error))
+            return
+        async with asyncio.TaskGroup() as group:
+            for machine in machines:
+                group.create_task(self._look_at(environment, machine), name=f"finding of jobs on {machine}")
+
+    async def _look_at(self, environment: Environment, machine: str) -> None:
+        link = self.links.use(environment, machine)
+        try:
+            await link.settled.wait()
+        finally:
+            self.links.let_go(link)
+
+    async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
+        """Take up what is ours and not in the journal, before anything else happens over a new connection."""
+        own_id, runners = self._folder.own_id, {one.identity for one in self._runners}
+
+        def ours(note: Note) -> bool:
+            return is_ours(note, system_id=own_id, runners=runners)
+
+        for row in await lost_jobs(client, link.machine, is_known=self._jobs.__contains__, is_ours=ours):
+            if row.key in self._jobs:
+                continue
+            record = Record(phase=Phase.FOUND, machine=link.machine)
+            try:
+                await self._folder.journal.add(row, record)
+            except sqlite3.Error as error:
+                self._log.error("a job that was found is not taken up", job=row.job_id, cause=str(error))
+                continue
+            reach("manager.found")
+            self._log.warning("a job was found that the journal did not know", job=row.job_id, machine=link.machine)
+            config, job_client = self._runner_of(row, None)
+            self._begin(row, record, config, job_client, link.environment)
+
+    # Jobs.
+
+    async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
+        """Store a job that came; from then on it is ours."""
+        reach("manager.received")
+        payload = offer.payload
+        assert payload is not None
+        key = job_key(payload.id, payload.token)
+        if key in self._jobs:
+            return False
+        one = next(one for one in (*self._runners, *self._retiring) if one.config is runner)
+        row = JobRow(
+            key=key,
+            job_id=payload.id,
+            url=one.client.url,
+            runner=runner.short_token,
+            runner_name=runner.name,
+            slot=slot.number,
+            sends_results=offer.is_remuda,
+            received_at=self._clock.now(),
+            api_version=VERSION,
+            payload=offer.body,
+            settings=one.settings_name,
+        )
+        record = Record(machine=standing_machine(one.environment))
+        try:
+            await self._folder.journal.add(row, record, one.settings)
+        except sqlite3.Error as error:
+            self._log.error("a job is not taken: the journal cannot be written", job=payload.id, cause=str(error))
+            return False
+        reach("manager.journaled")
+        self.metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
+        self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
+        self._begin(row, record, runner, one.client, one.environment, slot=slot)
+        return True
+
+    def _begin(
+        self,
+        row: JobRow,
+        record: Record,
+        runner: RunnerConfig,
+        client: RunnerClient,
+        environment: Environment,
+        *,
+        slot: Slot | None = None,
+    ) -> None:
+        """Go on with a job, in the slot that was reserved for it or in that which it had."""
+        held = slot or self._room.adopt(Slot(row.runner, row.slot))
+        job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
+        self._jobs[row.key] = job
+        self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job, held)))
+
+    async def _finish(self, job: ManagedJob, slot: Slot) -> None:
+        await job.run()
+        del self._jobs[job.key]
+        self._room.release(slot)
+        outcome = job.life.outcome
+        reason = outcome.reason if outcome is not None else FailureReason.JOB_CANCELED
+        seconds = self._clock.now() - job.received_at
+        self.metrics.finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
+        self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3))
+        self._on_job_over()
+
+    def _note(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: self._quiet.set())
+
+    def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """A task that is started again when it fails in a way nobody foresaw."""
+
+        async def supervise() -> None:
+            failures = 0
+            while True:
+                try:
+                    await work()
+                except Exception as error:  # noqa: BLE001 - an unforeseen failure must stay that of one part
+                    failures += 1
+                    self._log.error("a part of the manager failed", failed=name, exc_info=error)
+                    await self._clock.sleep(_AGAIN.delay(failures))
+                else:
+                    return
+
+        return self._group.create_task(supervise(), name=name)
+
+    def _samples(self) -> Iterable[JobSample]:
+        return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in self._jobs.values()]
+
+
+def _limits(config: ManagerConfig) -> dict[str, int]:
+    return {runner.short_token: runner.limit for runner in config.runners}
+
+
+def _exporter(clock: Clock, own_id: str, counted: Callable[[str, int], None]) -> "SpanExporter | None":
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        return None
+    # Not at the top: most managers send no spans, and all would pay for it.
+    from remuda.manager.tracing import find_exporter
+    from remuda.telemetry.otlp_settings import is_wanted
+
+    return find_exporter(os.environ, clock, counted, own_id=own_id) if is_wanted(os.environ) else None
+
+
+def _spans_of(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
+    if exporter is None:
+        return None
+    from remuda.manager.tracing import JobSpans
+
+    return partial(JobSpans, offer=exporter.offer)
