@@ -15,7 +15,7 @@ import msgspec
 from remuda.cell.core import leases, lifecycle, losses
 from remuda.cell.core.lifecycle import reason_of
 from remuda.cell.core.plan import Outcome
-from remuda.cell.errors import ForbiddenError
+from remuda.cell.errors import ForbiddenError, StoreError
 from remuda.cell.motion import Motion, has_begun
 from remuda.cell.ports import Appended, Changes
 from remuda.cell.step_results import results_of
@@ -65,6 +65,11 @@ class Holders(Motion):
         if job is not self._known.get(job.id):
             self._known.note(job)
         return job
+
+    def holder_known(self, token: str, job_id: int) -> Job | None:
+        """The same where nothing has to be asked for; None where something has, and wherever the answer may be no."""
+        job = self._keys.opens_known(token, "job", self._known.get)
+        return job if job is not None and job.id == job_id and job.state in HELD else None
 
     async def _outlived(self, claims: JobClaims) -> ForbiddenError:
         """A job outlived its token, so nobody can say any more how it ended: it has failed.
@@ -165,6 +170,19 @@ class Holders(Motion):
                 await self._traces.reopen(job.id)
                 appended = await self._traces.append(job.id, start, data)
         if appended.taken:
+            killpoints.reach("cell.trace_appended")
+        return appended
+
+    def append_known(self, job: Job, start: int, data: bytes) -> Appended | None:
+        """The same for the next piece of a log about which nothing else is to be done; None for any other."""
+        is_over = start + len(data) > self._settings.trace_limit_bytes
+        if is_over or leases.needs_touch(job, self._clock.now(), self._settings.silent_seconds):
+            return None
+        try:
+            appended = self._traces.append_now(job.id, start, data)
+        except StoreError:
+            return None
+        if appended is not None:
             killpoints.reach("cell.trace_appended")
         return appended
 

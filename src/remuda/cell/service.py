@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
+from msgspec.structs import replace
 
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
@@ -118,10 +119,11 @@ class CellService:
         # What is there now stays: later collections need not look at it again, and are over sooner.
         gc.collect()
         gc.freeze()
-        connections = connections_within(raise_limit())
+        app = CellApp(edge)
+        connections = replace(connections_within(raise_limit()), at_once=app.take_at_once)
         server = _Server(
             uvicorn.Config(
-                CellApp(edge),
+                app,
                 http=cast("type[asyncio.Protocol]", partial(Connection, shared=connections)),
                 ws="none",
                 lifespan="off",

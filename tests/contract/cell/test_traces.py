@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.cell.ports import Traces
+from remuda.cell.ports import Appended, Traces
 from remuda.model.job import JobId
 
 JOB = JobId(1)
@@ -69,6 +69,17 @@ def test_whatever_is_sent_in_whatever_order_the_trace_is_a_beginning_of_the_whol
         assert await text_of(traces) == whole
 
     asyncio.run(send())
+
+
+async def test_what_needs_no_waiting_is_done_now_or_not_at_all(traces: Traces) -> None:
+    assert await traces.append(JOB, 0, b"one ") == Appended(taken=True, size=4)
+    assert traces.append_now(JOB, 4, b"two ") == Appended(taken=True, size=8)
+    assert traces.append_now(JOB, 0, b"one two ") == Appended(taken=True, size=8)
+    assert traces.append_now(JOB, 9, b"gap") is None
+    assert traces.append_now(JOB, 0, b"other") is None
+    await traces.seal(JOB)
+    assert traces.append_now(JOB, 8, b"late") is None
+    assert await traces.size(JOB) == 8
 
 
 async def test_reading_may_begin_anywhere(traces: Traces) -> None:

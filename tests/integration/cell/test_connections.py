@@ -109,3 +109,41 @@ async def test_a_head_that_does_not_come_is_given_up(tmp_path: Path, monkeypatch
                 began = time.monotonic()
                 await asyncio.to_thread(_rest, caller)
                 assert time.monotonic() - began < 5
+
+
+def test_pieces_of_a_log_are_taken_however_they_come(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell") as cell:
+        project = cell.new_project("app", "job: {script: make}")
+        runner = cell.new_runner()
+        job = runner.take()
+        assert runner.put(job, "running").status == 200
+
+        def piece(start: int, data: bytes, token: str = job["token"]) -> bytes:
+            return (
+                f"PATCH /api/v4/jobs/{job['id']}/trace HTTP/1.1\r\nHost: x\r\nJOB-TOKEN: {token}\r\n"
+                f"Content-Range: {start}-{start + len(data) - 1}\r\nContent-Length: {len(data)}\r\n\r\n"
+            ).encode() + data
+
+        with _caller(cell, b"") as caller:
+            slow = piece(0, b"one ")
+            for part in (slow[:30], slow[30:-2], slow[-2:]):
+                caller.sendall(part)
+                time.sleep(0.05)
+            assert _heads(caller, 1) == [(b"202", b"0-4")]
+            caller.sendall(piece(4, b"two ") + piece(8, b"three ") + piece(4, b"two three ") + piece(99, b"gap"))
+            assert _heads(caller, 4) == [(b"202", b"0-8"), (b"202", b"0-14"), (b"202", b"0-14"), (b"416", b"0-14")]
+            caller.sendall(piece(14, b"no", token=job["token"][:-2]) + piece(14, b"four"))
+            assert _heads(caller, 2) == [(b"403", b""), (b"202", b"0-18")]
+        assert runner.put(job, "success").status == 200
+        with _caller(cell, piece(0, b"one ") + piece(18, b"late")) as caller:
+            assert _heads(caller, 2) == [(b"202", b"0-18"), (b"403", b"")]
+        assert cell.api("GET", f"/projects/{project}/jobs/{job['id']}/trace").body == b"one two three four"
+
+
+def _heads(caller: socket.socket, count: int) -> list[tuple[bytes, bytes]]:
+    """The status and the `Range` of so many answers."""
+    came = b""
+    while came.count(b"HTTP/1.1 ") < count or not came.endswith((b'"', b"}")):
+        came += caller.recv(65536)
+    answers = came.split(b"HTTP/1.1 ")[1:]
+    return [(one[:3], one.partition(b"\r\nrange: ")[2].partition(b"\r\n")[0]) for one in answers]

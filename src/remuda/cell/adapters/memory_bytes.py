@@ -25,6 +25,13 @@ class MemoryTraces:
         return len(self._bytes.get(job_id, b""))
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        return self._appended(job_id, start, data)
+
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        appended = self._appended(job_id, start, data)
+        return appended if appended.taken else None
+
+    def _appended(self, job_id: JobId, start: int, data: bytes) -> Appended:
         trace = self._bytes.setdefault(job_id, bytearray())
         there = trace[start : start + len(data)]
         rest = data[len(there) :]

@@ -50,11 +50,15 @@ class Hints:
     def tell(self, jobs: Iterable[Job]) -> None:
         """These were changed by this process."""
         if self._told is not None and len(self._told) < _KEPT:
+            # Whoever waits to tell others as well need not be woken for each, only if this one is urgent.
+            is_news = not self._told
             for job in jobs:
                 self._told[job.id] = None
-                if job.state is JobState.PENDING:
+                if job.state is JobState.PENDING and self._gather_seconds != _PENDING_SECONDS:
                     self._gather_seconds = _PENDING_SECONDS
-            self._news.set()
+                    is_news = True
+            if is_news:
+                self._news.set()
 
     async def heard(self) -> AsyncGenerator[Collection[JobId], None]:
         """Jobs that others changed, as they are told; none at all: some may have been missed."""

@@ -32,6 +32,9 @@ class ArchivedTraces:
         # What another process has archived meanwhile is not in the files any more.
         return appended if appended.taken else await self.compare(job_id, start, data)
 
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        return self._files.append_now(job_id, start, data)
+
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         here = self._files.compare_here(job_id, start, data)
         if here is not None:

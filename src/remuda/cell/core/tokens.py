@@ -109,12 +109,15 @@ class JobTokens:
 
     def read(self, token: str, *, now: float) -> JobClaims:
         """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
-        claims = self._verified.get(token)
+        claims = self.remembered(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)
             if claims.cell_id != self._cell_id:
                 raise TokenError(f"the job token belongs to cell {claims.cell_id}")
             self._remember(token, claims)
-        if claims.expires_at <= now:
-            raise job_token.ExpiredError(claims)
         return claims
+
+    def remembered(self, token: str, *, now: float) -> JobClaims | None:
+        """The same of a token that was seen before; None of one that was not, or that has expired."""
+        claims = self._verified.get(token)
+        return None if claims is None or claims.expires_at <= now else claims

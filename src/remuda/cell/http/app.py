@@ -213,6 +213,7 @@ class CellApp:
         more often. False for every other call, which has to go the long way; nothing has come of it then that would not
         be the same if it came again."""
         scope: Any = cycle.scope
+        send: Any = cycle.send
         found = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))
         sent = first_headers(scope) if found else {}
         start = parse_content_range(sent.get(b"content-range", b"").decode("latin-1")) if sent else None
@@ -222,14 +223,14 @@ class CellApp:
         if job is None:
             return False
         began = self._edge.clock.monotonic()
-        exchange = _Exchange(self._own_header, cycle.send, _shown_id(scope) or f"{self._name}{next(self._numbers):x}")
+        exchange = _Exchange(self._own_header, send, _shown_id(scope) or f"{self._name}{next(self._numbers):x}")
         exchange.route = trace.ROUTE
         try:
             admitted = self._limits.admit(scope)
         except ApiError:
             return False
         answer = trace.take_known(self._edge, job, start, bytes(cycle.body))
-        if answer is None or not exchange.send_whole(answer.status_code, answer.raw_headers, answer.body):
+        if answer is None or not exchange.send_whole(answer.status_code, answer.raw_headers, bytes(answer.body)):
             return False
         self._limits.answered(admitted, exchange.status)
         self._note("PATCH", exchange, began)

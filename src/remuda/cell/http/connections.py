@@ -14,7 +14,7 @@ Invariant: callers who send nothing cannot keep out those who do.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,11 +39,16 @@ BACKLOG = 2048
 """Connections that wait to be accepted; they need no descriptor of ours yet."""
 
 
+AtOnce = Callable[[RequestResponseCycle], bool]
+"""Answers a PATCH whose body is whole, if it can do so without waiting for anything, and whether it did."""
+
+
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
     """What the connections of one server share."""
 
     most: int
     head_seconds: float = HEAD_SECONDS
+    at_once: AtOnce | None = None
     waiting: dict["Connection", None] = msgspec.field(default_factory=dict)
     """Those that wait for their caller, the one that has been silent for longest first."""
 
@@ -111,9 +116,11 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
         return False
     content = [STATUS_LINE[status]]
     for name, value in (*cycle.default_headers, *headers):
-        if name == b"connection" or HEADER_VALUE_RE.search(value):
+        if name == b"connection":
             return False
         content += (name, b": ", value, b"\r\n")
+    if HEADER_VALUE_RE.search(b"".join(content[3::4])):
+        return False
     content += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
@@ -135,6 +142,8 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._fed_bytes = 0
+        self._put_off: Any = None
+        """Who answers the request whose body is just coming in."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
@@ -151,6 +160,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         was_in_head = self._is_in_head
         super().data_received(data)
+        self._begin()
         if self._is_in_head and self._head_timer is None:
             self._await_head()
         # The parser keeps to itself what it has of a header that is not complete.
@@ -170,13 +180,17 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(url)
         if self._head_bytes > HEAD_BYTES:
             raise _TooLongError
-        super().on_url(url)
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > HEAD_BYTES:
             raise _TooLongError
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect":
+            super().on_header(name, value)
+        else:
+            self.headers.append((name, value))
 
     def send_400_response(self, msg: str) -> None:
         """As uvicorn's, except for a head that is too long."""
@@ -191,6 +205,24 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = False
         self._stop_timer()
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["method"] == "PATCH" and cycle.more_body and self._shared.at_once is not None:
+            self._put_off = app
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._put_off is not None and self._shared.at_once is not None and self._shared.at_once(self.cycle):
+            self._put_off = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """With a request that was not answered at once."""
+        app, self._put_off = self._put_off, None
+        if app is not None:
+            super()._start_asgi_task(self.cycle, app)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -56,6 +56,15 @@ class Managers:
             return False
         return True
 
+    def is_noted(self, job: Job, ip: str) -> bool:
+        """Whether a call about a job that says nothing of its manager is nothing new, as most are."""
+        if job.runner_id is None:
+            return True
+        before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
+        if before is None or before.ip_address != ip:
+            return False
+        return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
+
     async def heard(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
         """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
         if job.runner_id is not None:

@@ -7,7 +7,7 @@ Invariant: `Range` always tells how many bytes are stored, so a runner that lost
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,7 @@ from remuda.cell.http.errors import ApiError, JsonBytes, bad_parameter, bad_requ
 from remuda.cell.http.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.people import Level
+from remuda.cell.ports import Appended
 from remuda.cell.values import Job
 from remuda.wire.runner_api import parse_content_range
 
@@ -44,10 +45,28 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
     appended = await edge.dispatch.append_trace(job, start, data)
+    await _answer(edge, job, appended)(scope, receive, send)
+
+
+def take_known(edge: Edge, job: Job, start: int, data: bytes) -> JsonBytes | None:
+    """The answer to a piece of which everything is known; None, and nothing is done, when something has to be asked."""
+    appended = edge.dispatch.append_known(job, start, data)
+    return None if appended is None else _answer(edge, job, appended)
+
+
+def known_job(edge: Edge, job_id: int, scope: Scope, sent: Mapping[bytes, bytes]) -> Job | None:
+    """The job whose log a call adds to, if everything about the call is known; None when something has to be asked."""
+    if scope["query_string"] or b"x-forwarded-for" in sent:
+        return None
+    job = edge.dispatch.holder_known(sent.get(b"job-token", b"").decode("latin-1"), job_id)
+    ip = scope["client"][0] if scope.get("client") else ""
+    return job if job is not None and edge.managers.is_noted(job, ip) else None
+
+
+def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
     headers = {**job_headers(edge, job), "Range": f"0-{appended.size}"}
-    status = 202 if appended.taken else 416
-    text = b'"202 Accepted"' if appended.taken else b'"416 Range Not Satisfiable"'
-    await JsonBytes(text, status, headers)(scope, receive, send)
+    text, status = (b'"202 Accepted"', 202) if appended.taken else (b'"416 Range Not Satisfiable"', 416)
+    return JsonBytes(text, status, headers)
 
 
 def job_headers(edge: Edge, job: Job) -> dict[str, str]:

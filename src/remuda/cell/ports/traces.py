@@ -24,6 +24,11 @@ class Traces(Protocol):
         """Add bytes at `start`. Bytes that are there already and equal are accepted; a gap or other bytes are not."""
         ...
 
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> "Appended | None":
+        """The same where nothing has to be waited for; None, and nothing is done, where something has, and for bytes
+        that are not taken."""
+        ...
+
     async def compare(self, job_id: JobId, start: int, data: bytes) -> "Appended":
         """What an append comes to when the job is over: only what is there already is taken, and nothing written."""
         ...
