@@ -9,7 +9,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -19,7 +18,7 @@ from typing import Any
 from tests.bench.decisions import decisions
 from tests.bench.held_polls import latency
 from tests.bench.held_polls import memory as polls_memory
-from tests.bench.http_calls import resident
+from tests.bench.http_calls import bench_folder, resident
 from tests.bench.http_calls import shown as show
 from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
@@ -169,9 +168,9 @@ def main() -> None:
     options.add_argument("parts", nargs="*", choices=[*PARTS, []], help="only these; without any, all")
     chosen = options.parse_args().parts or list(PARTS)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name:
+    with bench_folder() as folder:
         for part in chosen:
-            PARTS[part](Path(name))
+            PARTS[part](folder)
 
 
 if __name__ == "__main__":
