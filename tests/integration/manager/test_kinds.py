@@ -1,0 +1,134 @@
+"""The example configurations of the three kinds of managers: loaded as they are, and run on what this machine has."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.compile import compile_job
+from remuda.manager.config import RunnerConfig, load
+from remuda.manager.entries import Setting
+from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.testing.machines import Machine, Machines
+from remuda.testing.manager_bench import ManagerBench
+from remuda.wire.runner_client import read_payload
+
+KINDS = Path(__file__).parents[3] / "examples" / "manager-kinds"
+SERVER = {"CI_SERVER_URL": "https://gitlab.example.com", "RUNNER_TOKEN": "glrt-example"}
+
+
+def the_runner(kind: str) -> RunnerConfig:
+    loaded = load(KINDS / kind / "config.toml", SERVER)
+    [runner] = loaded.config.runners
+    assert loaded.warnings == ()
+    return runner
+
+
+@pytest.mark.parametrize("kind", ["shared", "group-internal", "private"])
+def test_an_example_loads_without_a_warning(kind: str) -> None:
+    assert the_runner(kind).token == "glrt-example"
+
+
+def test_what_tells_the_kinds_apart() -> None:
+    shared, internal, private = map(the_runner, ("shared", "group-internal", "private"))
+    assert {(machine.capacity, machine.use_count) for machine in shared.remuda.machines} == {(1, 1)}
+    assert {machine.use_count for machine in internal.remuda.machines} == {0}
+    assert (shared.docker.privileged, private.docker.privileged) == (False, True)
+    assert {machine.user for machine in (*shared.remuda.machines, *internal.remuda.machines)} == {"ci"}
+
+
+def test_only_the_named_images_of_a_private_manager_have_all_rights() -> None:
+    setting = Setting(
+        runner=the_runner("private"), system_id="s_0", slot=0, work_dir="/w", builds_dir="/b", cache_dir="/c"
+    )
+    for image, is_privileged in (("docker:28-cli", True), ("alpine:3", False)):
+        body = (
+            b'{"id": 1, "token": "t", "image": {"name": "%s"}, "variables": [], "steps": [], "git_info": {"sha": "%s"}}'
+        )
+        compiled = compile_job(read_payload(body % (image.encode(), b"0" * 40)), setting)
+        assert ('"privileged"' in str(compiled).replace("'", '"')) == is_privileged, image
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    if missing := Machines.missing():
+        pytest.skip(missing)
+    with Machines(2) as lab, lab.entered():
+        yield lab
+
+
+@pytest.fixture
+async def near(machines: Machines, tmp_path: Path) -> AsyncIterator[ManagerBench]:
+    """A manager on the machines' network, whose server is there too."""
+    server = Coordinator()
+    await server.start()
+    bench = ManagerBench(tmp_path, server)
+    yield bench
+    await bench.close()
+    await server.stop()
+    assert server.violations == []
+
+
+def written(bench: ManagerBench, kind: str, lab: Machines, executor: str = "instance") -> None:
+    """The example with the addresses of the test; where machines have no engine, jobs run on them directly."""
+    text = (KINDS / kind / "config.toml").read_text()
+    text = text.replace("$CI_SERVER_URL", bench.coordinator.url).replace("$RUNNER_TOKEN", RUNNER_TOKEN)
+    text = re.sub(r'executor = ".*"', f'executor = "{executor}"', text).replace("127.0.0.1:9252", "127.0.0.1:0")
+    text = text.replace("/etc/remuda/machines_ed25519", str(lab.key))
+    text = re.sub(r'least_disk = ".*"', 'least_disk = "1m"', text)
+    for machine, host in zip(lab.machines, re.findall(r'host = "(10\..*)"', text), strict=True):
+        text = text.replace(host, machine.address)
+    for machine, key in zip(lab.machines, re.findall(r'host_key = "(.*)"', text), strict=True):
+        text = text.replace(key, machine.host_key)
+    bench.config.write_text(text)
+
+
+async def jobs(bench: ManagerBench, count: int) -> list[ServerJob]:
+    made = [await bench.coordinator.enqueue("hostname; id -un", "echo job $CI_JOB_ID ran") for _ in range(count)]
+    for job in made:
+        await bench.coordinator.until_over(job, seconds=60)
+    return made
+
+
+def machine_of(job: ServerJob, lab: Machines) -> Machine:
+    assert job.status == "success", bytes(job.trace)
+    [found] = [one for one in lab.machines if f"\n{one.name}\n".encode() in b"\n" + job.output]
+    assert b"\nci\n" in job.output
+    return found
+
+
+async def test_a_shared_managers_machines_have_one_job_each(near: ManagerBench, machines: Machines) -> None:
+    written(near, "shared", machines)
+    async with near.manager():
+        first, second = await jobs(near, 2)
+        third = await near.coordinator.enqueue("echo never")
+    assert machine_of(first, machines) is not machine_of(second, machines)
+    assert b"\nnever\n" not in third.output
+
+
+async def test_a_group_managers_machines_are_used_again(near: ManagerBench, machines: Machines) -> None:
+    written(near, "group-internal", machines)
+    async with near.manager():
+        done = [*await jobs(near, 4), *await jobs(near, 4)]
+    assert {machine_of(job, machines).name for job in done} == {"m1", "m2"}
+
+
+async def test_a_private_managers_jobs_run_in_containers(bench: ManagerBench) -> None:
+    """Without all rights: an engine in a sandbox could not give them."""
+    if missing := DockerEngine.missing():
+        pytest.skip(missing)
+    with DockerEngine() as engine:
+        text = (KINDS / "private" / "config.toml").read_text().replace("127.0.0.1:9252", "127.0.0.1:0")
+        text = text.replace("$CI_SERVER_URL", bench.coordinator.url).replace("$RUNNER_TOKEN", RUNNER_TOKEN)
+        text = text.replace("privileged = true", "privileged = false")
+        text = re.sub("pull_policy = .*", f'pull_policy = "never"\n    host = "{engine.host}"', text)
+        bench.config.write_text(text.replace('image = "docker:28-cli"', f'image = "{BUSYBOX}"'))
+        async with bench.manager():
+            job = await bench.coordinator.enqueue(
+                "test ! -e /etc/debian_version && test -d /certs/client && echo built"
+            )
+            await bench.coordinator.until_over(job, seconds=60)
+    assert job.status == "success", bytes(job.trace)
+    assert b"\nbuilt\n" in job.output
