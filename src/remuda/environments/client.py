@@ -1,0 +1,125 @@
+"""The host's side of the calls: plain values in and out, and the errors of a plugin's author.
+
+Short calls share one connection; one that may take long has its own. Nothing is retried here.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grpclib import GRPCError
+from grpclib.const import Status
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.environments.errors import ConfigurationError, LostError, TemporaryError
+from remuda.environments.host import PluginProcess
+from remuda.environments.tunnel import Tunnel, open_tunnel
+from remuda.environments.values import Folders, Place, to_wire
+from remuda.wire.proto import environment_pb2 as pb
+from remuda.wire.proto.environment_grpc import EnvironmentStub
+
+FOR_GOOD = (Status.FAILED_PRECONDITION, Status.NOT_FOUND)
+CALL_SECONDS = 600.0
+"""For a call that is no waiting for a machine; a hook may take so long."""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Errors of a call as those of the SDK."""
+    try:
+        yield
+    except GRPCError as error:
+        text = error.message or error.status.name
+        if error.status in FOR_GOOD:
+            raise LostError(text) from error
+        if error.status is Status.INVALID_ARGUMENT:
+            raise ConfigurationError(text) from error
+        if error.status is Status.UNIMPLEMENTED:
+            raise LostError(f"the plugin does not have {what}") from error
+        raise TemporaryError(text) from error
+    except TimeoutError as error:
+        raise TemporaryError(f"the plugin has not answered {what} in time") from error
+    except (ProtocolError, StreamTerminatedError, OSError) as error:
+        raise TemporaryError(f"the plugin cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+class PluginClient:
+    """Calls of one running plugin."""
+
+    def __init__(self, process: PluginProcess) -> None:
+        self._process = process
+        self._channel = process.channel()
+        self._stub = EnvironmentStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    async def open(self, config: dict[str, Any], *, version: int, folder: Path, runner: str) -> None:
+        request = pb.OpenRequest(version=version, config=json.dumps(config), folder=str(folder), runner=runner)
+        with translated("Open"):
+            await self._stub.Open(request, timeout=CALL_SECONDS)
+
+    async def watch(self) -> AsyncIterator[int | None]:
+        """The capacity, now and whenever it changes. TemporaryError at the end."""
+        channel = self._process.channel()
+        try:
+            with translated("Watch"):
+                async with EnvironmentStub(channel).Watch.open() as stream:
+                    await stream.send_message(pb.WatchRequest(), end=True)
+                    async for standing in stream:
+                        yield standing.capacity if standing.HasField("capacity") else None
+        finally:
+            channel.close()
+        raise TemporaryError("the plugin has ended Watch")
+
+    async def acquire(self, place: Place) -> str:
+        channel = self._process.channel()
+        try:
+            with translated("Acquire"):
+                answer = await EnvironmentStub(channel).Acquire(pb.AcquireRequest(place=to_wire(place)))
+        finally:
+            channel.close()
+        if not answer.machine:
+            raise TemporaryError("the plugin gave a machine without a name")
+        return answer.machine
+
+    async def adopt(self, place: Place, machine: str) -> None:
+        with translated("Adopt"):
+            await self._stub.Adopt(_held(place, machine), timeout=CALL_SECONDS)
+
+    async def prepare(self, place: Place, machine: str) -> Folders:
+        with translated("Prepare"):
+            made = await self._stub.Prepare(_held(place, machine), timeout=CALL_SECONDS)
+        if not all(path.startswith("/") for path in (made.work_dir, made.builds_dir, made.cache_dir)):
+            raise LostError(f"the plugin gave folders that are no whole paths: {made.work_dir!r}, {made.builds_dir!r}")
+        return Folders(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+
+    async def before(self, place: Place, machine: str) -> str:
+        with translated("Before"):
+            return (await self._stub.Before(_held(place, machine), timeout=CALL_SECONDS)).text
+
+    async def after(self, place: Place, machine: str) -> str:
+        with translated("After"):
+            return (await self._stub.After(_held(place, machine), timeout=CALL_SECONDS)).text
+
+    async def connect(self, machine: str) -> Tunnel:
+        with translated("Connect"):
+            return await open_tunnel(self._process.channel(), machine)
+
+    async def recover(self) -> Sequence[str]:
+        with translated("Recover"):
+            return list((await self._stub.Recover(pb.RecoverRequest(), timeout=CALL_SECONDS)).machines)
+
+    async def usage(self) -> int:
+        with translated("Usage"):
+            return (await self._stub.Usage(pb.UsageRequest(), timeout=CALL_SECONDS)).disk_free_bytes
+
+    async def clean_up(self, place: Place, machine: str) -> None:
+        with translated("CleanUp"):
+            await self._stub.CleanUp(_held(place, machine), timeout=CALL_SECONDS)
+
+
+def _held(place: Place, machine: str) -> pb.Held:
+    return pb.Held(place=to_wire(place), machine=machine)

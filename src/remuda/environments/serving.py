@@ -1,0 +1,202 @@
+"""Makes a program of a `Plugin`: the handshake, the gRPC service, and the end.
+
+`serve` returns when the host has closed our stdin, which also happens when the host dies, or on SIGTERM. What the
+plugin prints goes to stderr, because stdout belongs to the handshake; the host puts stderr into its log.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from grpclib import GRPCError
+from grpclib.const import Status
+from grpclib.server import Server, Stream
+
+from remuda.environments.errors import ConfigurationError, LostError, TemporaryError
+from remuda.environments.handshake import COOKIE, SOCKETS, Handshake
+from remuda.environments.plugin import Connection, Plugin
+from remuda.environments.values import from_wire
+from remuda.wire.proto import environment_pb2 as pb
+from remuda.wire.proto.environment_grpc import EnvironmentBase
+
+LOOK_SECONDS = 0.2
+"""How often the capacity is looked at."""
+CHUNK_BYTES = 64 * 1024
+
+
+def serve(plugin: Plugin) -> int:
+    """Run the plugin as a program; its exit code."""
+    if COOKIE not in os.environ:
+        sys.stderr.write(
+            "This is an environment plugin of Remuda: a manager starts it when a runner in its config.toml has "
+            '`executor = "plugin"` and names it in [runners.remuda.environment].\n'
+            "To try it out: remuda environment check PATH-OF-THIS-PROGRAM\n"
+        )
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to decide about
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)
+        asyncio.run(_serve(plugin, stdout.fileno()))
+    return 0
+
+
+async def _serve(plugin: Plugin, stdout: int) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    threading.Thread(target=_until_stdin_ends, args=(loop, ended), name="stdin", daemon=True).start()
+    with tempfile.TemporaryDirectory(prefix="plugin-", dir=os.environ.get(SOCKETS) or None) as folder:
+        path = Path(folder) / "socket"
+        server = Server([_Service(plugin)])
+        await server.start(path=str(path))
+        line = Handshake(versions=tuple(plugin.versions), path=str(path)).line
+        os.write(stdout, f"{line}\n".encode())
+        await ended.wait()
+        server.close()
+        await plugin.close()
+
+
+def _until_stdin_ends(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    while os.read(0, 4096):
+        pass
+    loop.call_soon_threadsafe(ended.set)
+
+
+@contextmanager
+def _as_status() -> Iterator[None]:
+    try:
+        yield
+    except LostError as error:
+        raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+    except ConfigurationError as error:
+        raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
+    except TemporaryError as error:
+        raise GRPCError(Status.UNAVAILABLE, str(error)) from error
+    except NotImplementedError as error:
+        raise GRPCError(Status.UNIMPLEMENTED, "the plugin does not have this method") from error
+    except (GRPCError, OSError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise GRPCError(Status.UNKNOWN, f"{type(error).__name__}: {error}") from error
+
+
+class _Service(EnvironmentBase):
+    """The calls of the protocol, turned into those of the class."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin = plugin
+
+    async def Open(self, stream: Stream[pb.OpenRequest, pb.OpenResponse]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        with _as_status():
+            await self._plugin.open(json.loads(request.config or "{}"), Path(request.folder))
+        await stream.send_message(pb.OpenResponse())
+
+    async def Watch(self, stream: Stream[pb.WatchRequest, pb.Standing]) -> None:  # noqa: N802
+        await stream.recv_message()
+        told: pb.Standing | None = None
+        while True:
+            with _as_status():
+                now = pb.Standing(capacity=self._plugin.capacity())
+            if now != told:
+                await stream.send_message(now)
+                told = now
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def Acquire(self, stream: Stream[pb.AcquireRequest, pb.AcquireResponse]) -> None:  # noqa: N802
+        request = await stream.recv_message()
+        assert request is not None
+        with _as_status():
+            machine = await self._plugin.acquire(from_wire(request.place))
+        await stream.send_message(pb.AcquireResponse(machine=machine))
+
+    async def Adopt(self, stream: Stream[pb.Held, pb.AdoptResponse]) -> None:  # noqa: N802
+        held = await _held(stream)
+        with _as_status():
+            await self._plugin.adopt(from_wire(held.place), held.machine)
+        await stream.send_message(pb.AdoptResponse())
+
+    async def Prepare(self, stream: Stream[pb.Held, pb.Folders]) -> None:  # noqa: N802
+        held = await _held(stream)
+        with _as_status():
+            made = await self._plugin.prepare(from_wire(held.place), held.machine)
+        await stream.send_message(
+            pb.Folders(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+        )
+
+    async def Before(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
+        held = await _held(stream)
+        with _as_status():
+            text = await self._plugin.before(from_wire(held.place), held.machine)
+        await stream.send_message(pb.HookOutput(text=text))
+
+    async def After(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
+        held = await _held(stream)
+        with _as_status():
+            text = await self._plugin.after(from_wire(held.place), held.machine)
+        await stream.send_message(pb.HookOutput(text=text))
+
+    async def Connect(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:  # noqa: N802
+        first = await stream.recv_message()
+        assert first is not None
+        with _as_status():
+            connection = await self._plugin.connect(first.machine)
+        async with _closing(connection):
+            await stream.send_message(pb.Bytes())
+            async with asyncio.TaskGroup() as group:
+                inward = group.create_task(_inward(stream, connection), name=f"to {first.machine}")
+                while data := await connection.reader.read(CHUNK_BYTES):
+                    await stream.send_message(pb.Bytes(data=data))
+                inward.cancel()
+
+    async def Recover(self, stream: Stream[pb.RecoverRequest, pb.RecoverResponse]) -> None:  # noqa: N802
+        await stream.recv_message()
+        with _as_status():
+            machines = await self._plugin.recover()
+        await stream.send_message(pb.RecoverResponse(machines=machines))
+
+    async def Usage(self, stream: Stream[pb.UsageRequest, pb.UsageResponse]) -> None:  # noqa: N802
+        await stream.recv_message()
+        with _as_status():
+            free = await self._plugin.usage()
+        await stream.send_message(pb.UsageResponse(disk_free_bytes=free))
+
+    async def CleanUp(self, stream: Stream[pb.Held, pb.CleanUpResponse]) -> None:  # noqa: N802
+        held = await _held(stream)
+        with _as_status():
+            await self._plugin.clean_up(from_wire(held.place), held.machine)
+        await stream.send_message(pb.CleanUpResponse())
+
+
+async def _held(stream: Stream[pb.Held, Any]) -> pb.Held:
+    held = await stream.recv_message()
+    assert held is not None
+    return held
+
+
+async def _inward(stream: Stream[pb.Bytes, pb.Bytes], connection: Connection) -> None:
+    try:
+        while (message := await stream.recv_message()) is not None:
+            connection.writer.write(message.data)
+            await connection.writer.drain()
+    except ConnectionError:
+        return  # the agent is gone; the other direction sees that, too
+    connection.writer.close()
+
+
+@asynccontextmanager
+async def _closing(connection: Connection) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await asyncio.shield(connection.close())
