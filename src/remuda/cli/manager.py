@@ -38,11 +38,11 @@ def run(
         remuda manager run --config config.toml
         remuda manager run --config config.toml --data /var/lib/remuda-manager
     """
-    folder = data.absolute() if data else _default_data(config)
+    folder = data.absolute() if data else default_data(config)
     asyncio.run(_run(config, folder, jobs.absolute() if jobs else None))
 
 
-def _default_data(config: Path) -> Path:
+def default_data(config: Path) -> Path:
     """Two configurations never share a folder."""
     place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
     return data_folder(None) / "managers" / place

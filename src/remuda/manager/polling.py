@@ -137,6 +137,11 @@ class Poller:
             disk_free_bytes=self._disk_free_bytes,
         )
 
+    @property
+    def capacity(self) -> int | None:
+        """How many jobs its environment can have; None: no limit of its own."""
+        return self._environment.capacity()
+
     def retire(self) -> None:
         """Ask no more; `run` returns when what is open is answered or known to bring nothing."""
         self._retired.set()

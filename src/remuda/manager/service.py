@@ -11,9 +11,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from remuda.lib.aio import happens_by
-from remuda.lib.clock import Clock, SystemClock
+from remuda.lib.clock import Clock, SystemClock, rfc3339
 from remuda.lib.descriptors import raise_limit
 from remuda.manager.config import LOG_LEVELS, ManagerConfig, load
 from remuda.manager.core.limits import Limits
@@ -22,9 +25,14 @@ from remuda.manager.environments import Environments, identity, make_environment
 from remuda.manager.errors import ConfigError
 from remuda.manager.metrics import serve_metrics
 from remuda.manager.ports import Environment
-from remuda.manager.supervision import Manager
+from remuda.manager.status import ConfigStatus, status_of
+from remuda.manager.supervision import Manager, Part
 from remuda.telemetry import logs
 from remuda.wire.runner_client import new_session
+
+if TYPE_CHECKING:
+    from remuda.manager.control import Control
+    from remuda.manager.rotation import Rotation
 
 RELOAD_SECONDS = 2.0
 """How often is looked whether the configuration file is another one."""
@@ -64,6 +72,7 @@ class ManagerService:
         self._on_job_over = on_job_over
         self._clock = clock or SystemClock()
         self._log = logs.logger("manager")
+        self._config_status = ConfigStatus()
         if environment is not None:
             self._environments = Environments(lambda _: environment, lambda _: "given")
         else:
@@ -123,21 +132,37 @@ class ManagerService:
                 await stack.enter_async_context(manager.exporter)
             if config.listen_address:
                 await stack.enter_async_context(serve_metrics(config.listen_address, manager.metrics))
-            parts = []
+            parts: list[Part] = []
             if isinstance(self._config, Path):
                 watch = partial(self._watch_file, manager, self._config, reload)
                 parts.append(("watch of the configuration", watch))
+                parts.append(("renewal of tokens", self._rotation(self._config, reload).run))
+            if self._recovers:
+                parts.append(("control socket", self._control(manager, drain).run))
 
             def stopping() -> None:
                 limit.reschedule(asyncio.get_running_loop().time() + manager.config.shutdown_seconds)
 
             await manager.serve(stop, drain, ready, parts=parts, stopping=stopping)
 
+    def _control(self, manager: Manager, drain: asyncio.Event) -> "Control":
+        from remuda.manager.control import Control  # not at the top: a manager inside a command has none
+
+        return Control(
+            self._data, status=lambda: status_of(manager, self._config_status), drain=drain.set, clock=self._clock
+        )
+
+    def _rotation(self, file: Path, reload: asyncio.Event) -> "Rotation":
+        from remuda.manager.rotation import Rotation  # not at the top: a manager inside a command has no file
+
+        return Rotation(file, self._clock, renewed=reload.set)
+
     def _load(self) -> tuple[ManagerConfig, Path | None]:
         if isinstance(self._config, ManagerConfig):
             return self._config, None
         self._seen = _stamp(self._config)
         loaded = load(self._config)
+        self._config_status = ConfigStatus(file=str(self._config.absolute()), loaded_at=rfc3339(self._clock.now()))
         for warning in loaded.warnings:
             self._log.warning(warning)
         return loaded.config, self._config.parent
@@ -162,7 +187,11 @@ class ManagerService:
             self._log.error(
                 "the new configuration cannot be used; the manager goes on with the old one", cause=str(error)
             )
+            self._config_status = replace(self._config_status, error=str(error))
             return
+        self._config_status = replace(
+            self._config_status, loaded_at=rfc3339(self._clock.now()), error="", restart=found.restart
+        )
         manager.metrics.configuration_loaded()
         for warning in loaded.warnings:
             self._log.warning(warning)

@@ -123,6 +123,11 @@ class Manager:
         self._folder_problem = ""
 
     @property
+    def system_id(self) -> str:
+        """By which servers know it."""
+        return self._folder.own_id
+
+    @property
     def jobs(self) -> Sequence[ManagedJob]:
         """The jobs it has."""
         return list(self._jobs.values())

@@ -1,0 +1,204 @@
+"""Asking a running manager how it stands, and telling it to take no more jobs, as an operator does."""
+
+import asyncio
+import json
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.manager_status import show
+from remuda.manager import control
+from remuda.manager.control import NAME, NoManagerError, ask_drain, ask_status
+from remuda.manager.errors import ManagerError
+from remuda.testing.agent_process import until
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.environment import FakeEnvironment
+from remuda.testing.manager_bench import ManagerBench
+
+
+async def started(*words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "remuda.cli.main",
+        "manager",
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def remuda(*words: str) -> tuple[int, str]:
+    process = await started(*words)
+    output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_how_a_manager_stands(
+    bench: ManagerBench,
+    coordinator: Coordinator,
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with bench.manager(environment):
+        await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await environment.agent.add_result(key, event="started", name="step_script")
+        await coordinator.until(lambda: coordinator.held)
+        found = await ask_status(bench.data)
+        while found.jobs[0].stage != "step_script":
+            found = await ask_status(bench.data)
+        mode = stat.S_IMODE((bench.data / NAME).stat().st_mode)
+        await environment.agent.end(key)
+    assert mode == 0o600
+    assert (found.state, found.config.file) == ("running", str(bench.config))
+    assert (found.slots.concurrent, found.slots.running, found.slots.saturation) == (4, 1, 0.25)
+    runner = found.runners[0]
+    assert (runner.name, runner.url, runner.health, runner.jobs) == ("bench", coordinator.url, "well", 1)
+    assert (runner.open_requests, runner.hard_limit) == (found.slots.asking, 2)
+    assert runner.answered_at
+    job = found.jobs[0]
+    assert (job.id, job.state, job.machine) == (101, "running", "fake")
+    assert [(machine.machine, machine.is_connected) for machine in found.machines] == [("fake", True)]
+    show(found)
+    output = capsys.readouterr().out
+    assert "1 with jobs" in output
+    assert "step_script" in output
+
+
+async def test_too_little_disk_and_a_server_in_trouble_are_shown(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    bench.write_config(
+        extra='[[runners]]\nname = "away"\nurl = "http://127.0.0.1:1"\ntoken = "glrt-away"\nexecutor = "shell"\n'
+        '[[runners]]\nname = "full"\nurl = "http://127.0.0.1:1"\ntoken = "glrt-full"\nexecutor = "shell"\n'
+        '[runners.remuda]\nleast_disk = "4000t"\n'
+    )
+    async with bench.manager(environment):
+        found = await ask_status(bench.data)
+        while not all(runner.problem for runner in found.runners[1:]):
+            found = await ask_status(bench.data)
+    well, away, full = found.runners
+    assert (well.health, well.problem) == ("well", "")
+    assert away.health == "troubled"
+    assert "cannot be reached" in away.problem
+    assert full.is_blocked
+    assert "least_disk asks for" in full.problem
+
+
+async def test_a_configuration_that_cannot_be_used_is_shown(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment):
+        bench.config.write_text("concurrent = ")
+        found = await ask_status(bench.data)
+        while not found.config.error:
+            found = await ask_status(bench.data)
+        assert "config.toml: not valid TOML" in found.config.error
+        assert found.slots.concurrent == 4
+        bench.write_config(concurrent=3)
+        while found.slots.concurrent != 3:
+            found = await ask_status(bench.data)
+        assert found.config.error == ""
+
+
+async def test_draining_waits_for_the_jobs_and_takes_no_more(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    begun: list[int] = []
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        async with asyncio.TaskGroup() as group:
+            over = group.create_task(ask_drain(bench.data, begun=begun.append, waits=True))
+            await until(lambda: begun == [1])
+            late = await coordinator.enqueue("true")
+            assert (await ask_status(bench.data)).state == "draining"
+            await environment.agent.end(key)
+            assert await over == 0
+    assert (job.status, late.status) == ("success", "pending")
+
+
+async def test_there_is_no_manager(tmp_path: Path) -> None:
+    with pytest.raises(NoManagerError, match=r"no manager runs over .*; or name the folder of another one"):
+        await ask_status(tmp_path)
+    code, output = await remuda("status", "--data", str(tmp_path))
+    assert code == 2
+    assert output.startswith("remuda: no manager runs over")
+    code, output = await remuda("drain", "--data", str(tmp_path), "--timeout", "5s")
+    assert (code, output) == (2, "remuda: --timeout says how long --wait takes; give --wait too\n")
+
+
+async def test_the_commands(bench: ManagerBench, coordinator: Coordinator) -> None:
+    process = await bench.spawn()
+    job = await coordinator.enqueue("echo started", f"until [ -e {bench.folder}/go ]; do sleep 0.05; done")
+    await coordinator.until(lambda: b"started\n" in job.output)
+    code, output = await remuda("status", "--data", str(bench.data), "--output", "json")
+    assert code == 0
+    assert json.loads(output)["jobs"][0]["id"] == job.id
+    code, output = await remuda("status", "--data", str(bench.data))
+    assert code == 0
+    assert "4: 1 with jobs" in output
+    code, output = await remuda("drain", "--data", str(bench.data), "--wait", "--timeout", "1s")
+    assert code == 1
+    assert "it goes on draining" in output
+    waiting = await started("drain", "--data", str(bench.data), "--wait")
+    assert waiting.stdout is not None
+    assert await waiting.stdout.readline() == b"no more jobs are taken; 1 job to wait for\n"
+    (bench.folder / "go").touch()
+    assert await waiting.stdout.read() == b"the manager is over\n"
+    assert await waiting.wait() == 0
+    assert await process.wait() == 0
+    assert job.status == "success"
+
+
+async def test_a_manager_that_is_killed_says_nothing(bench: ManagerBench, coordinator: Coordinator) -> None:
+    process = await bench.spawn()
+    job = await coordinator.enqueue("echo started", "sleep 100")
+    await coordinator.until(lambda: b"started\n" in job.output)
+    begun: list[int] = []
+    async with asyncio.TaskGroup() as group:
+        over = group.create_task(_outcome(bench.data, begun))
+        await until(lambda: bool(begun))
+        process.kill()
+        assert "ended without a word" in await over
+    await process.wait()
+    job.status = "canceled"
+
+
+async def _outcome(folder: Path, begun: list[int]) -> str:
+    try:
+        return str(await ask_drain(folder, begun=begun.append, waits=True))
+    except ManagerError as error:
+        return str(error)
+
+
+async def test_a_deep_folder_and_one_that_is_removed(
+    tmp_path: Path, coordinator: Coordinator, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LOOK_SECONDS", 0.05)
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    bench = ManagerBench(folder, coordinator)
+    async with bench.manager(environment):
+        assert (await ask_status(bench.data)).state == "running"
+        shutil.rmtree(bench.data)
+        await until((bench.data / NAME).exists)
+        assert (await ask_status(bench.data)).state == "running"
+
+
+async def test_what_is_no_order_gets_no_answer(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment):
+        for line in (b"rubbish\n", b"[]\n", b'{"command": "dance"}\n', b""):
+            reader, writer = await asyncio.open_unix_connection(str(bench.data / NAME))
+            writer.write(line)
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+        assert (await ask_status(bench.data)).state == "running"
