@@ -6,6 +6,7 @@ to server and agent are repeatable, and the kill points mark where a process may
 
 import asyncio
 import hashlib
+import math
 import os
 import sqlite3
 import zlib
@@ -230,6 +231,8 @@ class ManagedJob:
             match action:
                 case Acknowledge() | SendTrace() | SendResults() | KeepAlive() | SendFinal():
                     await self._call(action)
+                case Acquire() | Start() if self._late_at() <= self._around.clock.monotonic():
+                    raise EnvironmentLostError(self._too_late)
                 case Acquire():
                     await self._acquire()
                 case Start():
@@ -393,17 +396,30 @@ class ManagedJob:
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(attempt(), name=f"place of job {self.key}")
+            late_at = self._late_at()
             while not task.done() and self.life.phase is Phase.ACKNOWLEDGED:
+                if self._around.clock.monotonic() >= late_at:
+                    failed = EnvironmentLostError(self._too_late)
+                    break
                 self._wake.clear()
                 match self.life.meanwhile(self._around.clock.monotonic()):
                     case Wait() as wait:
-                        await self._wait(wait.until)
+                        await self._wait(min(wait.until, late_at))
                     case call:
                         await self._call(call)
             task.cancel()
         if failed is not None:
             raise failed
         return result
+
+    def _late_at(self) -> float:
+        """When the job is to be running, by the process's clock."""
+        seconds, clock = self._config.prepare_seconds, self._around.clock
+        return clock.monotonic() + self.received_at + seconds - clock.now() if seconds else math.inf
+
+    @property
+    def _too_late(self) -> str:
+        return f"there was no environment for it within prepare_timeout ({self._config.prepare_timeout})"
 
     async def _close(self, *, tells_agent: bool) -> None:
         if tells_agent and self._link is not None:

@@ -7,6 +7,7 @@ file is looked at before that is asked for.
 """
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,10 @@ def due_at(runner: RunnerConfig) -> float | None:
 class Rotation:
     """Renews the tokens of a file's runners."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, renewed: Callable[[], None] = lambda: None) -> None:
+        """`renewed` is called when the file has a new token in it."""
         self._path = path
+        self._renewed = renewed
         self._clock = clock
         self._log = logger("manager")
         self._said: set[str] = set()
@@ -74,6 +77,7 @@ class Rotation:
         except (ConfigError, RegisterError) as error:
             self._say(f"a runner's token cannot be renewed: {error}")
             return
+        self._renewed()
         self._log.info(
             "a runner has a new token", runner=renewed.name, old=short_token(runner.token), new=renewed.short
         )

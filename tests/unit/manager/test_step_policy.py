@@ -73,7 +73,7 @@ def test_every_slot_has_its_own_user() -> None:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ('run_az = "x"', r"config.toml:7: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
+        ('run_az = "x"', r"config.toml:8: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
         ('run_as = "x"\nfirst_uid = 5000', "run_as and first_uid exclude each other"),
         ("first_uid = 33", "first_uid: 33 is below 1000"),
         (

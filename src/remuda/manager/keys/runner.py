@@ -85,7 +85,11 @@ RUNNER: Facts = {
     ),
     "unhealthy_interval": differs("the wait grows to a minute at most, instead of an hour's silence"),
     "job_status_final_update_retry_limit": differs("the final state is sent again for up to a day, however often"),
-    "prepare_timeout": works("how long it may take to get an environment and to make it ready", "the job's timeout"),
+    "prepare_timeout": differs(
+        "how long it may take until a job has its machine and folders, and its agent runs; getting images is part of "
+        "the job",
+        "the job's timeout",
+    ),
     "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
     "custom_build_dir.enabled": ignored("`GIT_CLONE_PATH` has no effect: jobs run in folders that the manager chooses"),
     "artifact.upload_timeout": differs("how long an upload may take, its attempts together", "the job's timeout"),
@@ -151,6 +155,7 @@ OWN: Facts = {
         "how long a failed job's environment stays, to look at it with `remuda job shell`, such as `30m`", "0"
     ),
     "hold_by_job": own("the most that a job may ask for with the variable `REMUDA_HOLD_FAILED`", "0"),
+    "allow_shell": own("whether maintainers may open shells in jobs with `remuda job shell`", "true"),
     "before_job": own("shell command on the machine before each job, as the agent's user, outside the job"),
     "after_job": own("the same after each job"),
     "sandbox": own("jobs run in a bubblewrap sandbox", "false"),
