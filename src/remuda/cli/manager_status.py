@@ -15,7 +15,9 @@ from remuda.cli.options import Output, data_folder
 if TYPE_CHECKING:
     from remuda.manager.status import ManagerStatus, RunnerStatus
 
-Config = Annotated[Path | None, Parameter(help="The configuration that the manager was started with.")]
+Config = Annotated[
+    Path | None, Parameter(help="The configuration that the manager was started with.", env_var="CONFIG_FILE")
+]
 Data = Annotated[
     Path | None, Parameter(help="The manager's data folder [default: that of the configuration, or of the only one].")
 ]
@@ -44,7 +46,7 @@ def drain(
     *,
     config: Config = None,
     data: Data = None,
-    wait: Annotated[bool, Parameter(help="Return when the manager is over, not at once.")] = False,
+    wait: Annotated[bool, Parameter(help="Return when the manager is over, not at once.", negative="")] = False,
     timeout: Annotated[
         str, Parameter(help="With --wait: how long at most, such as 30m [default: as long as it takes].")
     ] = "",
