@@ -72,6 +72,8 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a failed job's environment is kept for looking at it; empty: not at all."""
     hold_by_job: Span = ""
     """The most that a job may ask for with REMUDA_HOLD_FAILED; empty: jobs may not ask."""
+    allow_shell: bool = True
+    """Whether people whom the cell lets may open shells in jobs."""
     before_job: str = ""
     """Shell command on the machine before each job, as the agent's user and outside the job."""
     after_job: str = ""

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,6 +45,7 @@ from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.custom import is_custom
 from remuda.manager.entries import CompileError, Setting, project_path
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.holding import hold_of
 from remuda.manager.journal import JobRow, Journal
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
@@ -62,6 +64,7 @@ from remuda.wire.agent_client import (
     UnknownJob,
     WatchedEvent,
 )
+from remuda.wire.agent_shell import AgentShell, ShellWish, open_shell
 from remuda.wire.runner_api import JobPayload, TraceOutput
 from remuda.wire.runner_client import JobReply, RunnerApiTemporaryError, RunnerClient, read_payload
 
@@ -89,6 +92,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Told when a job leaves a stage, and how long it was there."""
     spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
     """Who makes spans of a job; None: nobody."""
+    held: "Callable[[ManagedJob], None]" = lambda _: None
+    """Told when a job begins to be held, and when it is not any more."""
 
 
 class _StepEvent(msgspec.Struct):
@@ -132,6 +137,8 @@ class ManagedJob:
         self._around = around
         self._link: AgentLink | None = None  # from when it has a machine until that is lost or the job is over
         self._is_ready = False  # its place is prepared and the operator's hook has run
+        self._is_remuda = row.sends_results
+        self._is_unwanted = False  # it is not held if it fails
         self._owner = owner_note(row, around.system_id) if around.recovers else b""
         self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
         self._place = JobPlace(
@@ -180,6 +187,8 @@ class ManagedJob:
         """Carry the job to its end; returns when nothing of it is left here."""
         self._connect()
         try:
+            if self.life.phase is Phase.HELD:
+                self._around.held(self)
             while True:
                 if not await self._save():
                     continue
@@ -192,6 +201,7 @@ class ManagedJob:
                     return
                 await self._perform(action)
         finally:
+            self._around.held(self)
             self._disconnect()
 
     def _connect(self) -> None:
@@ -281,6 +291,10 @@ class ManagedJob:
             case SendFinal(), 200:
                 reach("manager.finished")
         self.life.replied(call, reply, self._around.clock.monotonic())
+        if self.life.phase is Phase.HELD and before is not Phase.HELD:
+            self._log.info("the job failed and is held", seconds=round(self.held_seconds))
+            reach("manager.held")
+            self._around.held(self)
         if self.life.phase is Phase.OVER and before is not Phase.OVER and self.life.problem:
             self._log.warning("the job is dropped", cause=self.life.problem)
 
@@ -339,6 +353,7 @@ class ManagedJob:
             return
         if self._around.keeps_in is not None:
             kept.keep(self._around.keeps_in, self.job_id, work_dir=place.work_dir, variables=compiled.variables)
+        hold = hold_of(self._config.remuda, compiled.variables, self.job_id, may_shell=self.allows_shells)
         variables = [
             JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
             for variable in compiled.variables
@@ -353,8 +368,10 @@ class ManagedJob:
                 mask_prefixes=compiled.mask_prefixes,
                 timeout_seconds=compiled.timeout_seconds,
                 log_limit_bytes=compiled.log_limit_bytes,
-                banner=compiled.banner,
+                banner=(*compiled.banner, *hold.remarks),
                 policy=compiled.policy,
+                hold_failed_seconds=0 if self._is_unwanted else hold.seconds,
+                hold_note=hold.note,
                 run_as=self._place.run_as,
                 owner=self._owner,
                 patience_seconds=int(self._config.remuda.agent_patience_seconds) if self._around.recovers else 0,
@@ -464,6 +481,35 @@ class ManagedJob:
         self._log.warning("the job cannot run", cause=cause)
         self.life.fail(reason, cause, self._around.clock.monotonic())
 
+    # For those who look into it.
+
+    @property
+    def allows_shells(self) -> bool:
+        """Whether somebody may look into it, and there is a way for it."""
+        return self._config.remuda.allow_shell and self._is_remuda
+
+    @property
+    def held_seconds(self) -> float:
+        """For how long its environment stays; 0: it runs, or is gone."""
+        return self.life.held_seconds(self._around.clock.monotonic()) if self.life.phase is Phase.HELD else 0.0
+
+    def is_of(self, runner: str, url: str) -> bool:
+        """Whether this runner of this server took it."""
+        return (self.runner, self._client.url) == (runner, url)
+
+    def release(self) -> None:
+        """Do not hold it any longer, nor if it fails later."""
+        self._is_unwanted = True
+        self.life.release()
+        self._wake.set()
+
+    def shell(self, wish: ShellWish) -> AbstractAsyncContextManager[AgentShell]:
+        """A command beside its steps."""
+        client = None if self._link is None else self._link.client
+        if client is None:
+            raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")
+        return open_shell(client, self.key, wish)
+
     # What the link tells.
 
     @property
@@ -484,7 +530,10 @@ class ManagedJob:
                     self._spans.hear(event.seq, event.json)
                 self._at_stage(_step_name(event.json))
             case JobEnded():
-                self.life.ended(_outcome(event, self._around.clock.now()), self._around.clock.monotonic())
+                self.life.ended(
+                    _outcome(event, now=self._around.clock.now(), is_held=not self._is_unwanted),
+                    self._around.clock.monotonic(),
+                )
             case UnknownJob():
                 self._log.warning("the agent does not know the job", machine=self.life.machine)
                 self.life.unknown(self._around.clock.monotonic())
@@ -521,7 +570,7 @@ def _step_name(document: bytes) -> str:
         return ""
 
 
-def _outcome(event: JobEnded, now: float) -> Outcome:
+def _outcome(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(
@@ -532,5 +581,5 @@ def _outcome(event: JobEnded, now: float) -> Outcome:
         log_bytes=event.log_bytes,
         results=event.results,
         checksum=event.log_checksum,
-        held_until=now + event.held_seconds if event.held_seconds else 0.0,
+        held_until=now + event.held_seconds if event.held_seconds and is_held else 0.0,
     )

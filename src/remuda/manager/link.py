@@ -79,6 +79,11 @@ class AgentLink:
         self.settled = asyncio.Event()
         """Set once the agent was reached, or its machine is known to be lost."""
 
+    @property
+    def client(self) -> AgentClient | None:
+        """The connection, while there is one."""
+        return self._client
+
     async def run(self) -> None:
         """Keep the link up until cancelled."""
         failures = 0

@@ -36,6 +36,7 @@ from remuda.manager.jobs import ManagedJob, Surroundings, job_key
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
+from remuda.manager.looking import Looking
 from remuda.manager.metrics import JobSample, Load, ManagerMetrics, mode_of
 from remuda.manager.polling import Asking, Poller
 from remuda.manager.ports import Environment, standing_machine
@@ -97,6 +98,7 @@ class Manager:
         self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
+        self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
         self._around = Surroundings(
             links=self.links,
             journal=folder.journal,
@@ -107,6 +109,7 @@ class Manager:
             keeps_in=keeps_in,
             staged=self.metrics.staged,
             spans_of=_spans_of(self.exporter),
+            held=self._looking.note,
         )
         self._log = logger("manager")
         self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
@@ -167,6 +170,7 @@ class Manager:
             else:
                 self._found.set()
             self._begin_asking(self._runners)
+            tasks.append(self._supervised("looking", self._looking.run))
             self._log.info("the manager serves", version=__version__, runners=len(self._runners), jobs=len(self._jobs))
             self._enter("running", "running")
             ready()
@@ -253,6 +257,8 @@ class Manager:
         self._enter("draining", "graceful-shutdown")
         self._log.info("no more jobs are asked for", running=len(self._jobs), seconds=self.config.drain_seconds)
         self._retire(self._runners)
+        for job in self.jobs:
+            job.release()
         limit = waiting.create_task(self._clock.sleep(self.config.drain_seconds), name="drain limit")
         quiet = waiting.create_task(self._until_quiet(), name="last job")
         await asyncio.wait({*ends, limit, quiet}, return_when=asyncio.FIRST_COMPLETED)

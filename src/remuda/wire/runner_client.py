@@ -115,6 +115,14 @@ class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class OwnReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a call that only Remuda has."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+
 class _Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: Any
@@ -202,6 +210,25 @@ class RunnerClient:
     @property
     def url(self) -> str:
         return self._root
+
+    @property
+    def system_id(self) -> str:
+        return self._system_id
+
+    async def own(
+        self,
+        method: str,
+        path: str,
+        *,
+        endpoint: str,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        timeout: float = CALL_TIMEOUT_SECONDS,
+    ) -> OwnReply:
+        """A call that only Remuda has, with the runner's token."""
+        shown = {"RUNNER-TOKEN": self._token} | (headers or {})
+        found = await self._call(method, path, endpoint=endpoint, headers=shown, body=body, timeout=timeout, attempts=1)
+        return OwnReply(status=found.status, headers=found.headers, body=found.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
         """Ask for a job. Without `may_hold` the server answers at once instead of holding the request."""
