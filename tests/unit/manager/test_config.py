@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config import Loaded, listen_address, load, parse, short_token
+from remuda.manager.config import Loaded, inspect, listen_address, load, parse, short_token
 from remuda.manager.errors import ConfigError
 
 RUNNER = '[[runners]]\nname = "one"\nurl = "https://gitlab.example.com/"\ntoken = "glrt-abc"\nexecutor = "shell"\n'
@@ -218,3 +218,68 @@ def test_keys_of_the_section_without_effect_are_named() -> None:
     [other, one] = read(f'{DOCKER}[runners.docker]\nhelper_image = "x"\nimgae = "y"\n').warnings
     assert "runners[0].docker.helper_image is not supported: there is no helper container" in one
     assert "runners[0].docker.imgae is unknown and ignored; did you mean image?" in other
+
+
+MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key"\n'
+
+
+@pytest.mark.parametrize(
+    ("executor", "section", "words"),
+    [
+        ("ssh", "", ["runners[0].ssh.host", "missing"]),
+        ("ssh", '[runners.ssh]\nhost = "h"\n', ["runners[0].ssh", "nobody could log in"]),
+        ("ssh", '[runners.ssh]\nhost = "h"\nport = "x"\npassword = "p"\n', ["runners[0].ssh.port", "no port"]),
+        ("custom", "", ["runners[0].custom.run_exec", "missing"]),
+        ("custom", '[runners.custom]\nrun_exec = "r"\nprepare_exec_timeout = -1\n', ["prepare_exec_timeout", "below"]),
+        ("plugin", "", ["runners[0].remuda.environment.plugin", "missing"]),
+        ("instance", "", ["runners[0].executor", "[[runners.remuda.machines]]"]),
+        ("docker+machine", "[runners.machine]\nMaxBuilds = 1\n", ["'docker+machine' needs machines"]),
+        ("instance", MACHINE + "capacity = 0\n", ["machines[0].capacity", "at least 1"]),
+        ("instance", MACHINE.replace('"/key"', '""'), ["machines[0]", "nobody could log in"]),
+        ("instance", MACHINE + MACHINE, ["'10.0.0.1' is there twice"]),
+        ("instance", "[runners.autoscaler.vm_isolation]\nenabled = true\n" + MACHINE, ["vm_isolation", "not be safe"]),
+        ("shell", 'prepare_timeout = "soon"\n', ["runners[0].prepare_timeout", "no span of time"]),
+        ("shell", '[runners.remuda]\nhold_failed = "x"\n', ["remuda.hold_failed", "no span of time"]),
+        ("shell", '[runners.cache.s3]\nServerSideEncryption = "KMS"\n', ["ServerSideEncryption", "not be safe"]),
+    ],
+)
+def test_what_an_executor_needs(executor: str, section: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(RUNNER.replace("shell", executor) + section)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_executors_that_have_what_they_need() -> None:
+    for executor, section in (
+        ("ssh", '[runners.ssh]\nhost = "h"\nport = "2222"\npassword = "p"\n'),
+        ("custom", '[runners.custom]\nrun_exec = "/run"\n'),
+        ("plugin", '[runners.remuda.environment]\nplugin = "pods"\nconfig = {zone = "a"}\n'),
+        ("instance", MACHINE),
+        ("docker-autoscaler", MACHINE),
+        ("docker+machine", MACHINE),
+    ):
+        assert read(RUNNER.replace("shell", executor) + section).warnings == ()
+
+
+def test_all_problems_are_found_at_once() -> None:
+    text = 'user = "x"\nconcurrent = 0\n' + RUNNER.replace("shell", "ssh") + RUNNER.replace("abc", "d") + "limit = -1\n"
+    problems = [one.in_file("c") for one in inspect(text, file="c", environment={}).problems]
+    assert [one.split(": ")[:2] for one in problems] == [
+        ["c:1", "user"],
+        ["c:3", "runners[0].ssh.host"],
+        ["c:13", "runners[1].limit"],
+        ["c:2", "concurrent"],
+    ]
+
+
+def test_labels_of_all_runners() -> None:
+    text = '[labels]\nfleet = "a"\nzone = "b"\n' + RUNNER + '[runners.labels]\nzone = "c"\n'
+    assert read(text).config.runners[0].labels == {"fleet": "a", "zone": "c"}
+
+
+def test_keys_from_a_role_leave_caches_in_the_folder() -> None:
+    section = '[runners.cache]\nType = "s3"\n[runners.cache.s3]\nBucketName = "b"\nAccessKey = "a"\nSecretKey = "s"\n'
+    for line in ('RoleARN = "arn"', 'AuthenticationType = "iam"'):
+        loaded = read(f"{RUNNER}{section}{line}\n")
+        assert not loaded.config.runners[0].cache.is_in_objects
+        assert "keys from a role are not supported" in loaded.warnings[0]

@@ -212,3 +212,30 @@ def test_on_the_runners_own_machine_image_and_services_are_ignored_and_named() -
         "WARNING: image: is ignored; this runner runs jobs on its own machine",
         "WARNING: services: is ignored; this runner runs jobs on its own machine",
     ]
+
+
+def test_the_jobs_network_is_as_the_runner_says() -> None:
+    docker = DockerConfig(network_mtu=1400, enable_ipv6=True)
+    job = compiled(docker, services=[{"name": "redis:7"}])
+    for name in ("service_redis", "container"):
+        assert step(job, name)["inputs"]["options"] == {"network_mtu": 1400, "enable_ipv6": True}
+    assert "options" not in step(compiled(docker), "container")["inputs"]
+    elsewhere = compiled(DockerConfig(network_mtu=1400, network_mode="mine"), services=[{"name": "redis:7"}])
+    assert "options" not in step(elsewhere, "service_redis")["inputs"]
+
+
+def test_devices_of_services_go_by_their_image() -> None:
+    docker = DockerConfig(services_devices={"registry.example/emulator:*": ("/dev/kvm",), "other": ("/dev/null",)})
+    job = compiled(docker, services=[{"name": "registry.example/emulator:34"}, {"name": "redis:7"}])
+    assert step(job, "service_emulator")["inputs"]["options"] == {"devices": ["/dev/kvm"]}
+    assert "options" not in step(job, "service_redis")["inputs"]
+
+
+def test_the_engines_init_is_a_flag() -> None:
+    flags = {"feature_flags": {"FF_USE_INIT_WITH_DOCKER_EXECUTOR": True}}
+    assert step(compiled(runner=flags), "container")["inputs"]["options"] == {"init": True}
+
+
+@pytest.mark.parametrize("executor", ["docker-autoscaler", "docker+machine"])
+def test_containers_on_machines_are_the_same(executor: str) -> None:
+    assert steps_of(compiled(runner={"executor": executor})) == steps_of(compiled())

@@ -103,3 +103,14 @@ def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
     found = checkout(RunnerConfig(clone_url="http://inside:8080/"))
     assert found["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
     assert checkout(RunnerConfig(clone_url="file:///a%20folder/"))["repo_url"] == "file:///a%20folder/g/p.git"
+
+
+def test_the_checkout_may_have_a_time_of_its_own() -> None:
+    [entry] = sources(RunnerConfig(get_sources_timeout="1m30s"))
+    assert entry["timeout"] == 90
+    assert "timeout" not in sources()[0]
+
+
+def test_a_folder_of_the_jobs_choice_is_said_to_have_no_effect() -> None:
+    [remark] = source_remarks(Variables(variable_list({"GIT_CLONE_PATH": "$CI_BUILDS_DIR/go"})))
+    assert "GIT_CLONE_PATH: has no effect" in remark

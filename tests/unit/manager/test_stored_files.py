@@ -7,6 +7,7 @@ import pytest
 
 from remuda.manager.cache_config import CacheConfig, S3Config
 from remuda.manager.config import RemudaConfig, RunnerConfig
+from remuda.manager.config_values import ArtifactConfig
 from remuda.manager.entries import CompileError, Setting
 from remuda.manager.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
 from remuda.manager.variables import Variables, variable_list
@@ -171,3 +172,10 @@ def test_a_runner_with_a_key_signs_archives_and_sends_the_signature_along() -> N
 def test_the_key_is_out_of_reach_where_jobs_are_other_users() -> None:
     for how in ({"run_as": "ci"}, {"first_uid": 2000}):
         assert signing([{"paths": ["out"]}], **how)[0]["inputs"]["apart"] is True
+
+
+def test_an_upload_may_have_a_time_of_its_own() -> None:
+    runner = RunnerConfig(url="https://cell.example", artifact=ArtifactConfig(upload_timeout="10m"))
+    setting = msgspec.structs.replace(SETTING, runner=runner)
+    [upload] = upload_artifacts(a_payload(artifacts=[{"paths": ["x"]}]), setting, Variables([]))
+    assert upload["timeout"] == 600

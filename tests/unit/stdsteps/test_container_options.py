@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.container_options import host_config, mounts
+from remuda.stdsteps.container_options import host_config, mounts, network_config
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.sizes import in_bytes, in_words
 
@@ -80,3 +80,46 @@ def test_sizes() -> None:
     assert [in_words(size) for size in (5, 2048, 3 << 19, 5 << 30)] == ["5 bytes", "2.0 KiB", "1.5 MiB", "5.0 GiB"]
     with pytest.raises(StepError, match="no size"):
         in_bytes("many", "x")
+
+
+def test_what_the_engine_knows_by_other_names() -> None:
+    options = {
+        "gpus": "all",
+        "log_options": {"max-size": "10m"},
+        "device_cgroup_rules": ["c 1:5 r"],
+        "links": ["db:db"],
+        "volumes_from": ["data:ro"],
+        "volume_driver": "local",
+        "pid_mode": "host",
+        "ipc_mode": "private",
+        "cgroup_parent": "/ci",
+        "cpuset_mems": "0",
+        "network_mtu": 1450,
+        "enable_ipv6": True,
+    }
+    assert host_config(options) == {
+        "DeviceRequests": [{"Capabilities": [["gpu"]], "Count": -1}],
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m"}},
+        "DeviceCgroupRules": ["c 1:5 r"],
+        "Links": ["db:db"],
+        "VolumesFrom": ["data:ro"],
+        "VolumeDriver": "local",
+        "PidMode": "host",
+        "IpcMode": "private",
+        "CgroupParent": "/ci",
+        "CpusetMems": "0",
+    }
+    assert network_config(options) == {
+        "Options": {"com.docker.network.driver.mtu": "1450"},
+        "EnableIPv6": True,
+    }
+    assert network_config({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"), [("2", {"Count": 2}), ("device=0,GPU-7", {"DeviceIDs": ["0", "GPU-7"]}), ('"all"', {"Count": -1})]
+)
+def test_processors_of_graphics(text: str, wish: dict[str, Any]) -> None:
+    assert host_config({"gpus": text})["DeviceRequests"] == [{"Capabilities": [["gpu"]]} | wish]
+    with pytest.raises(StepError, match="none of all"):
+        host_config({"gpus": "some"})
