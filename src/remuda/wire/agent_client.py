@@ -113,6 +113,22 @@ class JobVariable(msgspec.Struct, frozen=True, kw_only=True):
     masked: bool = False
 
 
+class JobUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job has used; None is unknown."""
+
+    cpu_user_seconds: float | None = None
+    cpu_system_seconds: float | None = None
+    memory_peak_bytes: int | None = None
+    disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    work_dir_bytes: int | None = None
+    """What the working directory had on its disk at the end."""
+    network_received_bytes: int | None = None
+    network_sent_bytes: int | None = None
+    source: str = ""
+    """cgroup or rusage: where processor time and memory were read."""
+
+
 class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the agent needs to run a job."""
 
@@ -131,6 +147,14 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """What steps may do: a JSON object, see docs/reference/step-policy.md."""
     run_as: str = ""
     """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
+    log_waiting_limit_bytes: int = 0
+    """How much of the log may wait at the agent before steps that print wait, too; 0: the agent's own, below 0: none."""
+    sandbox: bool = False
+    """Whether steps can only change their own of the machine's files."""
+    cgroup: str = ""
+    """Control group for the job's processes."""
+    writable: Sequence[str] = ()
+    """Folders besides work_dir that steps in a sandbox may write to."""
     owner: bytes = b""
     """For the client alone: `jobs` gives it back."""
     patience_seconds: int = 0
@@ -157,6 +181,8 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     offset: int
     data: bytes
+    is_first: bool = False
+    """What came before was confirmed, and the agent does not keep it any more."""
 
 
 class StepResultEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +205,7 @@ class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int
     results: int
     log_checksum: str
+    used: JobUse = JobUse()
     held_seconds: int = 0
     """How long its environments stay from now on."""
 
@@ -407,6 +434,10 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         banner=job.banner,
         policy=job.policy,
         run_as=job.run_as,
+        log_waiting_limit_bytes=job.log_waiting_limit_bytes,
+        sandbox=job.sandbox,
+        cgroup=job.cgroup,
+        writable=job.writable,
         owner=job.owner,
         patience_seconds=job.patience_seconds,
         hold_failed_seconds=job.hold_failed_seconds,
@@ -417,7 +448,7 @@ def _start_request(job: JobStart) -> pb.StartRequest:
 def _watched(event: pb.WatchEvent) -> WatchedEvent:
     match event.WhichOneof("event"):
         case "log":
-            return LogChunk(job_id=event.id, offset=event.log.offset, data=event.log.data)
+            return LogChunk(job_id=event.id, offset=event.log.offset, data=event.log.data, is_first=event.log.is_first)
         case "result":
             return StepResultEvent(job_id=event.id, seq=event.result.seq, json=event.result.json)
         case "end":
@@ -430,7 +461,12 @@ def _watched(event: pb.WatchEvent) -> WatchedEvent:
                 log_bytes=event.end.log_bytes,
                 results=event.end.results,
                 log_checksum=event.end.log_checksum,
+                used=_use(event.end.used),
                 held_seconds=event.end.held_seconds,
             )
         case _:
             return UnknownJob(job_id=event.id)
+
+
+def _use(told: pb.JobUse) -> JobUse:
+    return JobUse(**{field.name: value for field, value in told.ListFields()})

@@ -35,7 +35,7 @@ class Variable(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., file: _Optional[bool] = ..., masked: _Optional[bool] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note", "owner", "patience_seconds")
+    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note", "owner", "patience_seconds", "log_waiting_limit_bytes", "sandbox", "cgroup", "writable")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,10 @@ class StartRequest(_message.Message):
     HOLD_NOTE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOG_WAITING_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: str
     work_dir: str
@@ -77,7 +81,11 @@ class StartRequest(_message.Message):
     hold_note: str
     owner: bytes
     patience_seconds: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ..., owner: _Optional[bytes] = ..., patience_seconds: _Optional[int] = ...) -> None: ...
+    log_waiting_limit_bytes: int
+    sandbox: bool
+    cgroup: str
+    writable: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ..., owner: _Optional[bytes] = ..., patience_seconds: _Optional[int] = ..., log_waiting_limit_bytes: _Optional[int] = ..., sandbox: _Optional[bool] = ..., cgroup: _Optional[str] = ..., writable: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StartResponse(_message.Message):
     __slots__ = ()
@@ -176,12 +184,14 @@ class WatchEvent(_message.Message):
     def __init__(self, id: _Optional[str] = ..., log: _Optional[_Union[LogChunk, _Mapping]] = ..., result: _Optional[_Union[ResultEvent, _Mapping]] = ..., end: _Optional[_Union[JobEnd, _Mapping]] = ..., unknown: _Optional[_Union[Unknown, _Mapping]] = ..., results: _Optional[_Union[ResultBatch, _Mapping]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("offset", "data")
+    __slots__ = ("offset", "data", "is_first")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
     offset: int
     data: bytes
-    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    is_first: bool
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., is_first: _Optional[bool] = ...) -> None: ...
 
 class ResultEvent(_message.Message):
     __slots__ = ("seq", "json")
@@ -200,7 +210,7 @@ class ResultBatch(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., json: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class JobEnd(_message.Message):
-    __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum", "held_seconds")
+    __slots__ = ("status", "reason", "exit_code", "message", "log_bytes", "results", "log_checksum", "held_seconds", "used")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +219,7 @@ class JobEnd(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     LOG_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
     status: str
     reason: str
     exit_code: int
@@ -217,7 +228,30 @@ class JobEnd(_message.Message):
     results: int
     log_checksum: str
     held_seconds: int
-    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., log_bytes: _Optional[int] = ..., results: _Optional[int] = ..., log_checksum: _Optional[str] = ..., held_seconds: _Optional[int] = ...) -> None: ...
+    used: JobUse
+    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., log_bytes: _Optional[int] = ..., results: _Optional[int] = ..., log_checksum: _Optional[str] = ..., held_seconds: _Optional[int] = ..., used: _Optional[_Union[JobUse, _Mapping]] = ...) -> None: ...
+
+class JobUse(_message.Message):
+    __slots__ = ("cpu_user_seconds", "cpu_system_seconds", "memory_peak_bytes", "disk_read_bytes", "disk_written_bytes", "work_dir_bytes", "network_received_bytes", "network_sent_bytes", "source")
+    CPU_USER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SYSTEM_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORK_DIR_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    memory_peak_bytes: int
+    disk_read_bytes: int
+    disk_written_bytes: int
+    work_dir_bytes: int
+    network_received_bytes: int
+    network_sent_bytes: int
+    source: str
+    def __init__(self, cpu_user_seconds: _Optional[float] = ..., cpu_system_seconds: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., disk_read_bytes: _Optional[int] = ..., disk_written_bytes: _Optional[int] = ..., work_dir_bytes: _Optional[int] = ..., network_received_bytes: _Optional[int] = ..., network_sent_bytes: _Optional[int] = ..., source: _Optional[str] = ...) -> None: ...
 
 class Unknown(_message.Message):
     __slots__ = ()
