@@ -3,13 +3,15 @@
 Every few seconds something gets kill -9: the manager, which is started again, or agents of some machines, or the local
 one. Each job writes a line into a file outside, with its id and a number of its own, and prints a known text slowly
 enough to be killed under, a secret among it. None may be lost, none started twice, and every log is what the job
-printed, byte for byte. What is killed when is random, from a seed.
+printed, byte for byte. What is killed when is random, from a seed. The same jobs, fewer, when the manager dies and its
+data folder is gone: a new one finds them through the machines.
 """
 
 import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 from collections import Counter
@@ -36,7 +38,7 @@ SEED = 7
 SECRET = "a-secret-that-nobody-may-read"
 PRINT = (
     f'i=0; while [ $i -lt {LINES} ]; do echo "$CI_NODE_INDEX:$i $SECRET of $CI_JOB_NAME"; i=$((i+1)); '
-    "[ $((i % 10)) -ne 0 ] || sleep 0.3; done"
+    "[ $((i % 10)) -ne 0 ] || sleep SECONDS; done"
 )
 LAST = "printf 'no line feed at the end'"
 
@@ -46,12 +48,20 @@ class Jobs:
     """Jobs that say when they start, and what they must have printed."""
 
     folder: Path
+    sleep_seconds: float = 0.3
+    """How long each takes is three times that."""
     starts: Path = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
         self.starts = self.folder / "starts"
-        self.script = [f'echo "$CI_JOB_ID $(cat /proc/sys/kernel/random/uuid)" >> {self.starts}', PRINT, LAST]
+        count = f'echo "$CI_JOB_ID $(cat /proc/sys/kernel/random/uuid)" >> {self.starts}'
+        self.script = [count, PRINT.replace("SECONDS", str(self.sleep_seconds)), LAST]
+
+    @property
+    def started(self) -> list[str]:
+        """The ids of those that started, as often as they did."""
+        return [line.split()[0] for line in self.starts.read_text().splitlines()] if self.starts.exists() else []
 
     def create(self, lab: Lab, *groups: tuple[str, str, int]) -> Project:
         """A project that runs groups of them: name, tag, number."""
@@ -78,8 +88,7 @@ class Jobs:
         jobs = pipeline.jobs.list(get_all=True, include_retried=True)
         failed = [(job.name, trace_of(project, job.id)[-500:]) for job in jobs if job.status != "success"]
         assert status == "success", failed[:3]
-        started = Counter(line.split()[0] for line in self.starts.read_text().splitlines())
-        assert started == Counter({str(job.id): 1 for job in jobs})
+        assert Counter(self.started) == Counter({str(job.id): 1 for job in jobs})
         for job in jobs:
             assert script_output(trace_of(project, job.id)) == self.expected(job.name), job.name
 
@@ -176,3 +185,21 @@ def test_five_hundred_jobs_while_everything_dies(tmp_path: Path) -> None:
             jobs.check(project, lab, SECONDS)
         assert died["manager"] + died["all"] > 3
         assert died["agents"] > 3
+
+
+def test_jobs_on_machines_are_found_when_the_managers_data_is_gone(tmp_path: Path) -> None:
+    if missing := Machines.missing():
+        pytest.skip(missing)
+    jobs = Jobs(tmp_path / "shared", sleep_seconds=1.5)
+    with Machines(3, shared=jobs.folder) as machines, machines.entered(), contextlib.ExitStack() as stack:
+        lab = Lab(tmp_path / "lab")
+        stack.callback(lab.close)
+        lab.start_cell()
+        configure(lab, machines, None, jobs)
+        project = jobs.create(lab, ("some", "machines", 6))
+        lab.manager.start()
+        lab.wait_until(lambda: len(jobs.started) == len(machines.machines), "a job runs on each machine")
+        lab.manager.kill()
+        shutil.rmtree(lab.manager_data)
+        lab.manager.start()
+        jobs.check(project, lab, 90)

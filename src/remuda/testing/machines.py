@@ -82,6 +82,10 @@ mkdir -p "$root/run/sshd" "$root/etc/ssh/lab" "$root/root/.ssh" "$root/home/ci/.
 cp "$3/keys/$1" "$3/keys/user.pub" "$3/sshd_config" "$root/etc/ssh/lab/"
 mv "$root/etc/ssh/lab/$1" "$root/etc/ssh/lab/host"
 chmod 600 "$root/etc/ssh/lab/host"
+# Nobody there answers questions about names, and whoever asks should not wait for it.
+rm -f "$root/etc/resolv.conf"
+echo "nameserver 127.0.0.1" >"$root/etc/resolv.conf"
+echo "127.0.0.1 localhost $1" >"$root/etc/hosts"
 grep -q '^ci:' "$root/etc/passwd" || cat "$3/passwd" >>"$root/etc/passwd"
 chown -R 2000:2000 "$root/home/ci"
 cd "$root"

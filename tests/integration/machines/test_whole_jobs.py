@@ -1,0 +1,136 @@
+"""Whole jobs on machines behind SSH: from a pipeline file through a cell and a manager to another machine and back."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.telemetry.logs import configure
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
+from remuda.testing.machines import LAB_ADDRESS, Machine, Machines
+from remuda.testing.manager_bench import ManagerBench
+from remuda.testing.served_cell import ServedCell
+
+pytestmark = pytest.mark.skipif(
+    bool(Machines.missing() or DockerEngine.missing()), reason=Machines.missing() or DockerEngine.missing() or "can be"
+)
+
+PIPELINE = """
+build:
+  stage: build
+  cache: {key: k, paths: [kept]}
+  script:
+    - cat file.txt; hostname
+    - mkdir -p kept out; echo made > out/made
+  artifacts: {paths: [out]}
+use:
+  stage: test
+  script: [cat out/made, hostname]
+fails:
+  stage: test
+  script: [exit 3]
+  allow_failure: true
+"""
+BOXED = f"""
+boxed:
+  image: {BUSYBOX}
+  services:
+    - name: {BUSYBOX}
+      alias: web
+      entrypoint: [sh, -c]
+      command: ['while :; do nc -l -p 8000 -e echo hello; done']
+      variables: {{HEALTHCHECK_TCP_PORT: "8000"}}
+  script:
+    - cat file.txt; test ! -e /etc/debian_version
+    - mkdir out; nc web 8000 | tee out/answer
+  artifacts: {{paths: [out]}}
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet() -> None:
+    """A cell in a thread logs while pytest swaps the standard streams."""
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    """Two machines, the second of which may have an engine; this thread is in their network."""
+    with Machines(2, shared=tmp_path, docker=(2,)) as lab, lab.entered():
+        yield lab
+
+
+@pytest.fixture
+def cell(machines: Machines, tmp_path: Path) -> Iterator[ServedCell]:
+    """Where the machines can reach it."""
+    with ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
+        yield served
+
+
+async def run(cell: ServedCell, folder: Path, runner: str, pipeline: str) -> dict[str, dict[str, Any]]:
+    """Run a pipeline with a manager that has one runner; the jobs by name."""
+    bench = ManagerBench(folder, Coordinator())
+    bench.config.write_text(
+        f'concurrent = 3\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'
+        f'token = "{cell.new_runner().token}"\n{runner}'
+    )
+    cell.new_project("app", pipeline, **{"file.txt": "text\n"})
+
+    def wait() -> dict[str, dict[str, Any]]:
+        [pushed] = cell.until_pipelines(1)
+        path = f"/projects/1/pipelines/{pushed['id']}"
+        final = ("success", "failed", "canceled")
+        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
+        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
+        for job in jobs.values():
+            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+        return jobs
+
+    async with bench.manager():
+        return await asyncio.to_thread(wait)
+
+
+def entry(machines: Machines, machine: Machine) -> str:
+    return (
+        f'[[runners.remuda.machines]]\nname = "{machine.name}"\nhost = "{machine.address}"\n'
+        f'identity_file = "{machines.key}"\nhost_key = "{machine.host_key}"\n'
+    )
+
+
+async def test_a_runner_of_one_machine(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
+    machine = machines.machines[0]
+    runner = (
+        f'executor = "ssh"\n[runners.ssh]\nhost = "{machine.address}"\nuser = "root"\n'
+        f'identity_file = "{machines.key}"\nknown_hosts_file = "{machines.known_hosts()}"\n'
+        f'[runners.remuda]\nbefore_job = "echo $REMUDA_JOB >>/root/before"\n'
+    )
+    jobs = await run(cell, tmp_path, runner, PIPELINE)
+    assert {name: job["status"] for name, job in jobs.items()} == {
+        "build": "success",
+        "use": "success",
+        "fails": "failed",
+    }
+    assert "Checking out" in jobs["build"]["log"]
+    assert "text" in jobs["build"]["log"]
+    assert "made" in jobs["use"]["log"]
+    assert all("m1\n" in jobs[name]["log"] for name in ("build", "use"))
+    assert sorted(machine.run("cat /root/before").stdout.split()) == sorted(str(job["id"]) for job in jobs.values())
+    assert machine.run("find /var/lib/remuda-machine/builds -name '*.tmp' -o -path '*/agent/jobs/*'").stdout == ""
+
+
+async def test_containers_of_a_machine_in_a_list(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
+    """The engine is the machine's own, by the path that it has there."""
+    machine = machines.machines[1]
+    (tmp_path / "image.tar").write_bytes(busybox_files())
+    machine.run("setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null &")
+    machine.run("until docker info >/dev/null 2>&1; do sleep 0.1; done")
+    machine.run(f"docker import {tmp_path}/image.tar {BUSYBOX}")
+    runner = f'executor = "docker-autoscaler"\n[runners.docker]\npull_policy = "never"\n{entry(machines, machine)}'
+    jobs = await run(cell, tmp_path, runner, BOXED)
+    assert jobs["boxed"]["status"] == "success", jobs["boxed"]["log"]
+    assert "hello" in jobs["boxed"]["log"]
+    assert machine.run("docker ps -aq").stdout == ""
