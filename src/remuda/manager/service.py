@@ -184,9 +184,7 @@ class ManagerService:
             found = manager.apply(loaded.config)
         except ConfigError as error:
             manager.metrics.configuration_failed()
-            self._log.error(
-                "the new configuration cannot be used; the manager goes on with the old one", cause=str(error)
-            )
+            self._log.error("the new configuration cannot be used; the old one stays", cause=str(error))
             self._config_status = replace(self._config_status, error=str(error))
             return
         self._config_status = replace(

@@ -24,6 +24,7 @@ class ManagerEvents:
 
     stop: asyncio.Event
     drain: asyncio.Event
+    reload: asyncio.Event
 
 
 @dataclass
@@ -61,7 +62,7 @@ class ManagerBench:
         """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
         if not self.config.exists():
             self.write_config()
-        events = ManagerEvents(asyncio.Event(), asyncio.Event())
+        events = ManagerEvents(asyncio.Event(), asyncio.Event(), asyncio.Event())
         ready = asyncio.Event()
         service = ManagerService(
             self.config,
@@ -72,7 +73,8 @@ class ManagerBench:
             keep_builds=keep_builds,
         )
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(service.run(events.stop, drain=events.drain, ready=ready.set), name="manager")
+            serving = service.run(events.stop, drain=events.drain, reload=events.reload, ready=ready.set)
+            running = group.create_task(serving, name="manager")
             waiting = group.create_task(ready.wait(), name="ready")
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()

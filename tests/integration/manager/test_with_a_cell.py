@@ -114,6 +114,15 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert len(list((bench.jobs / "cache/root/app").glob("tools-main*.zip"))) == 1
 
 
+async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, bench: ManagerBench) -> None:
+    def told() -> list[Any]:
+        return [one["load"] for one in cell.api("GET", "/runners/1/managers").json() if one["load"]]
+
+    async with bench.manager():
+        await asyncio.to_thread(cell.until, told, "the manager says what it has to do", seconds=30)
+    assert told() == [{"running": 0, "free": 2, "saturation": 0.0}]
+
+
 NESTED = """
 build:
   variables: {GIT_STRATEGY: fetch}
