@@ -10,11 +10,13 @@ from remuda.cli.options import Data, Output, Url
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
-_HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "jobs", "status", "seen")
+_HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen")
 
 
 def list_runners(*, url: Url = None, data: Data = None, output: Output = "text") -> None:
     """List runners with their managers: how many jobs each has, and how many it says that it can run.
+
+    Load is the part of a manager's slots that jobs have, those of its other servers included, as of a minute ago.
 
     Administrators see all of the cell, others those that they manage.
 
@@ -49,13 +51,14 @@ def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
         ", ".join(runner["tag_list"]),
     )
     if not runner["managers"]:
-        yield (*about, "", "", "", _status(runner, runner["status"]), local_time(runner["contacted_at"]))
+        yield (*about, "", "", "", "", _status(runner, runner["status"]), local_time(runner["contacted_at"]))
     for manager in runner["managers"]:
         yield (
             *about,
             manager["system_id"],
             manager["version"] or "",
             f"{manager['running_jobs']}" + (f"/{manager['capacity']}" if manager["capacity"] is not None else ""),
+            f"{load['saturation']:.0%}" if (load := manager.get("load")) else "",
             _status(runner, manager["status"]),
             local_time(manager["contacted_at"]),
         )

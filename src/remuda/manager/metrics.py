@@ -64,6 +64,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     free: int
 
     @property
+    def told(self) -> dict[str, int]:
+        """As cells hear it: a slot that is asked for has room."""
+        return {"running": self.running, "free": self.asking + self.free}
+
+    @property
     def saturation(self) -> float:
         """Part of the slots that jobs have."""
         slots = self.running + self.asking + self.free
@@ -123,6 +128,11 @@ class ManagerMetrics:
     def watch(self, load: Callable[[], Load], pollers: Callable[[], Iterable[Poller]]) -> None:
         """Where to look for what there is now."""
         self._load, self._pollers = load, pollers
+
+    @property
+    def load(self) -> Load | None:
+        """What the slots are used for; None until somebody says where to look."""
+        return None if self._load is None else self._load()
 
     def state(self, state: str) -> None:
         """The manager is in this state now, one of STATES."""
@@ -266,9 +276,9 @@ class ManagerMetrics:
             gauge.labels(*labels).set(number)
 
     def _look_at_parts(self) -> None:
-        if self._load is None or self._pollers is None:
+        load = self.load
+        if load is None or self._pollers is None:
             return
-        load = self._load()
         for state, number in (("running", load.running), ("asking", load.asking), ("free", load.free)):
             self._gauge("remuda_manager_slots").labels(state).set(number)
         self._gauge("remuda_manager_saturation").set(load.saturation)

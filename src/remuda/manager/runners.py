@@ -80,4 +80,5 @@ class Clients:
             tls=tls,
             measure=lambda call: self._metrics.measured(labels, call),
             on_retry=self._metrics.retried,
+            load=lambda: load.told if (load := self._metrics.load) is not None else None,
         )

@@ -128,6 +128,8 @@ class RequestJob(Message):
     last_update: str | None = None
     info: RunnerInfo | None = None
     session: dict[str, Any] | None = None
+    load: dict[str, Any] | None = None
+    """Remuda's own, for cells alone: jobs that the manager has, of all its servers (`running`), and room (`free`)."""
 
 
 class Part(msgspec.Struct, kw_only=True):

@@ -191,8 +191,12 @@ class RunnerClient:
         tls: ssl.SSLContext | None = None,
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
+        load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method."""
+        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method.
+
+        `load` says what a cell is told with every request for a job: how many the manager has, and room for.
+        """
         self._root = api_root(url)
         self._token = token
         self._system_id = system_id
@@ -203,6 +207,7 @@ class RunnerClient:
         self._proxy = environment_proxy(url)
         self._measure = measure
         self._on_retry = on_retry
+        self._load = load
         self.cursor: str | None = None
         self.is_remuda = asyncio.Event()
         """Set once the server has said that it is a Remuda cell: who hangs up there leaves a job to others."""
@@ -237,6 +242,7 @@ class RunnerClient:
             system_id=self._system_id,
             last_update=self.cursor if may_hold else None,
             info=self._info,
+            load=self._load() if self.is_remuda.is_set() else None,
         )
         response = await self._call(
             "POST",

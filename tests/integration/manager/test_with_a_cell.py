@@ -119,7 +119,7 @@ async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, be
         return [one["load"] for one in cell.api("GET", "/runners/1/managers").json() if one["load"]]
 
     async with bench.manager():
-        await asyncio.to_thread(cell.until, told, "the manager says what it has to do", seconds=30)
+        await asyncio.to_thread(cell.until, lambda: bool(told()), "the manager says what it has to do", seconds=30)
     assert told() == [{"running": 0, "free": 2, "saturation": 0.0}]
 
 

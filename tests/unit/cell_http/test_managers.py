@@ -95,3 +95,30 @@ async def test_a_runner_is_known_by_its_token_until_that_expires() -> None:
 async def test_the_manager_of_a_runner_that_is_gone_is_not_seen() -> None:
     managers = Managers(MemoryStore(), VirtualClock())
     assert not await managers.is_seen(RunnerId(9), "s_1", RunnerInfo(), "192.0.2.1")
+
+
+async def test_a_managers_load_is_noted_with_what_is_written_anyway() -> None:
+    clock, store = VirtualClock(), MemoryStore()
+    runner = await store.add_runner(a_runner())
+    managers, info = Managers(store, clock), RunnerInfo(version="1")
+
+    async def load() -> tuple[int | None, int | None]:
+        manager = await store.manager(runner.id, "s_1")
+        assert manager
+        return manager.load_running, manager.load_free
+
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1")
+    assert await load() == (None, None)
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1", {"running": 1, "free": 3})
+    assert await load() == (1, 3), "that it says something is news"
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1", {"running": 2, "free": 2})
+    assert await load() == (1, 3), "no write for that alone"
+    await clock.advance(WRITE_EVERY_SECONDS)
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1", {"running": 4, "free": 0})
+    assert await load() == (4, 0)
+    await clock.advance(WRITE_EVERY_SECONDS)
+    await managers.seen(runner.id, "s_1", None, "192.0.2.1")
+    assert await load() == (4, 0), "a call that says nothing takes nothing back"
+    await clock.advance(WRITE_EVERY_SECONDS)
+    await managers.seen(runner.id, "s_1", info, "192.0.2.1", {"running": "many", "free": True})
+    assert await load() == (None, None)

@@ -9,6 +9,7 @@ def a_manager(**given: Any) -> dict[str, Any]:
         "version": "17.9",
         "running_jobs": 2,
         "capacity": 4,
+        "load": {"running": 3, "free": 1, "saturation": 0.75},
         "status": "online",
         "contacted_at": None,
     } | given
@@ -28,14 +29,15 @@ def a_runner(*managers: dict[str, Any], paused: bool = False) -> dict[str, Any]:
 
 
 def test_a_line_for_each_manager() -> None:
-    rows = list(rows_of(a_runner(a_manager(), a_manager(system_id="s_2", capacity=None, running_jobs=0, version=None))))
+    silent = a_manager(system_id="s_2", capacity=None, load=None, running_jobs=0, version=None)
+    rows = list(rows_of(a_runner(a_manager(), silent)))
     about = ("7", "big", "instance", "linux, arm")
     assert rows == [
-        (*about, "s_1", "17.9", "2/4", "online", ""),
-        (*about, "s_2", "", "0", "online", ""),
+        (*about, "s_1", "17.9", "2/4", "75%", "online", ""),
+        (*about, "s_2", "", "0", "", "online", ""),
     ]
 
 
 def test_a_runner_that_nobody_works_for() -> None:
     [row] = rows_of(a_runner(paused=True))
-    assert row[4:] == ("", "", "", "never_contacted, paused", "")
+    assert row[4:] == ("", "", "", "", "never_contacted, paused", "")

@@ -55,12 +55,12 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
 async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Handout | NoJob:
     """Most runners ask again and again and are what they were; who gets no job as such a one is looked up."""
     known = edge.managers.runner_known_by(token_hash(message.token))
-    if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip):
+    if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip, message.load):
         outcome = await edge.dispatch.take_job(known, message, request_id=request_id, ip=ip, gone=gone)
         if outcome is not None:
             return outcome
     runner = await auth.runner_of(edge, message.token)
-    await edge.managers.seen(runner.id, message.system_id, message.info, ip)
+    await edge.managers.seen(runner.id, message.system_id, message.info, ip, message.load)
     edge.managers.know_runner(runner)
     return await edge.dispatch.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
 

@@ -48,10 +48,17 @@ class Managers:
         if len(self._runners) > _REMEMBERED:
             self._runners.popitem(last=False)
 
-    async def is_seen(self, runner_id: RunnerId, system_id: str | None, info: RunnerInfo | None, ip: str) -> bool:
+    async def is_seen(
+        self,
+        runner_id: RunnerId,
+        system_id: str | None,
+        info: RunnerInfo | None,
+        ip: str,
+        load: dict[str, Any] | None = None,
+    ) -> bool:
         """A manager has called; False when the runner is gone."""
         try:
-            await self.seen(runner_id, system_id, info, ip)
+            await self.seen(runner_id, system_id, info, ip, load)
         except NotFoundError:
             return False
         return True
@@ -70,8 +77,15 @@ class Managers:
         if job.runner_id is not None:
             await self.is_seen(job.runner_id, job.system_id, info, ip)
 
-    async def seen(self, runner_id: RunnerId, system_id: str | None, info: RunnerInfo | None, ip: str) -> None:
-        """A manager has called."""
+    async def seen(
+        self,
+        runner_id: RunnerId,
+        system_id: str | None,
+        info: RunnerInfo | None,
+        ip: str,
+        load: dict[str, Any] | None = None,
+    ) -> None:
+        """A manager has called. Its load changes with every job, so it is noted only with what is written anyway."""
         now = self._clock.now()
         key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
         before = self._written.get(key)
@@ -80,9 +94,16 @@ class Managers:
             before = await self._store.manager(*key)
         is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
         is_news = info is not None and info != self._said.get(key)
+        running, free = _number((load or {}).get("running")), _number((load or {}).get("free"))
+        if running is not None and before is not None and before.load_running is None:
+            is_news = True
         if before is not None and is_recent and not is_news and before.ip_address == ip:
             return  # as in nearly all calls
         manager = _manager(key, info, before, ip, now)
+        if load is not None:
+            manager = replace(manager, load_running=running, load_free=free)
+        elif before is not None:
+            manager = replace(manager, load_running=before.load_running, load_free=before.load_free)
         if before is None or not is_recent or replace(manager, contacted_at=before.contacted_at) != before:
             await self._store.put_manager(manager)
             self._written[key] = manager
@@ -125,5 +146,8 @@ def _manager(
 
 def _capacity(config: dict[str, Any] | None) -> int | None:
     """What a manager says of its room, if it says something that can be."""
-    said = (config or {}).get("capacity")
+    return _number((config or {}).get("capacity"))
+
+
+def _number(said: object) -> int | None:
     return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MAX_CAPACITY else None

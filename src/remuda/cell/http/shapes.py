@@ -246,6 +246,7 @@ class ManagerShape(TypedDict):
     contacted_at: str | None
     ip_address: str | None
     capacity: int | None
+    load: dict[str, Any] | None
     running_jobs: int
     status: str
 

@@ -376,6 +376,15 @@ def runner_view(
     }
 
 
+def _load(manager: RunnerManager) -> dict[str, Any] | None:
+    """What a manager says that it has to do for all its servers; None where it does not say."""
+    running, free = manager.load_running, manager.load_free
+    if running is None or free is None:
+        return None
+    slots = running + free
+    return {"running": running, "free": free, "saturation": round(running / slots, 4) if slots else 1.0}
+
+
 def manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:
     return {
         "system_id": manager.system_id,
@@ -387,6 +396,7 @@ def manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> Ma
         "contacted_at": _time(manager.contacted_at),
         "ip_address": manager.ip_address,
         "capacity": manager.capacity,
+        "load": _load(manager),
         "running_jobs": running_jobs,
         "status": status_of(manager.contacted_at, manager.contacted_at, now),
     }

@@ -73,3 +73,7 @@ class RunnerManager(Value, frozen=True, kw_only=True):
     ip_address: str = ""
     capacity: int | None = None
     """How many jobs it says that it can run at a time."""
+    load_running: int | None = None
+    """How many it says that it has, of all its servers; as of a minute ago, because it changes with every job."""
+    load_free: int | None = None
+    """How many more it says that it has room for."""
