@@ -93,7 +93,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
 def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
     """All steps, in order."""
     runner = setting.runner
-    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout)
+    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout, slot=setting.slot)
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
     if has_containers(runner):
         sources = hooks_in_container(sources, job)

@@ -22,6 +22,7 @@ DEFAULT_CHECK_INTERVAL_SECONDS = 3
 DEFAULT_DRAIN_SECONDS = 7200
 DEFAULT_SHUTDOWN_SECONDS = 30
 DEFAULT_AGENT_PATIENCE_SECONDS = 24 * 3600
+DEFAULT_SLOT_CGROUP = "gitlab-runner/slot-${slot}"
 WITH_CONTAINERS = frozenset({"docker", "docker-autoscaler", "docker+machine"})
 """Executors whose jobs run in containers; `[runners.docker]` counts for these only."""
 WITH_MACHINES = frozenset({"instance", "docker-autoscaler", "docker+machine"})
@@ -203,6 +204,11 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def has_containers(self) -> bool:
         """Whether jobs run in containers."""
         return self.executor in WITH_CONTAINERS
+
+    def slot_cgroup(self, slot: int) -> str:
+        """The control group of a slot, a path below the agent's own; empty: none of its own."""
+        template = self.slot_cgroup_template or DEFAULT_SLOT_CGROUP
+        return template.replace("${slot}", str(slot)).strip("/") if self.use_slot_cgroups else ""
 
     @property
     def prepare_seconds(self) -> float:

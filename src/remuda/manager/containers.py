@@ -44,6 +44,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
     variables: Variables
     timeout: int
     """Seconds after which the job is over in any case."""
+    slot: int = 0
 
     @property
     def docker(self) -> DockerConfig:
@@ -106,7 +107,8 @@ def _container(name: str, job: Containers, *, joins: bool) -> Entry:
             "network": docker.network_mode or ("job" if joins else ""),
             "hostname": docker.hostname,
             "labels": {key: variables.expand(value) for key, value in docker.container_labels.items()},
-            "options": docker.job_options()
+            "options": _in_slot(job)
+            | docker.job_options()
             | (docker.network_options() if joins else {})
             | ({"init": True} if job.runner.feature_flags.get(INIT_FLAG) else {})
             | ({"privileged": True} if privileged else {}),
@@ -156,13 +158,20 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
             "command": _texts(service.get("command"), "services:command"),
             "variables": _public(variables) | own,
             "network": docker.network_mode,
-            "options": docker.service_options()
+            "options": _in_slot(job)
+            | docker.service_options()
             | ({} if docker.network_mode else docker.network_options())
             | ({"devices": devices} if devices else {})
             | ({"privileged": True} if privileged else {}),
             "wait_seconds": docker.wait_seconds,
         },
     )
+
+
+def _in_slot(job: Containers) -> dict[str, Any]:
+    """The engine puts containers where it is told, and not below those who ask it."""
+    group = job.runner.slot_cgroup(job.slot)
+    return {"cgroup_parent": f"/{group}"} if group else {}
 
 
 def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:

@@ -239,6 +239,8 @@ MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key
         ("instance", MACHINE + MACHINE, ["'10.0.0.1' is there twice"]),
         ("instance", "[runners.autoscaler.vm_isolation]\nenabled = true\n" + MACHINE, ["vm_isolation", "not be safe"]),
         ("shell", 'prepare_timeout = "soon"\n', ["runners[0].prepare_timeout", "no span of time"]),
+        ("shell", 'use_slot_cgroups = true\nslot_cgroup_template = "ci"\n', ["slot_cgroup_template", "${slot}"]),
+        ("shell", 'slot_cgroup_template = "../${slot}"\n', ["slot_cgroup_template", "leads out"]),
         ("shell", '[runners.remuda]\nhold_failed = "x"\n', ["remuda.hold_failed", "no span of time"]),
         ("shell", '[runners.cache.s3]\nServerSideEncryption = "KMS"\n', ["ServerSideEncryption", "not be safe"]),
     ],
@@ -283,3 +285,10 @@ def test_keys_from_a_role_leave_caches_in_the_folder() -> None:
         loaded = read(f"{RUNNER}{section}{line}\n")
         assert not loaded.config.runners[0].cache.is_in_objects
         assert "keys from a role are not supported" in loaded.warnings[0]
+
+
+def test_the_control_group_of_a_slot() -> None:
+    text = RUNNER + "use_slot_cgroups = true\n"
+    assert read(text).config.runners[0].slot_cgroup(3) == "gitlab-runner/slot-3"
+    assert read(text + 'slot_cgroup_template = "/ci/${slot}/jobs"\n').config.runners[0].slot_cgroup(0) == "ci/0/jobs"
+    assert read(RUNNER).config.runners[0].slot_cgroup(3) == ""

@@ -239,3 +239,12 @@ def test_the_engines_init_is_a_flag() -> None:
 @pytest.mark.parametrize("executor", ["docker-autoscaler", "docker+machine"])
 def test_containers_on_machines_are_the_same(executor: str) -> None:
     assert steps_of(compiled(runner={"executor": executor})) == steps_of(compiled())
+
+
+def test_containers_of_a_slot_are_in_its_control_group() -> None:
+    own = {"use_slot_cgroups": True}
+    job = compiled(runner=own, services=[{"name": "redis:7"}])
+    for name in ("service_redis", "container"):
+        assert step(job, name)["inputs"]["options"] == {"cgroup_parent": "/gitlab-runner/slot-2"}
+    named = compiled(DockerConfig(cgroup_parent="/ci"), runner=own)
+    assert step(named, "container")["inputs"]["options"] == {"cgroup_parent": "/ci"}

@@ -106,7 +106,8 @@ RUNNER: Facts = {
     ),
     "use_slot_cgroups": works("each slot has a control group of its own", "false"),
     "slot_cgroup_template": works(
-        "its name below the manager's; `${slot}` is the slot's number", "`gitlab-runner/slot-${slot}`"
+        "its name below the agent's own; `${slot}` is the slot's number. Of containers it is the parent",
+        "`gitlab-runner/slot-${slot}`",
     ),
     "referees": ignored("usage is measured by the agent and sent with the result", is_open=True),
     "experimental": ignored("no job is run to try the runner out; `remuda manager status` says whether it is ready"),
