@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.listing import on_one_line, print_json
 from remuda.cli.options import Output
+
+if TYPE_CHECKING:
+    from remuda.manager.config import Remark
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 _ORDER = ("refused", "unknown", "ignored", "differs", "works")
@@ -27,16 +30,17 @@ def check(*, config: Config, output: Output = "text") -> int:
     from remuda.manager.config import inspect
 
     found = inspect(_text(config), file=str(config), environment=os.environ)
+    warnings = [*found.warnings, *_about_the_file(config)]
     if output == "json":
         print_json(
             {
                 "usable": not found.problems,
                 "problems": [{"line": one.line, "message": one.text} for one in found.problems],
-                "warnings": [{"line": one.line, "message": one.text} for one in found.warnings],
+                "warnings": [{"line": one.line, "message": one.text} for one in warnings],
             }
         )
     else:
-        for kind, remarks in (("problem", found.problems), ("warning", found.warnings)):
+        for kind, remarks in (("problem", found.problems), ("warning", warnings)):
             for one in remarks:
                 print(f"{kind}: {on_one_line(one.in_file(str(config)))}")
         if not found.problems:
@@ -86,6 +90,15 @@ def schema() -> None:
     from remuda.manager.schema import schema as make
 
     print_json(make())
+
+
+def _about_the_file(config: Path) -> "list[Remark]":
+    """Who else can read the tokens in it."""
+    from remuda.manager.config import Remark
+
+    if not config.stat().st_mode & 0o077:
+        return []
+    return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
 
 
 def _text(config: Path) -> str:

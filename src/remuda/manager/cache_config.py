@@ -23,6 +23,8 @@ class S3Config(msgspec.Struct, frozen=True, kw_only=True):
     location: str = msgspec.field(default="", name="BucketLocation")
     insecure: bool = msgspec.field(default=False, name="Insecure")
     path_style: bool | None = msgspec.field(default=None, name="PathStyle")
+    dual_stack: bool = msgspec.field(default=True, name="DualStack")
+    accelerate: bool = msgspec.field(default=False, name="Accelerate")
     authentication: str = msgspec.field(default="", name="AuthenticationType")
     role: str = msgspec.field(default="", name="RoleARN")
     upload_role: str = msgspec.field(default="", name="UploadRoleARN")
@@ -68,9 +70,12 @@ def bucket_of(config: S3Config) -> Bucket:
     """Where the objects are, and who signs."""
     server, region = config.server_address or AMAZON, config.location or DEFAULT_REGION
     is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
-    if server == AMAZON and region != DEFAULT_REGION:
-        server = f"s3.{region}.amazonaws.com"
     in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
+    if server == AMAZON:
+        both = ".dualstack" if config.dual_stack else ""
+        is_fast = config.accelerate and not in_path
+        # The fast way has no regions; by the bucket's name alone Amazon finds it.
+        server = f"s3-accelerate{both}.amazonaws.com" if is_fast else f"s3{both}.{region}.amazonaws.com"
     return Bucket(
         scheme="http" if config.insecure else "https",
         host=server if in_path else f"{config.bucket}.{server}",

@@ -23,6 +23,15 @@ def test_a_file_that_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"warning: {file}:5: session_server is not supported" in out
 
 
+def test_a_file_that_others_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text((FOLDER / "ssh.toml").read_text())
+    for mode, is_said in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        code, out = printed(capsys, "check", "--config", str(file))
+        assert (code, "chmod 600" in out) == (0, is_said)
+
+
 def test_problems_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = printed(capsys, "check", "--config", str(FOLDER / "sixty-keys.toml"), "--output", "json")
     found = json.loads(out)

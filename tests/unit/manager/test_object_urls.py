@@ -67,12 +67,15 @@ def test_no_signature_is_good_for_longer_than_allowed() -> None:
 @pytest.mark.parametrize(
     ("config", "host", "prefix"),
     [
-        (S3Config(bucket="b"), "b.s3.amazonaws.com", ""),
-        (S3Config(bucket="b", location="eu-west-1"), "b.s3.eu-west-1.amazonaws.com", ""),
-        (S3Config(bucket="b.c"), "s3.amazonaws.com", "/b.c"),
+        (S3Config(bucket="b"), "b.s3.dualstack.us-east-1.amazonaws.com", ""),
+        (S3Config(bucket="b", dual_stack=False), "b.s3.us-east-1.amazonaws.com", ""),
+        (S3Config(bucket="b", location="eu-west-1"), "b.s3.dualstack.eu-west-1.amazonaws.com", ""),
+        (S3Config(bucket="b", accelerate=True), "b.s3-accelerate.dualstack.amazonaws.com", ""),
+        (S3Config(bucket="b", accelerate=True, dual_stack=False), "b.s3-accelerate.amazonaws.com", ""),
+        (S3Config(bucket="b.c", accelerate=True), "s3.dualstack.us-east-1.amazonaws.com", "/b.c"),
         (S3Config(bucket="b", server_address="minio.test:9000"), "minio.test:9000", "/b"),
         (S3Config(bucket="b", server_address="minio.test", path_style=False), "b.minio.test", ""),
-        (S3Config(bucket="b", path_style=True), "s3.amazonaws.com", "/b"),
+        (S3Config(bucket="b", path_style=True, dual_stack=False), "s3.us-east-1.amazonaws.com", "/b"),
     ],
 )
 def test_where_a_bucket_is(config: S3Config, host: str, prefix: str) -> None:

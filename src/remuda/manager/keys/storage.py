@@ -36,8 +36,8 @@ CACHE: Facts = {
         "archives would be stored without this encryption; set it as the bucket's own default and remove the key"
     ),
     "s3.ServerSideEncryptionKeyID": refused_if_set("goes with `ServerSideEncryption`"),
-    "s3.DualStack": ignored("the server's usual address is used"),
-    "s3.Accelerate": ignored("the server's usual address is used"),
+    "s3.DualStack": works("Amazon's addresses for IPv4 and IPv6", "true"),
+    "s3.Accelerate": works("Amazon's addresses for buckets with transfer acceleration", "false"),
     "s3.RoleARN": ignored(f"{_NO_ROLES}; {_FOLDER}"),
     "s3.UploadRoleARN": ignored(f"{_NO_ROLES}; {_FOLDER}"),
     "s3.AssumeRoleMaxConcurrency": ignored(_NO_ROLES),
