@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ async def test_every_job_has_a_machine_and_no_more_are_asked_for(
                 key = await machine.agent.job()
                 assert machines.used[key] in machines.machines
                 await machine.agent.end(key)
-                await machine.agent.until(lambda key=key, machine=machine: key in machine.agent.closed)
+                await machine.agent.until(partial(machine.agent.closed.__contains__, key))
         await coordinator.until(lambda: all(job.is_over for job in jobs))
     assert {job.status for job in jobs} == {"success"}
     assert machines.used == {}

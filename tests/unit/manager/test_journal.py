@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
-from remuda.manager.journal import JobRow, Journal, _from_row, _record_values, locked
+from remuda.manager.journal import _SCHEMA, JobRow, Journal, _from_row, _record_values, locked, settings_name
 
 
 def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
@@ -81,6 +82,62 @@ async def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: 
     connection = sqlite3.connect(path)
     assert connection.execute("pragma user_version").fetchone() == (99,)
     connection.close()
+
+
+async def test_a_journal_of_the_first_version_is_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(_SCHEMA)
+        values = ("1-abc", 1, "http://cell", "abcdefghi", "one", 3, 1, 12.5, 1, b"{}", "started", 7, None, 2, 0, None)
+        connection.execute(f"insert into jobs values ({', '.join('?' * len(values))})", values)
+        connection.execute("pragma user_version = 1")
+    connection.close()
+    for _ in range(2):
+        journal = Journal(path)
+        record = Record(phase=Phase.STARTED, log_offset=7, log_crc=None, result_seq=2, machine="local")
+        assert journal.jobs() == [(a_row(), record)]
+        journal.close()
+
+
+async def test_configurations_stay_as_long_as_jobs_need_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    await journal.add(a_row("1-a", settings=settings_name(b"one")), Record(), b"one")
+    await journal.add(a_row("2-b", settings=settings_name(b"two")), Record(), b"two")
+    await journal.add(a_row("3-c", settings=settings_name(b"two")), Record(), b"two")
+    await journal.remove("1-a")
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.settings() == {settings_name(b"two"): b"two"}
+    again.close()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
+async def test_a_removed_journal_is_written_anew_with_everything(tmp_path: Path, whole: bool) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    journal = Journal(folder / "journal.sqlite")
+    await journal.add(a_row("1-a", settings=settings_name(b"one")), Record(), b"one")
+    await journal.add(a_row("2-b"), Record())
+    if whole:
+        shutil.rmtree(folder)
+    else:
+        (folder / "journal.sqlite").unlink()
+    assert not journal.is_there()
+    if whole:
+        with pytest.raises(sqlite3.Error):
+            await journal.renew()
+        folder.mkdir()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(journal.save("2-b", Record(log_offset=5)))
+        await journal.renew()
+    assert waiting.done()
+    assert journal.is_there()
+    await journal.remove("1-a")
+    await journal.add(a_row("3-c"), Record())
+    journal.close()
+    again = Journal(folder / "journal.sqlite")
+    assert {row.key: record.log_offset for row, record in again.jobs()} == {"2-b": 5, "3-c": 0}
+    again.close()
 
 
 async def test_a_damaged_journal_is_refused_with_what_to_do(tmp_path: Path) -> None:

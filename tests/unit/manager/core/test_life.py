@@ -529,6 +529,43 @@ def test_a_job_that_never_had_a_machine_leaves_none_to_clean_up() -> None:
     book.does(Forget())
 
 
+def test_a_job_that_was_found_goes_on_where_the_server_stands() -> None:
+    book = Book(a_record(phase=Phase.FOUND))
+    book.does(Acknowledge())
+    book.hears_nothing()
+    book.passes(30)
+    book.hears(200)
+    assert book.life.record == a_record(phase=Phase.STARTED)
+    book.does(Subscribe())
+    book.life.subscribed()
+    book.life.log(0, LOG[:11])
+    book.does(SendTrace(0, LOG[:11]))
+    book.hears(416, size=15)
+    book.life.log(11, LOG[11:])
+    book.life.result(1, b"{}")
+    book.life.ended(success(), book.now)
+    book.does(SendResults(1, (b"{}",)))
+    book.hears(409, next_seq=2)
+    book.does(SendTrace(15, LOG[15:]))
+    book.hears(202)
+    book.does(final())
+
+
+@pytest.mark.parametrize(("status", "word"), [(403, ""), (404, ""), (200, "failed"), (200, "canceled")])
+def test_a_job_that_was_found_and_is_not_ours_any_more_is_closed(status: int, word: str) -> None:
+    book = Book(a_record(phase=Phase.FOUND))
+    book.hears(status, word)
+    book.does(Close())
+    book.life.closed()
+    book.does(Forget())
+
+
+def test_a_job_that_was_found_may_have_been_canceled_meanwhile() -> None:
+    book = Book(a_record(phase=Phase.FOUND))
+    book.hears(200, "canceling")
+    book.does(CancelSteps())
+
+
 def test_a_lost_machine_ends_its_job_with_the_cause_and_is_released() -> None:
     book = started()
     book.life.log(0, LOG)
@@ -574,12 +611,12 @@ def test_failing_twice_keeps_the_first_cause() -> None:
     assert book.life.outcome.message == "first"
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_every_life_ends_once_server_and_agent_answer(data: st.DataObject) -> None:
     """From any mess of answers and events, good answers lead to the end, and nothing starts unconfirmed."""
     limits = Limits(agent=1e9, ending=1e9, acknowledge=1e9)
-    book = Book(data.draw(st.sampled_from([Record(), a_record()])), limits=limits)
+    book = Book(data.draw(st.sampled_from([Record(), a_record(), a_record(phase=Phase.FOUND)])), limits=limits)
     confirmed = False
     for step in range(200):
         calm = step > 60

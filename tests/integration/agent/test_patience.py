@@ -1,0 +1,61 @@
+"""What an agent keeps for its client, and what becomes of jobs whose client never comes back."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from remuda.testing.agent_process import AgentProcess, follow, until
+from remuda.wire.agent_client import JobStart, KeptJob
+
+Build = Callable[..., JobStart]
+
+
+async def kept(agent: AgentProcess, *ids: str) -> list[KeptJob]:
+    async with agent.client() as client:
+        return [job async for job in client.jobs(ids)]
+
+
+async def test_what_a_client_said_of_its_job_is_given_back_after_a_death(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job("1", script="true", owner=b"\x00whose it is"))
+        await client.start(a_job("2", script="env; sleep 60"))
+        assert (await follow(client, "1")).check().status == "success"
+    await agent.kill()
+    await agent.start()
+    found = {job.id: job for job in await kept(agent)}
+    assert found["1"] == KeptJob(id="1", owner=b"\x00whose it is", ended=True, attended=False)
+    assert found["2"] == KeptJob(id="2", owner=b"", ended=False, attended=False)
+    assert [job.id for job in await kept(agent, "2", "never heard of")] == ["2"]
+
+
+async def test_a_job_that_is_watched_is_said_to_be(agent: AgentProcess, a_job: Build) -> None:
+    async with agent.client() as client:
+        await client.start(a_job("1", script="sleep 60"))
+        async with client.watch() as watch:
+            await watch.confirm("1", log_offset=0, result_seq=0)
+
+            async def is_attended() -> bool:
+                return (await kept(agent, "1"))[0].attended
+
+            async with asyncio.timeout(20):
+                while not await is_attended():
+                    pass
+        async with asyncio.timeout(20):
+            while await is_attended():
+                pass
+
+
+async def test_jobs_whose_client_does_not_come_back_are_cleaned_up_and_the_agent_ends(
+    tmp_path: Path, a_job: Build
+) -> None:
+    agent, marks = AgentProcess(tmp_path / "data"), tmp_path / "marks"
+    marks.mkdir()
+    await agent.start("--idle-exit", "1")
+    async with agent.client() as client:
+        script = f"trap 'touch {marks}/ended; exit 1' TERM; touch {marks}/begun; while :; do sleep 0.1; done"
+        await client.start(a_job("1", script=script, patience_seconds=1))
+        await client.start(a_job("2", script="true", patience_seconds=1))
+    await until((marks / "begun").exists)
+    assert await agent.wait() == 0
+    assert (marks / "ended").exists()
+    assert list((tmp_path / "data" / "jobs").iterdir()) == []
