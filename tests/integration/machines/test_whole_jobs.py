@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,9 @@ def cell(machines: Machines, tmp_path: Path) -> Iterator[ServedCell]:
         yield served
 
 
-async def run(cell: ServedCell, folder: Path, runner: str, pipeline: str) -> dict[str, dict[str, Any]]:
+async def run(
+    cell: ServedCell, folder: Path, runner: str, pipeline: str, meanwhile: Callable[[], None] = lambda: None
+) -> dict[str, dict[str, Any]]:
     """Run a pipeline with a manager that has one runner; the jobs by name."""
     bench = ManagerBench(folder, Coordinator())
     bench.config.write_text(
@@ -91,6 +93,7 @@ async def run(cell: ServedCell, folder: Path, runner: str, pipeline: str) -> dic
         return jobs
 
     async with bench.manager():
+        await asyncio.to_thread(meanwhile)
         return await asyncio.to_thread(wait)
 
 
@@ -134,3 +137,20 @@ async def test_containers_of_a_machine_in_a_list(machines: Machines, cell: Serve
     assert jobs["boxed"]["status"] == "success", jobs["boxed"]["log"]
     assert "hello" in jobs["boxed"]["log"]
     assert machine.run("docker ps -aq").stdout == ""
+
+
+async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
+    machines: Machines, cell: ServedCell, tmp_path: Path
+) -> None:
+    machine = machines.machines[0]
+
+    def restart() -> None:
+        cell.until((tmp_path / "m1").exists, "the job runs")
+        machine.kill()
+        machine.start()
+
+    pipeline = f"long: {{stage: build, script: [touch {tmp_path}/m1, sleep 600], allow_failure: true}}\n"
+    pipeline += "next: {stage: test, script: [hostname]}\n"
+    jobs = await run(cell, tmp_path, f'executor = "instance"\n{entry(machines, machine)}', pipeline, restart)
+    assert (jobs["long"]["status"], jobs["long"]["failure_reason"]) == ("failed", "runner_system_failure")
+    assert "m1\n" in jobs["next"]["log"]
