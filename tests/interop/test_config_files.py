@@ -1,0 +1,61 @@
+"""One configuration for both: the real gitlab-runner reads the files of our tests and examples, Remuda's keys included,
+and a file that `remuda manager register` wrote."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.main import call
+from remuda.manager.config import load
+from remuda.testing.gitlab_runner import RealRunner
+from remuda.testing.served_cell import ServedCell
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "build" / "interop" / "gitlab-runner"
+FILES = sorted(
+    [*(ROOT / "tests/data/gitlab-runner").glob("*.toml"), *(ROOT / "examples/manager-kinds").rglob("*.toml")]
+)
+# The program is of 2020: a list of policies came in 2021.
+LIST_OF_POLICIES = re.compile(r"pull_policy = \[(\"[^\"]*\").*\]")
+
+
+def listed(path: Path) -> str:
+    """What the program says of a file."""
+    if not PROGRAM.exists():
+        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    words = [str(PROGRAM), "list", "--config", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", FILES, ids=[f"{file.parent.name}/{file.name}" for file in FILES])
+def test_it_reads_our_files(file: Path, tmp_path: Path) -> None:
+    text = file.read_text()
+    copy = tmp_path / "config.toml"
+    copy.write_text(LIST_OF_POLICIES.sub(r"pull_policy = \1", text))
+    said = listed(copy)
+    assert "WARNING" not in said
+    names = re.findall(r'^\[\[runners\]\]\n\s*name = "(.*)"', text, re.MULTILINE)
+    assert names
+    assert all(name in said for name in names), said
+
+
+def test_it_reads_what_register_writes(tmp_path: Path, cell: ServedCell) -> None:
+    config = tmp_path / "config.toml"
+    words = ["manager", "register", "--url", cell.url, "--config", str(config), "--name", "written by remuda"]
+    call([*words, "--token", cell.new_runner().token, "--executor", "docker", "--docker-image", "alpine:3"])
+    said = listed(config)
+    assert "WARNING" not in said
+    assert "written by remuda" in said
+    assert load(config).config.runners[0].docker.image == "alpine:3"
+
+
+def test_remuda_reads_what_it_writes(new_runner: Callable[[], RealRunner]) -> None:
+    runner = new_runner()
+    runner.register("written by gitlab-runner")
+    loaded = load(runner.config)
+    assert loaded.config.runners[0].executor == "shell"
+    assert not [warning for warning in loaded.warnings if "unknown" in warning]
