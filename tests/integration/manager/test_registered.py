@@ -1,5 +1,6 @@
 """Runners of a file and their real cell: verify, unregister, new tokens; by commands and by the manager itself."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from remuda.lib.clock import VirtualClock
 from remuda.manager.config import load
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.rotation import LOOK_SECONDS, Rotation
+from remuda.testing.agent_process import until
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.manager_bench import ManagerBench
 from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
 
 HEAD = "# mine\nconcurrent = 2 # two\n"
@@ -182,3 +186,20 @@ async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCe
     assert "# the runner ends" in config.read_text()
     await rotation.look()
     assert load(config).config.runners == after
+
+
+async def test_a_running_manager_goes_on_with_the_new_token(tmp_path: Path, cell: ServedCell) -> None:
+    old = cell.new_runner().token
+    times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(HEAD + section(cell.url, old, "ends", times))
+    async with bench.manager():
+        await until(lambda: load(bench.config).config.runners[0].token != old)
+        assert cell.api("POST", "/runners/verify", {"token": old}).status == 403
+        await asyncio.to_thread(cell.new_project, "app", "job: {script: [echo renewed]}")
+        [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+        path = f"/projects/1/pipelines/{pushed['id']}"
+        await asyncio.to_thread(
+            cell.until, lambda: cell.api("GET", path).json()["status"] == "success", "the job ran", seconds=60
+        )
+    await bench.close()
