@@ -171,13 +171,21 @@ async def _acquire(life: _Life) -> None:
 
 async def _cancelled(life: _Life) -> None:
     """A call that was given up must not hold what it waited for."""
+    given_up = replace(life.place, key="2-given-up", slot=1)
     for _ in range(3):
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
-                await life.plugin.acquire(replace(life.place, key="2-given-up", slot=1))
-                await life.plugin.clean_up(replace(life.place, key="2-given-up", slot=1), life.machine)
+                await life.plugin.acquire(given_up)
+        await life.plugin.clean_up(given_up, "")
     again = await life.plugin.acquire(life.place)
     _need(again == life.machine, "the job lost its machine when another call was cancelled")
+    await life.plugin.clean_up(life.place, "")
+    if life.capacity is not None:
+        for number in range(life.capacity):
+            await life.plugin.acquire(replace(life.place, key=f"{number + 3}-all", slot=number))
+        for number in range(life.capacity):
+            await life.plugin.clean_up(replace(life.place, key=f"{number + 3}-all", slot=number), "")
+    life.machine = await life.plugin.acquire(life.place)
 
 
 async def _prepare(life: _Life) -> None:

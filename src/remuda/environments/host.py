@@ -32,6 +32,9 @@ from remuda.wire.agent_client import CHANNEL_CONFIG
 PREFIX = "remuda-environment-"
 START_SECONDS = 60.0
 END_SECONDS = 5.0
+SHORT_FOLDER = "/tmp"
+LONGEST_FOLDER_BYTES = 50
+"""The whole path of a socket has 107 at most, on macOS 103; a plugin needs some of them."""
 _LAST_LINES = 5
 
 
@@ -56,7 +59,9 @@ class PluginProcess:
         self.program = program
         self._versions = versions
         self._say = say
-        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-plugin-")
+        usual = tempfile.gettempdir()
+        room = None if len(os.fsencode(usual)) <= LONGEST_FOLDER_BYTES else SHORT_FOLDER
+        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir=room)
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._last: list[str] = []

@@ -94,6 +94,7 @@ class _Service(EnvironmentBase):
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
+        self._given: dict[str, str] = {}  # the machine of each job that has got one here
 
     async def Open(self, stream: Stream[pb.OpenRequest, pb.OpenResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
@@ -118,6 +119,7 @@ class _Service(EnvironmentBase):
         assert request is not None
         with _as_status():
             machine = await self._plugin.acquire(from_wire(request.place))
+        self._given[request.place.key] = machine
         await stream.send_message(pb.AcquireResponse(machine=machine))
 
     async def Adopt(self, stream: Stream[pb.Held, pb.AdoptResponse]) -> None:  # noqa: N802
@@ -173,8 +175,11 @@ class _Service(EnvironmentBase):
 
     async def CleanUp(self, stream: Stream[pb.Held, pb.CleanUpResponse]) -> None:  # noqa: N802
         held = await _held(stream)
+        machine = held.machine or self._given.get(held.place.key, "")
         with _as_status():
-            await self._plugin.clean_up(from_wire(held.place), held.machine)
+            if machine:
+                await self._plugin.clean_up(from_wire(held.place), machine)
+        self._given.pop(held.place.key, None)
         await stream.send_message(pb.CleanUpResponse())
 
 

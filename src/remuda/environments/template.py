@@ -136,7 +136,7 @@ def files(name: str, *, python: str = "/usr/bin/env python3") -> dict[str, str]:
         "@PYTHON@": python,
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",
-        "@CLASS@": "".join(part.capitalize() for part in name.split("-")),
+        "@CLASS@": "".join(part.capitalize() for part in name.split("-")) + "Environment",
     }
     made = {f"{PREFIX}{name}": _PROGRAM, "README.md": _README}
     for mark, word in words.items():

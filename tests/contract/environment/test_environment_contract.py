@@ -19,6 +19,7 @@ from remuda.manager.adapters.ssh import Address
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.ports import Environment, JobPlace, PreparedPlace
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.environment_plugins import a_plugin, plugin_environment
 from remuda.testing.machines import Machine, Machines
 from remuda.wire.agent_client import JobStart
 
@@ -69,8 +70,25 @@ async def remote(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
     await environment.close()
 
 
-@pytest.fixture(params=["local", "fake", "fake machines", "machines"])
+@asynccontextmanager
+async def plugged(tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment of a plugin: its machines are folders."""
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
+
+        async def kill(machine: str) -> None:
+            async with await environment.connect(machine) as client:
+                os.kill((await client.hello()).pid, signal.SIGKILL)
+
+        await environment.usage()  # it runs
+        yield Subject(environment, tmp_path, kill)
+
+
+@pytest.fixture(params=["local", "fake", "fake machines", "machines", "plugin"])
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    if request.param == "plugin":
+        async with plugged(tmp_path) as found:
+            yield found
+        return
     if request.param == "machines":
         async with remote(request.getfixturevalue("machines"), tmp_path) as found:
             yield found

@@ -57,6 +57,7 @@ class PluginEnvironment:
         self._cause = "it is being started"
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._releasing: set[asyncio.Task[None]] = set()
 
     @property
     def pid(self) -> int | None:
@@ -73,8 +74,13 @@ class PluginEnvironment:
             return known[1]
         told = _told(place)
         client = await self._plugin()
-        with self._errors():
-            machine = await client.acquire(told)
+        try:
+            with self._errors():
+                machine = await client.acquire(told)
+        except asyncio.CancelledError:
+            # The answer may have been on its way.
+            self._give_up(client, told)
+            raise
         self._held[place.key] = (told, machine)
         return machine
 
@@ -145,10 +151,20 @@ class PluginEnvironment:
         self._untold.discard(place.key)
 
     async def close(self) -> None:
+        await asyncio.gather(*self._releasing, return_exceptions=True)
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
+
+    def _give_up(self, client: PluginClient, place: Place) -> None:
+        async def release() -> None:
+            with suppress(TemporaryError, LostError, ConfigurationError):
+                await client.clean_up(place, "")
+
+        task = asyncio.create_task(release(), name=f"job {place.key}: release")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
 
     def _need_hooks(self, key: str) -> None:
         if self._version < HOOKS_AND_USAGE:

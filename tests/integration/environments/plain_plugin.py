@@ -1,0 +1,117 @@
+"""An environment plugin without anything of Remuda in it: another gRPC library, threads, and the protocol's file.
+
+One machine, a folder, for any number of jobs; protocol version 1. Run by the tests as a program; it is given the folder
+that has remuda/wire/proto/environment.proto in it, and the command of the agent.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+from grpc_tools import protoc
+
+made = tempfile.mkdtemp()
+protoc.main(["", f"-I{os.environ['PROTOS']}", f"--python_out={made}", "remuda/wire/proto/environment.proto"])
+sys.path.insert(0, f"{made}/remuda/wire/proto")
+import environment_pb2 as pb  # type: ignore[import-not-found]  # noqa: E402
+
+AGENT = shlex.split(os.environ["AGENT"])
+state: dict[str, Path] = {}
+
+
+def open_(request, context):  # type: ignore[no-untyped-def]
+    state["folder"] = Path(request.folder)
+    return pb.OpenResponse()
+
+
+def watch(request, context):  # type: ignore[no-untyped-def]
+    yield pb.Standing()
+    ended = threading.Event()
+    context.add_callback(ended.set)
+    ended.wait()
+
+
+def prepare(request, context):  # type: ignore[no-untyped-def]
+    place, folder = request.place, state["folder"]
+    builds = folder / (place.builds_dir or "builds")
+    work = builds / place.runner / str(place.slot) / place.project
+    work.mkdir(parents=True, exist_ok=True)
+    Path(f"{work}.tmp").mkdir(exist_ok=True)
+    return pb.Folders(work_dir=str(work), builds_dir=str(builds), cache_dir=str(folder / "cache"))
+
+
+def connect(messages, context):  # type: ignore[no-untyped-def]
+    if next(messages).machine != "here":
+        context.abort(grpc.StatusCode.NOT_FOUND, "there is one machine, and it is called here")
+    agent = subprocess.Popen(
+        [*AGENT, "proxy", "--start", "--data", str(state["folder"] / "agent")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+    def inward():  # type: ignore[no-untyped-def]
+        try:
+            for message in messages:
+                agent.stdin.write(message.data)
+                agent.stdin.flush()
+        except (grpc.RpcError, OSError):
+            pass
+        agent.stdin.close()
+
+    threading.Thread(target=inward, daemon=True).start()
+    yield pb.Bytes()
+    try:
+        while data := agent.stdout.read1(65536):
+            yield pb.Bytes(data=data)
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def recover(request, context):  # type: ignore[no-untyped-def]
+    return pb.RecoverResponse(machines=["here"] if any((state["folder"] / "agent/jobs").glob("*")) else [])
+
+
+def clean_up(request, context):  # type: ignore[no-untyped-def]
+    place = request.place
+    folder = state["folder"] / (place.builds_dir or "builds") / place.runner / str(place.slot)
+    shutil.rmtree(f"{folder / place.project}.tmp", ignore_errors=True)
+    return pb.CleanUpResponse()
+
+
+UNARY = {
+    "Open": (open_, pb.OpenRequest),
+    "Acquire": (lambda request, context: pb.AcquireResponse(machine="here"), pb.AcquireRequest),
+    "Adopt": (lambda request, context: pb.AdoptResponse(), pb.Held),
+    "Prepare": (prepare, pb.Held),
+    "Recover": (recover, pb.RecoverRequest),
+    "CleanUp": (clean_up, pb.Held),
+}
+handlers = {
+    name: grpc.unary_unary_rpc_method_handler(
+        function, request_deserializer=message.FromString, response_serializer=lambda made: made.SerializeToString()
+    )
+    for name, (function, message) in UNARY.items()
+}
+handlers["Watch"] = grpc.unary_stream_rpc_method_handler(
+    watch, request_deserializer=pb.WatchRequest.FromString, response_serializer=pb.Standing.SerializeToString
+)
+handlers["Connect"] = grpc.stream_stream_rpc_method_handler(
+    connect, request_deserializer=pb.Bytes.FromString, response_serializer=pb.Bytes.SerializeToString
+)
+server = grpc.server(ThreadPoolExecutor(50))
+server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("remuda.environment.v1.Environment", handlers),))
+path = tempfile.mktemp(dir=os.environ["REMUDA_ENVIRONMENT_SOCKETS"])
+server.add_insecure_port(f"unix:{path}")
+server.start()
+print(f"remuda-environment|1|unix|{path}", flush=True)
+sys.stdin.buffer.read()
+shutil.rmtree(made)
+os._exit(0)

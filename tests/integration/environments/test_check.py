@@ -1,0 +1,100 @@
+"""The conformance check: passed by the example and by a plugin without our SDK, and clear about what is broken."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.environments.conformance import Result, check_plugin
+from remuda.environments.template import files
+from remuda.testing.environment_plugins import a_plugin, kill_agents
+
+ROOT = Path(__file__).parents[3]
+CONFIG = {"machines": ["first", "second"]}
+
+
+@pytest.fixture(autouse=True)
+def _no_agents_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    kill_agents(tmp_path)
+
+
+async def results(program: Path, folder: Path, config: dict[str, object] | None = None) -> list[Result]:
+    return [one async for one in check_plugin(str(program), CONFIG if config is None else config, folder / "kept")]
+
+
+def test_the_worked_example_is_the_template() -> None:
+    folder = ROOT / "examples/environment-plugin"
+    for name, text in files("folders").items():
+        assert (folder / name).read_text() == text
+    assert os.access(folder / "remuda-environment-folders", os.X_OK)
+
+
+async def test_the_template_passes_in_both_versions(tmp_path: Path) -> None:
+    found = await results(a_plugin(tmp_path), tmp_path)
+    assert [one for one in found if one.problem] == []
+    assert found[0].name == "handshake"
+    assert {one.name[-2] for one in found[1:]} == {"1", "2"}
+    names = [one.name for one in found]
+    assert "room on the disk (version 2)" in names
+    assert "room on the disk (version 1)" not in names
+
+
+async def test_a_plugin_without_our_sdk_passes(tmp_path: Path) -> None:
+    program = tmp_path / "plain"
+    source = Path(__file__).with_name("plain_plugin.py")
+    agent = f"{sys.executable} -m remuda.steps"
+    program.write_text(
+        f"#!/bin/sh\nexport PROTOS='{ROOT / 'src'}' AGENT='{agent}'\nexec {sys.executable} -I {source}\n"
+    )
+    program.chmod(0o755)
+    found = await results(program, tmp_path)
+    assert [one for one in found if one.problem] == []
+    assert {one.name[-2] for one in found[1:]} == {"1"}
+
+
+BROKEN = {
+    "prints before": (
+        {"    sys.exit(serve(": '    print("hello", flush=True)\n    sys.exit(serve('},
+        "this is no handshake: 'hello'",
+    ),
+    "ends at once": (
+        {"    sys.exit(serve(": '    sys.exit("no token")\n    sys.exit(serve('},
+        "its last words: no token",
+    ),
+    "too new": (
+        {"    async def open(": "    versions = (7, 8)\n\n    async def open("},
+        "no protocol version in common: the plugin speaks 7, 8, this Remuda 1, 2; use a newer Remuda",
+    ),
+    "refuses": ({'"machines", "folder"': '"nothing"'}, "machines: unknown; this plugin knows machines and folder"),
+    "has no room": ({"return len(self.machines)": "return 0"}, "the capacity is 0: no job will ever be asked for"),
+    "forgets": ({"if place.key not in self.held:": "if True:"}, "it has to be the same machine"),
+    "gives other folders": (
+        {"return make_folders(": 'return Folders(work_dir="a", builds_dir="b", cache_dir="c") or make_folders('},
+        "folders that are no whole paths",
+    ),
+    "lets hooks fail": (
+        {'return await run_hook("before_job", place.before_job, place, work_dir)': 'return "before of 1"'},
+        "a before_job that fails has to be an error, FAILED_PRECONDITION",
+    ),
+    "has any machine": ({"if machine not in self.machines:": "if False:"}, "has to be NOT_FOUND, not a connection"),
+    "finds nothing": ({"if has_jobs(self.base(name))": "if False"}, "Recover has to name first"),
+    "raises": ({"return shutil.disk_usage(self.folder).free": "raise KeyError(self.folder)"}, "KeyError"),
+    "stays": (
+        {
+            "    sys.exit(serve(": "    from remuda.environments import serving\n\n"
+            "    serving._until_stdin_ends = lambda *_: None\n    sys.exit(serve("
+        },
+        "has to end within 5 s when its stdin is closed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("replacing", "words"), BROKEN.values(), ids=BROKEN)
+async def test_what_is_broken_is_explained(tmp_path: Path, replacing: dict[str, str], words: str) -> None:
+    found = await results(a_plugin(tmp_path, replacing=replacing), tmp_path)
+    problems = [one.problem for one in found if one.problem]
+    assert problems
+    assert words in problems[0]

@@ -1,0 +1,54 @@
+"""`remuda environment new` and `check`, as somebody types them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.main import call
+from remuda.testing.environment_plugins import a_plugin, kill_agents
+
+
+@pytest.fixture(autouse=True)
+def _no_agents_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield
+    kill_agents(tmp_path)
+
+
+def test_what_new_writes_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cloud"
+    call(["environment", "new", "cloud", "--folder", str(folder)])
+    program = folder / "remuda-environment-cloud"
+    assert "remuda environment check" in capsys.readouterr().out
+    call(["environment", "check", str(program), "--config", '{"machines": ["one"]}'])
+    out = capsys.readouterr().out
+    assert out.startswith("ok      handshake\n")
+    assert out.endswith("All checks are passed\n")
+    with pytest.raises(BadInputError, match="is there already"):
+        call(["environment", "new", "cloud", "--folder", str(folder)])
+
+
+def test_a_check_that_fails_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = a_plugin(tmp_path / "broken", replacing={"return len(self.machines)": "return 0"})
+    with pytest.raises(SystemExit) as caught:
+        call(["environment", "check", str(program)])
+    assert caught.value.code == 1
+    assert "FAILED  capacity (version 1): the capacity is 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["check", "there-is-none"], "no program remuda-environment-there-is-none in PATH"),
+        (["check", "/bin/true", "--config", "x"], "--config: no JSON"),
+        (["check", "/bin/true", "--config", "[]"], "--config: a JSON object is needed"),
+        (["new", "Not a name"], "small letters, digits and -"),
+    ],
+)
+def test_bad_input_is_told(words: list[str], problem: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        call(["environment", *words])
+    assert problem in str(caught.value)

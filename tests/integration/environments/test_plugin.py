@@ -1,0 +1,163 @@
+"""The manager's side of a plugin: it is kept running, and what goes wrong is told."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.lib.aio import happens
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.ports import JobPlace
+from remuda.telemetry.logs import configure
+from remuda.testing.agent_process import follow, until
+from remuda.testing.environment_plugins import a_plugin, plugin_environment
+from remuda.wire.agent_client import JobStart
+
+STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'
+OLD = {"    async def open(": "    versions = (1,)\n\n    async def open("}
+HOST = """
+import asyncio, sys
+from remuda.environments.host import PluginProcess
+async def main():
+    process = PluginProcess(sys.argv[1], say=print)
+    await process.start()
+    print(process.pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def a_place(number: int = 1, *, before_job: str = "", after_job: str = "") -> JobPlace:
+    return JobPlace(
+        key=f"{number}-abc",
+        runner="abc",
+        slot=number,
+        project="group/project",
+        before_job=before_job,
+        after_job=after_job,
+    )
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+async def test_a_plugin_that_dies_is_started_again_and_jobs_go_on(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
+        place = a_place()
+        machine = await environment.acquire(place)
+        work_dir = (await environment.prepare(place, machine)).work_dir
+        client = await environment.connect(machine)
+        await client.start(JobStart(id=place.key, work_dir=work_dir, steps=STEPS))
+        first = environment.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: environment.capacity() == 0)
+        await until(lambda: environment.capacity() == 2)
+        assert environment.pid != first
+        client.close()
+        # The new process was told who holds what.
+        assert await environment.acquire(place) == machine
+        assert await environment.acquire(a_place(2)) != machine
+        async with await environment.connect(machine) as again:
+            assert place.key in (await again.hello()).jobs
+            await again.close_job(place.key)
+        await environment.clean_up(place, machine)
+
+
+async def test_what_moves_through_a_connection_is_whole(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
+        machine = await environment.acquire(a_place())
+        work_dir = (await environment.prepare(a_place(), machine)).work_dir
+        steps = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "much", "script": "seq 300000"}]}'
+        async with await environment.connect(machine) as client:
+            await client.start(JobStart(id="1-abc", work_dir=work_dir, steps=steps, env={"LARGE": "x" * 3_000_000}))
+            seen = await follow(client, "1-abc")
+            await client.close_job("1-abc")
+        assert seen.check().status == "success"
+        assert b"300000" in seen.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "config", "words"),
+    [
+        ("there-is-none", {}, "no program remuda-environment-there-is-none in PATH"),
+        ("/nowhere/plugin", {}, "there is no such program"),
+        ("", {"machine": 1}, "machine: unknown; this plugin knows machines and folder"),
+    ],
+)
+async def test_a_plugin_that_cannot_be_used_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: str, config: dict[str, int], words: str
+) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.plugin.UP_SECONDS", 3.0)
+    program = plugin or str(a_plugin(tmp_path / "program"))
+    async with plugin_environment(tmp_path, program, config) as environment:
+        assert environment.capacity() == 0
+        with pytest.raises(EnvironmentTemporaryError, match=words):
+            await environment.acquire(a_place())
+
+
+async def test_no_version_in_common_names_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.plugin.UP_SECONDS", 3.0)
+    newer = {"    async def open(": "    versions = (3, 4)\n\n    async def open("}
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=newer)) as environment:
+        with pytest.raises(EnvironmentTemporaryError, match="the plugin speaks 3, 4, this Remuda 1, 2"):
+            await environment.usage()
+
+
+async def test_an_old_plugin_has_neither_hooks_nor_usage(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=OLD)) as environment:
+        assert (await environment.usage()).disk_free_bytes > 1 << 60
+        machine = await environment.acquire(a_place())
+        assert await environment.before(a_place(), machine) == ""
+        with pytest.raises(EnvironmentLostError, match="before_job cannot run: the plugin speaks protocol version 1"):
+            await environment.before(a_place(before_job="true"), machine)
+
+
+async def test_hooks_of_a_new_one_run(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
+        machine = await environment.acquire(a_place())
+        assert "it is 1" in await environment.before(a_place(before_job="echo it is $REMUDA_JOB"), machine)
+        with pytest.raises(EnvironmentLostError, match="after_job ended with 3: no"):
+            await environment.after(a_place(after_job="echo no; exit 3"), machine)
+
+
+async def test_a_machine_that_is_gone_is_lost(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
+        environment.adopt(a_place(), "gone")
+        with pytest.raises(EnvironmentLostError, match="there is no machine gone"):
+            await environment.connect("gone")
+
+
+async def test_it_ends_with_the_manager_and_when_the_manager_is_killed(tmp_path: Path) -> None:
+    program = a_plugin(tmp_path / "program")
+    async with plugin_environment(tmp_path, program) as environment:
+        await environment.usage()
+        pid = environment.pid
+        assert pid is not None
+    assert is_gone(pid)
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOST, str(program), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert host.stdout is not None
+    pid = int(await host.stdout.readline())
+    host.kill()
+    await host.wait()
+    await until(lambda: is_gone(pid))
+
+
+async def test_what_it_prints_is_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(level="info", log_format="text", stream=sys.stdout)
+    talks = {"        self.machines = [": '        print("talks of itself")\n        self.machines = ['}
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=talks)) as environment:
+        await environment.usage()
+        await happens(asyncio.Event(), within_seconds=0.2)
+    configure(level="error", log_format="text", stream=sys.__stderr__)
+    assert "talks of itself" in capsys.readouterr().out
