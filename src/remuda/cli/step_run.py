@@ -73,6 +73,7 @@ async def _run(wanted: Wanted) -> dict[str, Any]:
     except AgentError as error:
         raise BadInputError(f"{without_credentials(wanted.step)} cannot be loaded: {error}") from None
     request = pb.StartRequest(
+        log_waiting_limit_bytes=-1,
         version=VERSION,
         id=JOB,
         work_dir=os.getcwd(),

@@ -521,7 +521,7 @@ class ManagedJob:
         match event:
             case LogChunk():
                 before = self.life.trace.waiting
-                self.life.log(event.offset, event.data)
+                self.life.log(event.offset, event.data, is_first=event.is_first)
                 if before and before < CHUNK_BYTES and self.life.trace.waiting < CHUNK_BYTES:
                     return  # it changes nothing about when to send
             case StepResultEvent():

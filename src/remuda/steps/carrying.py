@@ -67,6 +67,7 @@ class Carrier:
         self._tell = tell
         self._executions: dict[int, Execution] = {}
         self._loading: dict[Node, asyncio.Timeout] = {}
+        self._is_holding = False
         self._returned: dict[int, tuple[int, int]] = {}
         """Of a step that another agent runs: how far its results are read."""
 
@@ -78,6 +79,17 @@ class Carrier:
             # One that has expired already is on its way out.
             if plan.reaching(node) is not None and not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
+
+    def go_on(self) -> None:
+        """More of the log is safe elsewhere: steps that had to wait may print on."""
+        if self._is_holding and not self._log.holds_back():
+            self._is_holding = False
+            for execution in self._executions.values():
+                execution.look_again()
+
+    def _holds_back(self) -> bool:
+        self._is_holding = self._log.holds_back()
+        return self._is_holding
 
     def kill(self) -> None:
         for execution in self._executions.values():
@@ -279,7 +291,7 @@ class Carrier:
         # File times are coarser than the clock, so that a short step could seem to end before it began.
         ended_at = max((record and record.ended_at) or self._around.clock.now(), node.started_at)
         # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
-        if record is not None and (leftover := leftovers.find((record.pid, record.start))):
+        if record is not None and (leftover := leftovers.find((record.pid, record.start), self.facts.key)):
             self._journal.record_leftover(leftover)
         self.finish(
             node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more, left=left
@@ -309,8 +321,6 @@ class Carrier:
             self._log.say(
                 f"WARNING: too large for the environment of programs, known to the script's shell only: {names}"
             )
-        if prepared.piped:
-            shim.make_pipe(files)
         return self._custody.around_launch(prepared, node, enclosure, files)
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
@@ -329,18 +339,22 @@ class Carrier:
             if node.phase == DELEGATE:
                 self._fold(node, files)
 
-        def next_deadline() -> float | None:
-            limits = plan.deadlines(node, job_deadline=self.facts.deadline)
-            return min([limit for limit, _, _ in limits], default=None)
+        deadline = plan.next_deadline(node, job_deadline=self.facts.deadline)
+
+        def has_cause() -> bool:
+            # Asked at every look, and next to never so.
+            is_quiet = deadline is None or self._around.clock.now() < deadline
+            return not (is_quiet and not self.tree.has_stopped) and self._has_cause(node)
 
         return Watched(
-            has_cause=lambda: self._has_cause(node),
-            is_stopped=lambda: plan.reaching(node) is not None,
-            next_deadline=next_deadline,
+            has_cause=has_cause,
+            is_stopped=lambda: self.tree.has_stopped and plan.reaching(node) is not None,
+            next_deadline=lambda: deadline,
             mask=self.mask,
             look=look,
             warn=lambda text: self._log.say(f"WARNING: {text}"),
             grace_seconds=grace_seconds(node),
+            holds_back=self._holds_back,
             tell=self._tell,
         )
 

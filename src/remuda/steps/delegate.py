@@ -97,6 +97,10 @@ class CommandChannel(Channel):
         event.metadata[TOKEN_KEY] = self._order.token
 
 
+CONFIRM_BYTES = 1024 * 1024
+"""The other agent is told each time so much of its log has been passed on."""
+
+
 class Delegate:
     """One order and what comes of it."""
 
@@ -166,6 +170,7 @@ class Delegate:
     async def _pass_on(self, stub: AgentStub) -> None:
         returns = self._returns
         log = PlainLog(returns)
+        confirmed = returns.log_offset
         async with stub.Watch.open() as stream:
             place = pb.Subscribe(id=self._order.id, log_offset=returns.log_offset, result_seq=returns.next_seq)
             await stream.send_message(pb.WatchRequest(subscribe=place))
@@ -175,6 +180,10 @@ class Delegate:
                         text, offset, holds_line_end = log.feed(event.log.data)
                         _write(text)
                         returns.note_log(offset, holds_line_end=holds_line_end)
+                        if offset - confirmed >= CONFIRM_BYTES:
+                            confirmed = offset
+                            told = pb.Confirm(id=self._order.id, log_offset=offset, result_seq=returns.next_seq)
+                            await stream.send_message(pb.WatchRequest(confirm=told))
                     case "result" if event.result.seq == returns.next_seq:
                         returns.add(event.result.json)
                     case "end":

@@ -3,33 +3,35 @@
 A single loop looks at everything at once: new output, an unfinished line that has waited long enough, a reason to
 end the step, whether the process lives. It is woken by the kernel or at the next deadline, and any wake-up may be in
 vain. What is a reason to end is decided in `plan`; what the end means, too.
+
+What a command prints before it ends is in its pipe when its shim tells of the end: that much is taken, and no more.
+What it leaves running may print on, which nobody sees.
 """
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, shim
 from remuda.steps.files import StepFiles
-from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse
+from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.launching import Launch
 from remuda.steps.loading import Resolver
 from remuda.steps.logfile import READ_BYTES, Output
 from remuda.steps.outputs import MOST_MASK_BYTES, MOST_MASKS, read_masks
+from remuda.steps.piping import Drains, Pipe
 from remuda.steps.process import StepProcess, Usage
 from remuda.steps.standby import Standby
 
 BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
-COPY_SECONDS = 1.0
-"""How long to wait for what copies the output of a step that has ended, where something goes on writing."""
-ON_THE_WAY_BYTES = 1024 * 1024
-"""More than a pipe and what copies from it can hold."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its number."""
 
@@ -46,6 +48,7 @@ class Surroundings:
     """The limit of open files that steps get."""
     standby: Standby | None = None
     """Starts standard steps faster than a new Python does."""
+    drains: Drains = field(default_factory=Drains)
     resolver: Resolver | None = None
     """Finds packages; None: one of its own for the data folder."""
 
@@ -63,6 +66,7 @@ class Watched:
         look: Callable[[], None],
         warn: Callable[[str], None],
         grace_seconds: float,
+        holds_back: Callable[[], bool],
         tell: Callable[[], None],
     ) -> None:
         self.has_cause = has_cause
@@ -77,6 +81,8 @@ class Watched:
         """Says something in the log."""
         self.grace_seconds = grace_seconds
         """Between SIGTERM and SIGKILL."""
+        self.holds_back = holds_back
+        """Whether the log takes no more for the time being."""
         self.tell = tell
 
 
@@ -90,12 +96,18 @@ class Execution:
         self._around = around
         self._wake = asyncio.Event()
         self._process: StepProcess | None = None
-        self._masks_file, self._masks_read = str(files.masks), 0
+        self._masks_file, self._masks_read = files.shared(".masks"), 0
         self._terminated_at: float | None = None
         self._killed = False
         self._abandoned = False
-        self._copying_since: float | None = None
-        self._last_byte: int | None = None
+        self._pipe: Pipe | None = None
+        self._watch: Watch | None = None
+        """Of a file that tells what the line of a child would."""
+        self._has_unread = True
+        """Whether the raw file may hold something that was not read."""
+        self._goes_by_files = True
+        """Whether there is no line to its process."""
+        self._is_dismissed = False
         self.record: shim.Record | None = None
         """What the shim has left, once it has ended."""
         self.masks: list[str] = []
@@ -126,37 +138,45 @@ class Execution:
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
-        claim = shim.claimed(self._files)
-        if claim is None and self._job.has_cause() and shim.forbid(self._files):
+        found = shim.record(self._files)
+        if found is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
-        process = self._adopt(claim) if claim else self._spawn(prepare)
-        watch = self._around.changes.watch(self._files.own(".raw"), self._wake.set)
+        process = self._adopt(found) if found else self._spawn(prepare)
         try:
             while True:
                 self._wake.clear()
-                watch.arm()
+                self._arm()
                 # Asked before reading: whatever an ended process has written is found by this reading or the next.
                 ended = process.exited.is_set()
                 if ended and (successor := await self._winner_over(process)):
                     process = successor
                     continue
+                if not ended and not self._is_dismissed and self._is_told(process):
+                    self._dismiss(process)
                 size = self._take_output()
                 over = self._end_if_due(process)
-                if ended and (self._has_all() or (over and not size)):
+                if ended and over and not size:
                     break
                 await self._pause(process, size)
-        finally:
-            watch.close()
+        except BaseException:
+            # The job goes on without this agent: what is in the pipe is for the next one.
+            self._let_go()
+            raise
+        if self._pipe is not None:
+            self._around.drains.add(self._pipe)
+            self._pipe = None
+        self._let_go()
         self._look_for_masks(rest=True)
         self._output.finish()
         reach("agent.step_exited")
 
     def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
         launch = prepare()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-        os.close(os.open(self._files.own(".raw"), flags, 0o600))
         reach("agent.step_prepared")
         limits = self._around.open_files
+        if not launch.piped:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            os.close(os.open(self._files.own(".raw"), flags, 0o600))
         started = None
         if launch.program and self._around.standby is not None:
             started = self._around.standby.spawn(
@@ -169,27 +189,96 @@ class Execution:
             )
         if started is not None:
             reach("agent.step_spawned")
-            return self._adopt(started)
-        pid = shim.spawn(
-            self._files,
-            launch.argv,
-            work_dir=launch.work_dir,
-            env=launch.env,
-            open_files=limits,
-            joins=launch.joins,
-            piped=launch.piped,
+            return self._adopt(shim.Record(pid=started[0], start=started[1]))
+        with self._ends(launch) as (line, ends):
+            pid = shim.spawn(
+                self._files,
+                launch.argv,
+                work_dir=launch.work_dir,
+                env=launch.env,
+                open_files=limits,
+                joins=launch.joins,
+                ends=ends,
+            )
+            reach("agent.step_spawned")
+        return self._watched(pid, start=None, line=line)
+
+    @contextmanager
+    def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
+        """Ours of the line, and those for the shim, as long as they are given to it. None where there is no pipe."""
+        if not launch.piped:
+            yield -1, None
+            return
+        self._pipe, printing = Pipe.make(launch.owner)
+        self._has_unread = False
+        ours, theirs = socket.socketpair()
+        try:
+            yield ours.fileno(), (theirs.fileno(), printing)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(printing)
+        ours.setblocking(False)
+        ours.detach()
+
+    def _adopt(self, found: shim.Record) -> StepProcess:
+        self._let_go()
+        self._terminated_at, self._killed, self._is_dismissed = None, False, False
+        self._has_unread = True
+        process = self._watched(found.pid, start=shim.start_of(found, self._files))
+        if found.start == 0 and not process.exited.is_set():
+            # What holds the pipe is the shim: nobody else's output is taken for the step's.
+            self._pipe = Pipe.held_by(found.pid)
+        return process
+
+    def _watched(self, pid: int, *, start: int | None, line: int = -1) -> StepProcess:
+        around = self._around
+        self._goes_by_files = line < 0
+        self._process = StepProcess(
+            pid, start=start, child=start is None, pulse=around.pulse, wake=self._wake.set, line=line
         )
-        reach("agent.step_spawned")
-        self._process = self._watched(pid, start=None)
         return self._process
 
-    def _adopt(self, claim: tuple[int, int]) -> StepProcess:
-        self._process = self._watched(claim[0], start=claim[1])
-        self._terminated_at, self._killed = None, False
-        return self._process
+    def _arm(self) -> None:
+        if self._pipe is not None and self._takes():
+            self._pipe.arm(self._wake.set)
+        if self._goes_by_files:
+            if self._watch is None:
+                name = self._files.own(".raw") if self._pipe is None else self._files.claim
+                self._watch = self._around.changes.watch(name, self._wake.set)
+            self._watch.arm()
 
-    def _watched(self, pid: int, *, start: int | None) -> StepProcess:
-        return StepProcess(pid, start=start, child=start is None, pulse=self._around.pulse, wake=self._wake.set)
+    def _takes(self) -> bool:
+        """Whether what is in the pipe is still the step's, and there is room for it."""
+        return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
+
+    def _is_told(self, process: StepProcess) -> bool:
+        """Whether the command has ended and its shim waits to be let go."""
+        if not self._goes_by_files or self._pipe is None:
+            return process.told.is_set()
+        found = shim.record(self._files)
+        return found is not None and found.exit_code is not None
+
+    def _dismiss(self, process: StepProcess) -> None:
+        """Take what the command has printed, then let the shim go that holds it."""
+        if self._pipe is not None:
+            left = self._pipe.waiting()
+            if left and not self._output.is_full:
+                self._has_unread = True
+                self._pipe.take(self._files.own(".raw"), left)
+        self._is_dismissed = True
+        process.dismiss()
+
+    def _let_go(self) -> None:
+        """Of what is watched."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
         """The shim that runs the step where ours came too late: an agent before this one had started it."""
@@ -203,10 +292,17 @@ class Execution:
                 return None
             await asyncio.sleep(POLL_SECONDS)
         self.record = found
-        return self._adopt((found.pid, found.start)) if found.pid != process.pid else None
+        return self._adopt(found) if found.pid != process.pid else None
 
     def _take_output(self) -> int:
-        data = self._output.read()
+        data = self._output.read() if self._has_unread else b""
+        if not data and self._pipe is not None:
+            self._has_unread = False
+            if self._output.is_full:
+                self._pipe.drop()
+            elif self._takes() and self._pipe.take(self._files.own(".raw")):
+                self._has_unread = True
+                data = self._output.read()
         if data:
             # Whatever the step asked to be masked before it printed this is known by now.
             self._look_for_masks()
@@ -236,7 +332,7 @@ class Execution:
     def _end_if_due(self, process: StepProcess) -> bool:
         """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
         if process.exited.is_set() and not self._job.is_stopped():
-            return self._is_copied(process)
+            return True
         if not self._job.has_cause():
             return True
         now = self._around.clock.monotonic()
@@ -249,37 +345,17 @@ class Execution:
             self._killed = True
         return self._killed or not process.group_lives()
 
-    def _is_copied(self, process: StepProcess) -> bool:
-        """Whether all that the step printed before it ended has been copied. What it left in the background may print
-        on, and is not waited for."""
-        if not process.group_lives() or not os.path.exists(self._files.own(".pipe")):
-            return True
-        now = self._around.clock.monotonic()
-        self._copying_since = now if self._copying_since is None else self._copying_since
-        if self._last_byte is None:
-            self._last_byte = os.path.getsize(self._files.own(".raw")) + ON_THE_WAY_BYTES
-        return now >= self._copying_since + COPY_SECONDS
-
-    def _has_all(self) -> bool:
-        """Whether the log has more than the step can have printed before it ended: something prints on and on, and
-        would otherwise keep the step from its end."""
-        return self._last_byte is not None and self._output.consumed >= self._last_byte
-
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""
         if size == READ_BYTES:
             await asyncio.sleep(0)
             return
         if size:
-            await happens(process.exited, within_seconds=BATCH_SECONDS)
+            await happens(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
             return
         now = self._around.clock.now()
         # What the shim left behind in its group ends without telling anybody.
-        if self._copying_since is not None:
-            waited = self._around.clock.monotonic() - self._copying_since
-            until: float | None = now + max(COPY_SECONDS / 1000, waited / 4)
-        else:
-            until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
+        until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
         partial = self._output.partial_due_at
         if partial is not None and (until is None or partial < until):
             until = partial

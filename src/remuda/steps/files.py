@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 EXCHANGE = "exchange"
-_OWN = (".raw", ".pid", ".pipe")
+_OWN = (".raw", ".pid")
 _RARE = (".disk", ".env", ".failure", ".order", ".results", ".results.place")
 
 
@@ -91,6 +91,10 @@ class StepFiles:
     def named(self) -> tuple[str, str, str]:
         """Those that expressions know: for outputs, exports and inputs."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
+
+    def shared(self, suffix: str) -> str:
+        """One of those that the step knows, too, for those who look often."""
+        return self._shared + suffix
 
     def own(self, suffix: str) -> str:
         """One of those that only the agent and the shim know, for those who look often."""

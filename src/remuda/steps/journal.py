@@ -28,6 +28,7 @@ from remuda.lib.killpoints import reach
 from remuda.lib.values import dataclass
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
+from remuda.steps.openfiles import OpenFile
 from remuda.steps.outcome import Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -70,10 +71,11 @@ class Journal:
         """It was held, and is not any more."""
         self.is_foreign = False
         """Another version of the agent wrote it: nothing in it can be gone on with."""
-        self._path = folder / "events"
-        if not self._path.exists():
+        path = folder / "events"
+        self._events = OpenFile(str(path), flags=os.O_APPEND)
+        if not path.exists():
             self._read_former()
-        for line in _read_lines(self._path):
+        for line in _read_lines(path):
             self._learn(json.loads(line))
 
     @classmethod
@@ -88,7 +90,8 @@ class Journal:
             write_whole(aside / "owner", request.owner)
             request.ClearField("owner")
         write_whole(aside / "request", request.SerializeToString())
-        _append(aside / "events", _line({"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}))
+        accepted = {"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}
+        write_whole(aside / "events", _line(accepted) + b"\n")
         aside.rename(folder)
         return cls(folder)
 
@@ -115,7 +118,7 @@ class Journal:
         if public is not None:
             told = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
             line = b'%s,"public":%s}' % (line[:-1], told)
-        _append(self._path, line)
+        _append(self._events, line)
         if public is not None:
             self.results.append(told)
             reach("agent.result_stored")
@@ -134,14 +137,19 @@ class Journal:
 
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that."""
+        self.shut()
         gone = self.folder.with_name(_GONE + self.folder.name)
         remove_tree(gone, ignore_errors=True)
         with suppress(FileNotFoundError):
             self.folder.rename(gone)
         remove_tree(gone, ignore_errors=True)
 
+    def shut(self) -> None:
+        """Nothing is written for the time being."""
+        self._events.close()
+
     def _add(self, event: dict[str, Any]) -> None:
-        _append(self._path, _line(event))
+        _append(self._events, _line(event))
 
     def _learn(self, event: dict[str, Any]) -> None:
         public = event.pop("public", None)
@@ -194,15 +202,12 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return _encode(value).encode()
 
 
-def _append(path: Path, line: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        written = os.write(fd, line + b"\n")
-        if written <= len(line):
-            os.ftruncate(fd, os.fstat(fd).st_size - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    finally:
-        os.close(fd)
+def _append(file: OpenFile, line: bytes) -> None:
+    fd = file.descriptor()
+    written = os.write(fd, line + b"\n")
+    if written <= len(line):
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
 
 
 def _read_lines(path: Path) -> list[bytes]:

@@ -51,6 +51,8 @@ class Launch:
     """Name and arguments of our own program, where it is one; `argv` starts the same."""
     piped: bool = False
     """Its output has to be a pipe: it may open it anew, as our own programs do not."""
+    owner: tuple[int, int] | None = None
+    """User and group whose processes may open the output anew, where they are not the agent's."""
     joins: tuple[str, ...] = ()
     """Control groups of the step."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
@@ -185,9 +187,9 @@ def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Lau
 
 def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
     return {
-        "REMUDA_OUTPUTS": str(files.outputs),
-        "REMUDA_EXPORTS": str(files.exports),
-        "REMUDA_MASKS": str(files.masks),
+        "REMUDA_OUTPUTS": files.shared(".outputs"),
+        "REMUDA_EXPORTS": files.shared(".exports"),
+        "REMUDA_MASKS": files.shared(".masks"),
         MARK: facts.key,
     }
 
@@ -201,6 +203,8 @@ def _make_mentioned(node: Node, files: StepFiles, inputs: Mapping[str, Any]) -> 
     if not any(folder in word for word in words):
         return
     frame = node.frame
+    if not any(f"/{EXCHANGE}/" in word for word in words):
+        return
     for one in (files, StepFiles(files.base.parent, frame.serial)):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):

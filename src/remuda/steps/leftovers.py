@@ -42,12 +42,15 @@ class Leftover:
     processes: tuple[tuple[int, int], ...]
 
 
-def find(claim: tuple[int, int]) -> Leftover | None:
-    """What lives of a step whose shim, with this number and start time, has ended."""
+def find(claim: tuple[int, int], key: str = "") -> Leftover | None:
+    """What lives of a step whose shim, with this number and start time, has ended. Where the start time is not known
+    (0), only what has the mark of the job counts: the number may be somebody else's by now."""
     reaped(-claim[0])
-    if not _group_exists(claim[0]) or shim.start_time(claim[0]) not in (None, claim[1]):
+    if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
+    if not claim[1] and not _marked(key, [pid for pid, _ in processes]):
+        return None
     return Leftover(session=claim[0], processes=processes) if processes else None
 
 

@@ -9,11 +9,16 @@ far its raw file is consumed, the masker's state, whether its first and last lin
 the mark are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So
 bytes that were shown never change, and the agent's own lines are written once.
 
+What a client has confirmed is given back to the disk while the job runs, in large pieces: a *freed* byte is never shown
+again. What nobody confirms waits, up to a limit; beyond that the log holds steps back, which wait for their output to
+be taken, and says so when they go on.
+
 An unfinished line is kept back for a moment; that needs no state of its own, because the recorded offset then
 still points to the begin of that line. Which lines the agent adds is decided in `runner`.
 """
 
 import os
+import shutil
 import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -24,6 +29,8 @@ from remuda.lib.clock import Clock, stamp
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Masker, Secrets
 from remuda.steps.kernel import punch_hole
+from remuda.steps.openfiles import OpenFile
+from remuda.steps.policy.measuring import in_words
 
 LONGEST_LINE = 64 * 1024
 """An unfinished line above this is written in parts."""
@@ -32,6 +39,8 @@ PARTIAL_SECONDS = 0.5
 READ_BYTES = 64 * 1024
 HOLE_BYTES = 16 * 1024 * 1024
 """Space of consumed raw output is given back in pieces of this size."""
+MOST_WAITING_BYTES = 1024**3
+"""Of a log that nobody confirms, where a job has no limit of its own; at most a tenth of what is free on the disk."""
 JOB = 2**32 - 1
 """Stands for the job itself where the others are steps: its first and its last lines."""
 
@@ -101,30 +110,64 @@ class Mark:
 class LogFile:
     """The log of one job."""
 
-    def __init__(self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
+    ) -> None:
+        """`waiting_limit_bytes`: 0 is the agent's own limit, below 0 there is none."""
         self.secrets = secrets
         """What is masked from now on; may be replaced by more."""
         self.clock = clock
-        self._log = str(folder / "log")
-        self._mark_file = str(folder / "mark")
+        self._log = OpenFile(f"{folder}/log")
+        self._mark_file = OpenFile(f"{folder}/mark")
         self._limit_bytes = limit_bytes
         self.mark = Mark()
         self._parts: dict[int, Part] = {}
-        if os.path.exists(self._mark_file) and len(data := Path(self._mark_file).read_bytes()) >= _HEAD.size:
+        path = Path(self._mark_file.path)
+        if path.exists() and len(data := path.read_bytes()) >= _HEAD.size:
             self.mark, self._parts = Mark.unpack(data)
-        if os.path.exists(self._log):
-            os.truncate(self._log, self.mark.length)
+        if os.path.exists(self._log.path):
+            os.truncate(self._log.path, self.mark.length)
+        self.freed = self.confirmed = self._first_kept()
+        """Everything before the one is gone, everything before the other is safe elsewhere."""
+        self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
+        self._held_since: float | None = None
 
     def read(self, offset: int, limit: int) -> bytes:
         """Bytes that may be shown."""
         size = min(limit, self.mark.length - offset)
         if size <= 0:
             return b""
-        fd = os.open(self._log, os.O_RDONLY)
-        try:
-            return os.pread(fd, size, offset)
-        finally:
-            os.close(fd)
+        return os.pread(self._log.descriptor(), size, offset)
+
+    def confirm(self, offset: int) -> None:
+        """Everything before this byte is safe elsewhere; that is never taken back."""
+        self.confirmed = max(self.confirmed, min(offset, self.mark.length))
+        if self.confirmed - self.freed >= 2 * HOLE_BYTES:
+            # What was confirmed last is kept: a client that lost its own notes is not far behind.
+            end = self.confirmed - HOLE_BYTES
+            punch_hole(self._log.descriptor(), self.freed, end - self.freed)
+            self.freed = end
+
+    def holds_back(self) -> bool:
+        """Whether so much waits that steps must not print more. Asked again, it says when that is over, also in the
+        log."""
+        waiting = self.mark.length - self.confirmed
+        if self._held_since is None:
+            if 0 < self._most_waiting <= waiting and not self.mark.full:
+                self._held_since = self.clock.monotonic()
+        elif waiting <= self._most_waiting * 3 // 4:
+            seconds = self.clock.monotonic() - self._held_since
+            self._held_since = None
+            self.say(
+                f"WARNING: output was held back for {seconds:.0f} s: {in_words(self._most_waiting)} of this log waited "
+                "on the machine's disk, and nobody fetched it"
+            )
+        return self._held_since is not None
+
+    def shut(self) -> None:
+        """Nothing is written for the time being."""
+        self._log.close()
+        self._mark_file.close()
 
     def open(self, serial: int, *lines: str, stream: int = 1) -> None:
         """The first lines of a step, once."""
@@ -173,6 +216,15 @@ class LogFile:
         self._parts[part.serial] = after
         self._write(data)
 
+    def _first_kept(self) -> int:
+        """Behind what was given back: a log has no other holes."""
+        if not self.mark.length:
+            return 0
+        try:
+            return min(os.lseek(self._log.descriptor(), 0, os.SEEK_DATA), self.mark.length)
+        except OSError:  # nothing but a hole, or a file system that cannot tell
+            return 0
+
     def _agent_lines(self, lines: Iterable[str]) -> bytes:
         head = stamp(self.clock.now()).encode() + b" 00O "
         texts = (self.secrets.mask(line).encode("utf-8", "surrogateescape") for line in lines)
@@ -203,13 +255,16 @@ class Output:
         self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
 
     @property
-    def consumed(self) -> int:
-        """Bytes of the raw output that were taken."""
-        return self._consumed
+    def is_full(self) -> bool:
+        """Whether the log takes no more of it."""
+        return self._log.mark.full
 
     def read(self) -> bytes:
         """What the step has written since the last time, at most one piece; `take` it."""
-        fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:  # it has printed nothing
+            return b""
         try:
             if self._log.mark.full:
                 size = os.fstat(fd).st_size - self._consumed
@@ -288,13 +343,14 @@ class Output:
         self._log.write_output(part, head + (b"+" if part.continued else b" ") + body + b"\n", after)
 
 
-def _write_at(path: str, data: bytes, offset: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(fd, view, offset)
-            offset += written
-            view = view[written:]
-    finally:
-        os.close(fd)
+def default_waiting_bytes(folder: Path) -> int:
+    """How much of a log may wait in a folder."""
+    return min(MOST_WAITING_BYTES, shutil.disk_usage(folder).free // 10)
+
+
+def _write_at(file: OpenFile, data: bytes, offset: int) -> None:
+    fd, view = file.descriptor(), memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        offset += written
+        view = view[written:]

@@ -190,6 +190,11 @@ def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, No
     return found
 
 
+def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
+    """When the first of them is."""
+    return min([limit for limit, _, _ in deadlines(node, job_deadline=job_deadline)], default=None)
+
+
 def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
     for limit, owner, cause in deadlines(node, job_deadline=job_deadline):
         if now >= limit:

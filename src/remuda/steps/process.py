@@ -1,19 +1,24 @@
 """The shim's process as the agent sees it: whether it lives, signals to its group, what it used.
 
-It may be a child of this agent or of a dead one. Its end is noticed through a pidfd, so thousands of them need no
-thread and no timer; where the kernel has no pidfd, they are looked at every 50 ms. A child is reaped when it ends,
-whether or not anybody still waits for it. What its end means is decided in `plan`.
+It may be a child of this agent or of a dead one. A child tells by a socket, its *line*, that its command has ended, and
+that line ends with it. The end of others is noticed through a pidfd, so thousands of them need no thread and no timer;
+where the kernel has no pidfd, they are looked at every 50 ms. A child is reaped when it ends, whether or not anybody
+still waits for it. What its end means is decided in `plan`.
 """
 
 import asyncio
 import contextlib
 import os
 import resource
+import signal
 from collections.abc import Callable
 
 from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
+
+_ON_ITS_WAY_SECONDS = 0.001
+"""A process lets go of its line a moment before it can be waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +39,29 @@ class Usage:
         }
 
 
+class _Own:
+    """The most memory this process has ever had, in KiB, as far as it had to be asked for."""
+
+    peak = 0
+
+
 class StepProcess:
     """A shim, from the moment the agent knows it until it has ended."""
 
-    def __init__(self, pid: int, *, start: int | None, child: bool, pulse: Pulse, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pid: int,
+        *,
+        start: int | None,
+        child: bool,
+        pulse: Pulse,
+        wake: Callable[[], None],
+        line: int = -1,
+    ) -> None:
         self.pid = pid
         self.exited = asyncio.Event()
+        self.told = asyncio.Event()
+        """Its command has ended and that is written down, or it has ended itself."""
         self.usage: Usage | None = None
         self.status: int | None = None
         """As the system tells it of a child: an exit code, or a signal below 0."""
@@ -50,7 +72,11 @@ class StepProcess:
         self._pulse = pulse
         self._start = start
         self._pidfd = -1
+        self._line = line
         self._seen_alive = True
+        if line >= 0:
+            asyncio.get_running_loop().add_reader(line, self._hear)
+            return
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -63,6 +89,15 @@ class StepProcess:
             self._found_dead()
         elif self._pidfd >= 0:
             asyncio.get_running_loop().add_reader(self._pidfd, self._ended)
+
+    def dismiss(self) -> None:
+        """Let a shim go that waits for that, or would."""
+        if self._line >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._line, b"\n")
+        elif self._seen_alive and not self.exited.is_set():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def signal_group(self, number: int) -> None:
         """Signal everything the step started. A process that was dead when it was found has no group any more."""
@@ -85,15 +120,30 @@ class StepProcess:
             return True
         return True
 
+    def _hear(self) -> None:
+        try:
+            is_told = bool(os.read(self._line, 64))
+        except OSError:
+            is_told = False
+        if is_told:
+            self.told.set()
+            self._wake()
+            return
+        asyncio.get_running_loop().remove_reader(self._line)
+        os.close(self._line)
+        self._line = -1
+        self._check()
+
     def _found_dead(self) -> None:
         self._seen_alive = False
         self._ended()
 
     def _check(self) -> None:
         """Without a pidfd: has it ended meanwhile?"""
-        ended = self._reap() if self._child else shim.start_time(self.pid) != self._start
-        if ended:
+        if self._reap() if self._child else shim.start_time(self.pid) != self._start:
             self._ended()
+        elif self._child:
+            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._check)
 
     def _ended(self) -> None:
         if self._pidfd >= 0:
@@ -103,6 +153,7 @@ class StepProcess:
         self._pulse.remove(self._check)
         self._reap()
         self.exited.set()
+        self.told.set()
         self._wake()
 
     def _reap(self) -> bool:
@@ -120,10 +171,12 @@ class StepProcess:
         self._child = False
         leftovers.LED.discard(self.pid)
         self.status = os.waitstatus_to_exitcode(status)
-        own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = usage.ru_maxrss
+        if peak > _Own.peak:
+            _Own.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.usage = Usage(
             cpu_user_seconds=round(usage.ru_utime, 6),
             cpu_system_seconds=round(usage.ru_stime, 6),
-            max_rss_bytes=usage.ru_maxrss * 1024 if usage.ru_maxrss > own_peak else None,
+            max_rss_bytes=peak * 1024 if peak > _Own.peak else None,
         )
         return True

@@ -41,7 +41,7 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 
 UNWANTED = "unwanted"
 """A file in the folder of a job that was closed while something had to be closed elsewhere."""
-TELL_SECONDS = 0.005
+TELL_SECONDS = 0.02
 """How long something that happened may wait for company before clients are told."""
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Job:
         self.listeners: set[Callable[[], None]] = set()
         self.closed = False
         self.confirmed = (0, 0)
-        """What a client says is safe elsewhere: log offset, result number. Nothing is removed for it."""
+        """What a client says is safe elsewhere: log offset, result number."""
         self._around = around
         self._was_found = bool(journal.past)
         self._wake = asyncio.Event()
@@ -72,7 +72,11 @@ class Job:
         self.attention = Attention(request.patience_seconds, around.clock.monotonic())
         self._request = request if journal.end is None or self.is_held else StartRequest()
         self.log = LogFile(
-            journal.folder, secrets=secrets_of(self._request), limit_bytes=request.log_limit_bytes, clock=around.clock
+            journal.folder,
+            secrets=secrets_of(self._request),
+            limit_bytes=request.log_limit_bytes,
+            clock=around.clock,
+            waiting_limit_bytes=request.log_waiting_limit_bytes,
         )
 
     @property
@@ -105,6 +109,14 @@ class Job:
         folder = self.journal.folder
         facts = self._facts(self.custody(), is_confined=True)
         return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
+
+    def confirm(self, log_offset: int, result_seq: int) -> None:
+        """So much is safe elsewhere."""
+        self.confirmed = max(log_offset, self.confirmed[0]), max(result_seq, self.confirmed[1])
+        if not self.closed:
+            self.log.confirm(log_offset)
+            if self._carrier is not None:
+                self._carrier.go_on()
 
     def cancel(self) -> None:
         """The running steps end, what always runs still does. Asking again changes nothing."""
@@ -142,6 +154,7 @@ class Job:
         self._end_shells()
         if self.end is None or self.is_held:
             self._kill()
+        self.log.shut()
         self.journal.remove()
         self.closed = True
         self._tell()
@@ -181,6 +194,7 @@ class Job:
         for event in journal.past:
             replay.apply(tree, facts, event)
         journal.past.clear()
+        self._around.drains.adopt(journal.leftovers)
         self.log.keep(tree.open)
         carrier = Carrier(tree, facts, journal, self.log, self._around, custody, tell=self._tell_soon)
         carrier.mask(tree.masks)

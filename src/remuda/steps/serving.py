@@ -84,6 +84,7 @@ async def serve(
             server.close()
             jobs.abandon()
         around.changes.close()
+        around.drains.close()
     return code
 
 

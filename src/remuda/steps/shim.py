@@ -6,70 +6,62 @@ started, and it ignores the signals that end its command, so that it can still w
 Whoever makes the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
 whether its predecessor started a step starts it again: the second shim finds the file and goes. `forbid` makes the same
 claim for nobody.
-The environment is given to the shim itself, nothing secret is an argument, and it needs only the shell and `cat`.
+The environment is given to the shim itself, nothing secret is an argument, and it needs only the shell.
 
-What a command prints goes through a pipe: one that opens its own output anew (`>/dev/stderr`) would empty a file. Where
-there is no `cat`, or no pipe can be made, it is the file after all. Our own programs always have the file.
+What a command prints goes into a pipe (`piping`), which the shim holds open: so nothing of it is lost while there is no
+agent. A shim that has written how its command ended tells its agent, by the socket that is its stdin, and waits: the
+agent has it go once it has taken everything out of the pipe. One whose agent has died meanwhile stops itself, and is
+ended by the next agent. Our own programs, and where no pipe can be made, have the raw file in its place, and no socket.
 """
 
 import os
 import re
-import shutil
 import signal
 import stat
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remuda.steps.files import StepFiles
 
 SHELL = "/bin/sh"
+NAME = "remuda-shim"
 LOST_CLAIM = 111
 """Exit code of a shim that found the step already started."""
 
 # Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
-# Only the subshell writes to the raw file, or the shell's remark about a killed command would stand there too. And only
-# the subshell joins the step's control groups: what is killed there for its memory must not be the shim.
+# Its own stderr is nowhere, or the shell's remark about a killed command would stand in the log. And only the subshell
+# joins the step's control groups: what is killed there for its memory must not be the shim. The start time is not asked
+# for, which would take a tenth of a short step's time: who has to tell a shim from whoever has its number now looks at
+# its arguments.
 _TEXT = r"""
-trap : TERM INT HUP
+trap : TERM INT HUP PIPE
 _remuda_base=$1
 _remuda_work=$2
-ulimit -S -n "$3" 2>/dev/null
-_remuda_cat=$4
-shift 4
-_remuda_start() { shift 21; _remuda_stat=$1; }
-read -r _remuda_stat 2>/dev/null </proc/$$/stat && _remuda_start $_remuda_stat
 set -C
-{ echo "$$ ${_remuda_stat:-0}" >"$_remuda_base.pid"; } 2>/dev/null || exit 111
+echo "$$ 0" >"$_remuda_base.pid" || exit 111
 set +C
-exec </dev/null >/dev/null 2>&1
-_remuda_out=$_remuda_base.raw
-if [ -n "$_remuda_cat" ] && [ -p "$_remuda_base.pipe" ]; then
-(trap "" TERM INT HUP; exec "$_remuda_cat" <"$_remuda_base.pipe" >>"$_remuda_base.raw") &
-_remuda_out=$_remuda_base.pipe
-fi
+ulimit -S -n "$3"
+_remuda_out=$4
+shift 4
+if [ -n "$_remuda_out" ]; then exec >>"$_remuda_out"; fi
 (
-exec >>"$_remuda_out" 2>&1
+exec </dev/null 2>&1
 while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
 shift
 cd "$_remuda_work" && exec "$@"
 )
 echo "$?" >>"$_remuda_base.pid"
+if [ -n "$_remuda_out" ]; then exit 0; fi
+echo >&0 && read -r _remuda_out && exit 0
+while :; do kill -STOP $$; done
 """
 _CLAIM = re.compile(rb"(\d{1,10}) (\d{1,20})\n")
 _ENDED = re.compile(rb"(\d{1,3})(?: (\d+(?:\.\d+)?) (\d+(?:\.\d+)?) (\d+))?\n")
 _LAST_PID = 2**22
 """No kernel gives a process a larger number."""
-_CAT = shutil.which("cat", path="/usr/local/bin:/usr/bin:/bin") or ""
-"""Not looked for in the step's own PATH, which may be anything."""
 RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
-
-
-def make_pipe(files: StepFiles) -> None:
-    """For a step whose output is to go through one; an earlier agent may have made it, and started a shim with it."""
-    with suppress(OSError):
-        os.mkfifo(files.own(".pipe"), 0o600)
 
 
 def spawn(
@@ -80,17 +72,22 @@ def spawn(
     env: Mapping[str, str],
     open_files: int,
     joins: Sequence[str] = (),
-    piped: bool = False,
+    ends: tuple[int, int] | None = None,
 ) -> int:
     """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
 
-    `piped`: the output is the pipe that `make_pipe` has made, if it has. What copies it is of the step's session, does
-    not go by the signals that end the step, and may end after the shim.
+    `ends`: the socket to the agent and the pipe for output; without them output goes into the raw file, and the shim
+    goes when its command has ended.
     """
-    arguments = [SHELL, "-c", _TEXT, "remuda-shim", str(files.base), str(work_dir), str(open_files)]
-    arguments.append(_CAT if piped else "")
-    arguments += [*joins, "--", *command]
-    return os.posix_spawn(SHELL, arguments, dict(env), setsid=True, setsigmask=(), setsigdef=RESET)
+    out = "" if ends else files.own(".raw")
+    arguments = [SHELL, "-c", _TEXT, NAME, files.own(""), str(work_dir), str(open_files), out, *joins, "--", *command]
+    null = os.devnull
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0)]
+    if ends is None:
+        actions += [(os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0)]
+    else:
+        actions += [(os.POSIX_SPAWN_DUP2, ends[0], 0), (os.POSIX_SPAWN_DUP2, ends[1], 1)]
+    return os.posix_spawn(SHELL, arguments, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +96,7 @@ class Record:
 
     pid: int
     start: int
+    """Kernel's start time of the process; 0 where it was not asked for."""
     exit_code: int | None = None
     """None while it runs, and where the shim did not come to write it."""
     usage: tuple[float, float, int] | None = None
@@ -137,9 +135,22 @@ def record(files: StepFiles) -> Record | None:
 
 
 def claimed(files: StepFiles) -> tuple[int, int] | None:
-    """Process number and start time of the shim that runs the step; None while there is none."""
+    """Process number and start time of the shim that runs the step; None while there is none. The start time of one
+    that is gone is that of nobody."""
     found = record(files)
-    return None if found is None else (found.pid, found.start)
+    return None if found is None else (found.pid, start_of(found, files))
+
+
+def start_of(found: Record, files: StepFiles) -> int:
+    """The start time of the process that wrote a claim, as long as it lives; 0 when it does not."""
+    if found.start:
+        return found.start
+    arguments = f"\0{NAME}\0{files.own('')}\0".encode("utf-8", "surrogateescape")
+    try:
+        is_it = arguments in Path(f"/proc/{found.pid}/cmdline").read_bytes()
+    except OSError:
+        is_it = False
+    return (start_time(found.pid) or 0) if is_it else 0
 
 
 def forbid(files: StepFiles) -> bool:

@@ -261,6 +261,8 @@ class Tree:
             only.loaded, self.root.loaded = self.root.loaded, Loaded(step=_NOTHING, reference="", folder=work_dir)
         self._insertable = insertable or {}
         self.cancelled = False
+        self.has_stopped = False
+        """Whether there ever was a reason to end a step."""
         self.timed_out = False
         self.exports: dict[str, str] = dict(known.exports)
         """Of all steps so far, job-wide."""
@@ -357,6 +359,7 @@ class Tree:
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
         """A reason to end a step, or the whole job."""
+        self.has_stopped = True
         if node.cause is not Cause.CANCEL:
             node.cause, node.cause_text = cause, text
         if cause is Cause.JOB_TIMEOUT:

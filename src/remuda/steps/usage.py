@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from remuda.lib.values import dataclass
-from remuda.steps.shim import start_time
+from remuda.steps.files import StepFiles
+from remuda.steps.shim import record, start_of, start_time
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -68,12 +69,11 @@ def sessions_in(folder: Path) -> set[int]:
     """The sessions that run for a job now, by the files in which shims wrote down their number and start time."""
     found = set()
     for claim in folder.glob("step-*.pid"):
-        try:
-            pid, start = (int(word) for word in claim.read_text().split())
-        except (OSError, ValueError):  # removed, half written, or with the end behind it
-            continue
-        if start_time(pid) == start:
-            found.add(pid)
+        serial = claim.stem.partition("-")[2]
+        files = StepFiles(folder, int(serial) if serial.isdecimal() else 0)
+        told = record(files)
+        if told is not None and told.exit_code is None and start_time(told.pid) == start_of(told, files):
+            found.add(told.pid)
     return found
 
 

@@ -51,6 +51,8 @@ class Subscription:
             event.result.json = results[self._result_seq - 1]
             self._result_seq += 1
             return event
+        if self._log_offset < self.job.log.freed:
+            self._log_offset, event.log.is_first = self.job.log.freed, True
         if data := self.job.log.read(self._log_offset, CHUNK_BYTES):
             event.log.offset = self._log_offset
             event.log.data = data
@@ -92,11 +94,7 @@ class Watcher:
             case "confirm":
                 job = self._jobs.find(request.confirm.id)
                 if job is not None:
-                    log_offset, result_seq = job.confirmed
-                    job.confirmed = (
-                        max(request.confirm.log_offset, log_offset),
-                        max(request.confirm.result_seq, result_seq),
-                    )
+                    job.confirm(request.confirm.log_offset, request.confirm.result_seq)
                     job.attention.given(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:

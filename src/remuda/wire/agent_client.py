@@ -148,7 +148,7 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     run_as: str = ""
     """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
     log_waiting_limit_bytes: int = 0
-    """How much of the log may wait at the agent before steps that print wait, too; 0: the agent's own, below 0: none."""
+    """How much of the log may wait at the agent before steps that print wait; 0: the agent's own, below 0: no limit."""
     sandbox: bool = False
     """Whether steps can only change their own of the machine's files."""
     cgroup: str = ""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
 from remuda.lib.masking import Secrets
-from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark, Output, Part
+from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark, Output, Part, default_waiting_bytes
 from remuda.testing.agent_process import plain_lines
 
 SECRETS = Secrets(["secret"], ["tok-"])
@@ -252,3 +252,79 @@ def test_whatever_happens_the_lines_are_the_masked_lines(pieces: list[bytes], se
         lines = plain_lines(desk.shown(), b"01O")
         assert desk.log.mark.checksum == crc32(desk.shown())
     assert b"\n".join(lines) == SECRETS.mask_bytes(whole).removesuffix(b"\n")
+
+
+class Waiting:
+    """A log of a job with a limit on what waits."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder, self.limit_bytes = folder, limit_bytes
+        self.clock = VirtualClock()
+        self.open()
+
+    def open(self) -> None:
+        self.log = LogFile(
+            self.folder, secrets=SECRETS, limit_bytes=0, clock=self.clock, waiting_limit_bytes=self.limit_bytes
+        )
+
+    def write(self, size: int) -> None:
+        line = "x" * 1023
+        self.log.say(*[line] * (size // 1024))
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Waiting:
+    return Waiting(tmp_path, limit_bytes=100_000)
+
+
+async def test_a_log_that_nobody_fetches_holds_steps_back_until_somebody_does(waiting: Waiting) -> None:
+    log = waiting.log
+    waiting.write(90_000)
+    assert not log.holds_back()
+    waiting.write(20_000)
+    assert log.holds_back()
+    await waiting.clock.advance(90)
+    log.confirm(log.mark.length - 99_000)
+    assert log.holds_back()
+    length = log.mark.length
+    log.confirm(log.mark.length - 20_000)
+    assert not log.holds_back()
+    said = log.read(length, 1000)
+    assert b"held back for 90 s: 97.66 KiB of this log waited" in said
+    assert not log.holds_back()
+    assert log.mark.length == length + len(said)
+
+
+def test_confirming_less_changes_nothing(waiting: Waiting) -> None:
+    waiting.write(50_000)
+    waiting.log.confirm(40_000)
+    waiting.log.confirm(30_000)
+    assert waiting.log.confirmed == 40_000
+    waiting.log.confirm(10**12)
+    assert waiting.log.confirmed == waiting.log.mark.length
+
+
+def test_there_is_no_limit_where_nobody_confirms(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path, limit_bytes=-1)
+    waiting.write(3_000_000)
+    assert not waiting.log.holds_back()
+
+
+def test_by_default_the_disk_decides(tmp_path: Path) -> None:
+    assert 0 < default_waiting_bytes(tmp_path) <= 1024**3
+
+
+def test_what_was_confirmed_is_given_back_to_the_disk(waiting: Waiting) -> None:
+    log = waiting.log
+    for _ in range(80):
+        waiting.write(1024 * 1024)
+    whole = log.read(0, 10**9)
+    log.confirm(70 * 1024 * 1024)
+    used = (waiting.folder / "log").stat().st_blocks * 512
+    assert log.freed == 54 * 1024 * 1024
+    assert used < 40 * 1024 * 1024
+    assert log.read(log.freed, 10**9) == whole[log.freed :]
+    waiting.open()
+    assert waiting.log.freed == log.freed
+    assert waiting.log.read(log.freed, 10**9) == whole[log.freed :]
+    assert crc32(whole) == waiting.log.mark.checksum

@@ -1,4 +1,5 @@
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
+from remuda.steps.piping import Pipe
 
 
 @pytest.fixture
@@ -146,3 +148,46 @@ def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_
     assert wait(shim.spawn(other, command, work_dir=folder, env=env, open_files=512, joins=missing)) == 0
     assert exit_code(other) not in (0, None)
     assert "ran" not in other.raw.read_text()
+
+
+def spawn_piped(files: StepFiles, script: str) -> tuple[int, socket.socket, Pipe]:
+    pipe, printing = Pipe.make()
+    ours, theirs = socket.socketpair()
+    command = ["/bin/sh", "-c", script]
+    env = {"PATH": "/usr/bin:/bin"}
+    ends = (theirs.fileno(), printing)
+    pid = shim.spawn(files, command, work_dir=files.base.parent, env=env, open_files=512, ends=ends)
+    theirs.close()
+    os.close(printing)
+    return pid, ours, pipe
+
+
+def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
+    pid, line, pipe = spawn_piped(files, "echo out; echo err >/dev/stderr; exit 7")
+    assert line.recv(10) == b"\n"
+    assert exit_code(files) == 7
+    assert shim.claimed(files) == (pid, shim.start_time(pid))
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    pipe.take(files.own(".raw"))
+    line.sendall(b"\n")
+    assert wait(pid) == 0
+    assert files.raw.read_text() == "out\nerr\n"
+    line.close()
+    pipe.close()
+
+
+def test_a_shim_without_an_agent_holds_what_its_command_printed(files: StepFiles) -> None:
+    pid, line, pipe = spawn_piped(files, "read line </dev/zero; echo out; exit 7")
+    line.close()
+    pipe.close()
+    until(lambda: shim.claimed(files))
+    os.kill(pid, 15)
+    os.killpg(pid, 15)
+    until(lambda: exit_code(files) is not None)
+    found = Pipe.held_by(pid)
+    assert found is not None
+    assert shim.claimed(files) == (pid, shim.start_time(pid))
+    os.kill(pid, 9)
+    assert wait(pid) == -9
+    assert shim.claimed(files) == (pid, 0)
+    found.close()

@@ -232,9 +232,9 @@ class Life:
 
     # What the agent says.
 
-    def log(self, offset: int, data: bytes) -> None:
-        """Bytes of the log."""
-        self.trace.add(offset, data)
+    def log(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
+        """Bytes of the log; `is_first`: the agent keeps none before them."""
+        self.trace.add(offset, data, is_first=is_first)
 
     def result(self, seq: int, document: bytes) -> None:
         """A step's result."""

@@ -38,8 +38,13 @@ class TraceRelay:
         """CRC-32 of the confirmed bytes, if all of them passed through here or through an earlier process."""
         return self._crc if self.received >= self.confirmed else None
 
-    def add(self, offset: int, data: bytes) -> None:
-        """Bytes from the agent; those that do not join on are ignored."""
+    def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
+        """Bytes from the agent; those that do not join on are ignored. `is_first`: it has none before them any more,
+        because the server has those."""
+        if is_first and offset > self.received:
+            self._waiting.clear()
+            self.received, self.confirmed = offset, max(offset, self.confirmed)
+            self._crc = None
         if not offset <= self.received < offset + len(data):
             return
         data = data[self.received - offset :]

@@ -9,7 +9,6 @@ request, so an agent that adopts the job comes to the same answers.
 import os
 import stat
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,13 +121,16 @@ class Custody:
         env = dict(launch.env)
         if _is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
+        owner = None
         if enclosure.person is not None:
-            self._give(files)
+            self._give(files, has_raw=not launch.piped)
+            owner = (enclosure.person.uid, enclosure.person.gid)
         argv, outer = enclosure.wrap(launch.argv, env, files.env)
         return replace(
             launch,
             argv=tuple(argv),
             env=outer,
+            owner=owner,
             joins=enclosure.joins,
             enclosure=enclosure.spec or {"joins": enclosure.joins},
             program_env=env,
@@ -168,17 +170,17 @@ class Custody:
     def _exchange(self) -> Path:
         return self._job / EXCHANGE
 
-    def _give(self, files: StepFiles) -> None:
+    def _give(self, files: StepFiles, *, has_raw: bool) -> None:
         """Let a step have its files. They are made here, in a folder of the agent's: so nobody can put a link in the
         place of one, which the agent would follow with its own rights."""
         assert self.person is not None
-        for path in (files.raw, files.outputs, files.exports, files.masks):
+        raw = [files.own(".raw")] if has_raw else []
+        for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
         with os.scandir(self._exchange) as entries:
             shared = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
-        for name in (str(files.raw), files.own(".pipe"), *shared):
-            with suppress(FileNotFoundError):  # not everything that runs has a pipe
-                os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
+        for name in (*raw, *shared):
+            os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
 
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent

@@ -122,6 +122,8 @@ class Enclosure:
     def is_measured(self) -> bool:
         """Whether there is anything that only the agent watches over."""
         limits = NO_LIMITS if self.is_inside else self.limits
+        if limits is NO_LIMITS:
+            return False
         if limits.disk_bytes is not None:
             return True
         return any(name in limits.names() and not self._is_counted(name) for name in ("memory", "pids"))
