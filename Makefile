@@ -65,6 +65,10 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	cd tests/interop/step-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-runner gitlab.com/gitlab-org/step-runner
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
 	cd tests/interop/git-lfs && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/git-lfs github.com/git-lfs/git-lfs/v3
+	@if command -v cargo >/dev/null; then \
+		cargo build --quiet --release --manifest-path tests/interop/runner-mock/Cargo.toml --target-dir build/interop/runner-mock-target && \
+		cp build/interop/runner-mock-target/release/runner-mock build/interop/runner-mock; \
+	else echo "there is no cargo: gitlab-runner-mock is left out"; fi
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
 lint: setup ## ruff, mypy strict, import contracts
