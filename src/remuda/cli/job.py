@@ -26,6 +26,9 @@ def list_jobs(
     *,
     project: Annotated[str | None, Parameter(help="Only jobs of this project, by path or number.")] = None,
     status: Annotated[str | None, Parameter(help="Only jobs in this status, for example running.")] = None,
+    held: Annotated[
+        bool, Parameter(negative=(), help="Only failed jobs whose environment is still there, to look into.")
+    ] = False,
     limit: Annotated[int, Parameter(help="How many at most.")] = 20,
     url: Url = None,
     data: Data = None,
@@ -37,12 +40,15 @@ def list_jobs(
 
         remuda job list
         remuda job list --project root/shop --status failed
+        remuda job list --held
         REMUDA_TOKEN=... remuda job list --url https://ci.example.org --output json
     """
     if limit < 1:
         raise BadInputError(f"--limit {limit}: at least 1")
+    if held and (project or status):
+        raise BadInputError("--held lists the held jobs of all your projects; leave --project and --status out")
     path = f"/api/v4/projects/{quote(project, safe='')}/jobs" if project else "/api/remuda/v1/jobs"
-    query: dict[str, str | int] = {"scope": status} if status else {}
+    query: dict[str, str | int] = {"scope": status} if status else {"held": "true"} if held else {}
 
     async def ask(client: "UserClient") -> list[Any]:
         return await client.pages(path, limit=limit, **query)
@@ -53,6 +59,9 @@ def list_jobs(
         return
     rows: list[tuple[str, ...]] = [("job", "status", "name", "stage", "ref", "pipeline", "waited", "ran", "created")]
     rows.extend(_list_row(job) for job in jobs)
+    if held:
+        untils = ["held until", *(local_time(job.get("held_until")) for job in jobs)]
+        rows = [(*row, until) for row, until in zip(rows, untils, strict=True)]
     print_table(rows)
 
 
@@ -209,6 +218,7 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
         "runner": (job.get("runner") or {}).get("description"),
         "tags": ", ".join(job.get("tag_list") or ()),
         "artifacts": (job.get("artifacts_file") or {}).get("filename"),
+        "held": _held(job),
     }
     lines = [f"job {job['id']}: {job['name']}"]
     lines.extend(f"  {name:<10} {value}" for name, value in facts.items() if value not in (None, ""))
@@ -238,6 +248,11 @@ def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
         name = f"{'  ' * view.depth}{view.name}"
         lines.append(f"{name:<{width}}  {view.status}{'' if took is None else f'  {duration(took)}'}")
     return lines
+
+
+def _held(job: Mapping[str, Any]) -> str:
+    until = local_time(job.get("held_until"))
+    return f"until {until}; look into it with `remuda job shell {job['id']}`" if until else ""
 
 
 def _lost(tries: int) -> str:

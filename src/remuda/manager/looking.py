@@ -52,6 +52,7 @@ UNKNOWN_SECONDS = 600.0
 PATIENCE_SECONDS = 60.0
 """How long the cell may be out of reach in the middle of a shell; then that is over there, too."""
 LAST_WORDS_SECONDS = 5.0
+ENDED = "it has ended"
 PIECE_BYTES = 256 * 1024
 WINDOW_BYTES = 1024 * 1024
 """What may wait for the cell; then the agent waits."""
@@ -194,11 +195,18 @@ class _Watch:
             reason = f"the runner manager failed: {type(error).__name__}"
         finally:
             log.info("a shell ended", reason=reason)
-            with suppress(RunnerApiTemporaryError, TimeoutError, _OverError):
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    if reason:
-                        await output.finish(reason)
-                        await self._client.close(wanted.id, reason)
+            if reason:
+                await self._say_last(wanted, output, reason)
+
+    async def _say_last(self, wanted: WantedShell, output: "_Output", reason: str) -> None:
+        with suppress(RunnerApiTemporaryError, TimeoutError, _OverError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                # Of one that was begun before nobody knows where its output stands.
+                if not wanted.begun and reason != ENDED:
+                    await output.finish(reason)
+        with suppress(RunnerApiTemporaryError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._client.close(wanted.id, reason)
 
     async def _carried(self, wanted: WantedShell, output: "_Output") -> str:
         """Why it is over."""
@@ -231,7 +239,7 @@ class _Watch:
             feeding.cancel()
             await output.sent()
             sending.cancel()
-        return "it has ended"
+        return ENDED
 
     async def _feed(self, shell_id: str, shell: AgentShell) -> None:
         """What is typed, to the agent."""

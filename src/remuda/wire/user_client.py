@@ -278,6 +278,19 @@ class UserClient:
         async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
+    async def shell_output(self, job_id: int, shell: str, offset: int) -> TracePart:
+        """What a shell has printed from a byte on; waits for some. `remuda.wire.looking` says what is in it."""
+        path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/output"
+        async with self._request("GET", path, None, {"offset": offset}) as answer:
+            return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
+
+    async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
+        """What is typed into it, at its place; the same again changes nothing."""
+        path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
+        where = {"Content-Range": f"{start}-{start + len(data) - 1}"}
+        async with self._request("PATCH", path, data, {}, where) as answer:
+            await answer.read()
+
     async def events(self, *, after: str = "", **wanted: str | int) -> AsyncGenerator[EventInfo, None]:
         """Jobs, pipelines and runners as they change, until the cell ends it; `after`: the id of the last one seen.
 
@@ -321,8 +334,9 @@ class UserClient:
         headers = dict(headers or {})
         data = None
         if body is not None:
-            headers["Content-Type"] = "application/json"
-            data = msgspec.json.encode(body)
+            is_raw = isinstance(body, bytes)
+            headers.setdefault("Content-Type", "application/octet-stream" if is_raw else "application/json")
+            data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         try:
             async with self._session.request(
                 method, address, data=data, headers=headers, read_seconds=READ_SECONDS

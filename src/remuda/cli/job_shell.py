@@ -1,0 +1,309 @@
+"""`remuda job shell` and `remuda job release`: look into a job that runs, or that failed and is held.
+
+Decided here: what the terminal does meanwhile (raw, with its size told; `~.` behind a line's end hangs up), what is
+said while nobody has opened the shell yet, and the exit code, which is the command's. Bytes go through the cell at
+exact offsets, so a connection that breaks goes on where it was.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import CommandError
+from remuda.cli.job import JobNumber
+from remuda.cli.listing import on_one_line, with_client
+from remuda.cli.options import Data, Url
+from remuda.lib.aio import one_error
+
+if TYPE_CHECKING:
+    from remuda.wire.user_client import UserClient
+
+QUIET_SECONDS = 1.0
+"""A shell that opens within this time needs no words."""
+RETRY_SECONDS = 1.0
+PATIENCE_SECONDS = 60.0
+"""After so long without a connection the cell has ended the shell."""
+READ_BYTES = 16 * 1024
+PIECE_BYTES = 256 * 1024
+HUNG_UP = 128 + signal.SIGHUP
+_T = TypeVar("_T")
+
+
+def shell(
+    job: JobNumber,
+    /,
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="In place of a shell, behind `--`.")],
+    url: Url = None,
+    data: Data = None,
+) -> int:
+    """Open a shell in a job, where its steps run and with its variables: while it runs, or when it failed and is held.
+
+    On a terminal the shell has one, too; `~.` at the beginning of a line hangs up. Otherwise input and output are as
+    they are, so that it can be used in scripts. The exit code is that of the shell or command. For maintainers of the
+    project, where the runner allows it.
+
+    Try:
+
+        remuda job shell 7
+        remuda job shell 7 -- ps aux
+        remuda job shell 7 -- cat build/test.log > test.log
+        tar c fixes | remuda job shell 7 -- tar x
+    """
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return asyncio.run(with_client(url, data, lambda client: _look(client, job, command, terminal=terminal)))
+
+
+def release(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
+    """Let a held job go: its environment is closed, and its runner has room for another job.
+
+    Try:
+
+        remuda job list --held
+        remuda job release 7
+    """
+    path = f"/api/remuda/v1/jobs/{job}/release"
+    asyncio.run(with_client(url, data, lambda client: client.call("POST", path)))
+    print(f"job {job} is let go")
+
+
+class Escape:
+    """Looks for `~.` at the beginning of a line in what is typed; `~~` there is one `~`."""
+
+    def __init__(self) -> None:
+        self._at_start = True
+        self._tilde = False
+
+    def feed(self, data: bytes) -> tuple[bytes, bool]:
+        """What to send, and whether to hang up behind it."""
+        sent = bytearray()
+        for byte in data:
+            if self._tilde:
+                self._tilde = False
+                if byte == ord("."):
+                    return bytes(sent), True
+                sent += b"~" if byte == ord("~") else bytes((ord("~"), byte))
+            elif self._at_start and byte == ord("~"):
+                self._tilde = True
+                continue
+            else:
+                sent.append(byte)
+            self._at_start = byte in b"\r\n"
+        return bytes(sent), False
+
+
+async def _look(client: "UserClient", job: int, command: tuple[str, ...], *, terminal: bool) -> int:
+    size = _terminal_size()
+    asked = {
+        "command": list(command),
+        "terminal": terminal,
+        "columns": size.columns,
+        "rows": size.lines,
+        "term": os.environ.get("TERM", "") if terminal else "",
+    }
+    opened = await client.call("POST", f"/api/remuda/v1/jobs/{job}/shells", asked)
+    shell_id = str(opened["id"])
+    async with _closed_at_the_end(client, job, shell_id):
+        return await _Look(client, job, shell_id, connected=bool(opened.get("connected")), terminal=terminal).run()
+
+
+@asynccontextmanager
+async def _closed_at_the_end(client: "UserClient", job: int, shell_id: str) -> AsyncIterator[None]:
+    """Also when somebody stops this command."""
+    from remuda.wire.user_client import UserApiError
+
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        with suppress(UserApiError, TimeoutError):
+            async with asyncio.timeout(2):
+                await client.call("DELETE", f"/api/remuda/v1/jobs/{job}/shells/{shell_id}")
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Every key goes to the shell there, whose terminal does the rest."""
+    before = termios.tcgetattr(0)
+    try:
+        tty.setraw(0, termios.TCSADRAIN)
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _terminal_size() -> os.terminal_size:
+    """As it is now; variables that say how large it was do not count."""
+    try:
+        return os.get_terminal_size(0)
+    except OSError:
+        return os.terminal_size((80, 24))
+
+
+class _Look:
+    """One shell, seen from here."""
+
+    def __init__(self, client: "UserClient", job: int, shell_id: str, *, connected: bool, terminal: bool) -> None:
+        self._client = client
+        self._job = job
+        self._id = shell_id
+        self._is_connected = connected
+        self._terminal = terminal
+        self._typed = bytearray()
+        self._filled, self._taken, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._is_open = False
+
+    async def run(self) -> int:
+        """The command's exit code; CommandError when there is none."""
+        with _raw_terminal() if self._terminal else nullcontext():
+            async with one_error(), asyncio.TaskGroup() as tasks:
+                receiving = tasks.create_task(self._receive(), name="shell output")
+                others = [
+                    tasks.create_task(self._gone.wait(), name="shell hung up"),
+                    tasks.create_task(self._send(), name="shell input"),
+                    tasks.create_task(self._say_that_it_waits(), name="shell waits"),
+                ]
+                self._read_keys()
+                await asyncio.wait({receiving, others[0]}, return_when=asyncio.FIRST_COMPLETED)
+                code = receiving.result() if receiving.done() else HUNG_UP
+                for task in (receiving, *others):
+                    task.cancel()
+                return code
+
+    async def _say_that_it_waits(self) -> None:
+        await asyncio.sleep(QUIET_SECONDS)
+        if not self._is_open:
+            why = "" if self._is_connected else ", which is not connected to the cell just now"
+            self._say(f"waiting for the runner manager of job {self._job}{why}")
+
+    def _say(self, text: str) -> None:
+        end = "\r\n" if self._terminal else "\n"
+        _write(sys.stderr, f"remuda: {on_one_line(text)}{end}".encode())
+
+    async def _state(self) -> tuple[str, str]:
+        found = await self._client.call("GET", f"/api/remuda/v1/jobs/{self._job}/shells/{self._id}")
+        return str(found.get("state")), on_one_line(str(found.get("reason")))
+
+    async def _receive(self) -> int:
+        from remuda.wire.looking import DATA, ERRORS, EXIT, FROM_COMMAND, OPENED, REFUSED, FrameError, Frames, code_of
+
+        offset, frames = 0, Frames(FROM_COMMAND)
+        while True:
+            part = await self._patiently(partial(self._client.shell_output, self._job, self._id, offset))
+            offset += len(part.data)
+            try:
+                for kind, data in frames.feed(part.data):
+                    if kind == OPENED:
+                        self._is_open = True
+                    elif kind == DATA:
+                        _write(sys.stdout, data)
+                    elif kind == ERRORS:
+                        _write(sys.stderr, data)
+                    elif kind == EXIT:
+                        return code_of(data)
+                    elif kind == REFUSED:
+                        raise CommandError(f"there is no shell: {on_one_line(data.decode(errors='replace'))}")
+            except FrameError as error:
+                raise CommandError(f"what came is not understood: {error}; are all of the same version?") from None
+            if part.state == "over" and not part.data:
+                raise CommandError(f"the shell ended: {(await self._state())[1]}")
+
+    def _read_keys(self) -> None:
+        """In a thread: stdin may be anything, also what cannot be waited for."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="keys", daemon=True).start()
+        if self._terminal:
+            loop.add_signal_handler(signal.SIGWINCH, self._resized)
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        from remuda.wire.looking import DATA, END, frame
+
+        escape = Escape()
+        with suppress(RuntimeError):  # the loop has ended
+            while True:
+                try:
+                    data = os.read(0, READ_BYTES)
+                except OSError:
+                    data = b""
+                typed, is_hung_up = escape.feed(data) if self._terminal else (data, False)
+                framed = frame(DATA, typed) if typed else b""
+                if not data:
+                    is_hung_up, framed = self._terminal, b"" if self._terminal else frame(END)
+                if framed:
+                    asyncio.run_coroutine_threadsafe(self._put(framed), loop).result()
+                if is_hung_up:
+                    loop.call_soon_threadsafe(self._gone.set)
+                if not data or is_hung_up:
+                    return
+
+    def _resized(self) -> None:
+        from remuda.wire.looking import size_frame
+
+        size = _terminal_size()
+        self._typed += size_frame(size.columns, size.lines)
+        self._filled.set()
+
+    async def _put(self, data: bytes) -> None:
+        while len(self._typed) > PIECE_BYTES:
+            self._taken.clear()
+            await self._taken.wait()
+        self._typed += data
+        self._filled.set()
+
+    async def _send(self) -> None:
+        """What was typed, as much together as there is."""
+        from remuda.wire.user_client import RefusedError
+
+        place = 0
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            while self._typed:
+                piece = bytes(self._typed[:PIECE_BYTES])
+                try:
+                    await self._patiently(partial(self._client.shell_input, self._job, self._id, place, piece))
+                except RefusedError as error:
+                    if error.status != 416:
+                        raise
+                    if (await self._state())[0] == "over":
+                        return  # whoever reads learns why
+                    continue
+                place += len(piece)
+                del self._typed[: len(piece)]
+                self._taken.set()
+
+    async def _patiently(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Make a call until it gets through."""
+        from remuda.wire.user_client import RefusedError, UserApiError
+
+        loop = asyncio.get_running_loop()
+        since: float | None = None
+        while True:
+            try:
+                return await call()
+            except RefusedError:
+                raise
+            except UserApiError as error:
+                if since is None:
+                    since = loop.time()
+                    self._say(f"{error}; trying again")
+                if loop.time() - since > PATIENCE_SECONDS:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+def _write(stream: TextIO, data: bytes) -> None:
+    stream.buffer.write(data)
+    stream.buffer.flush()
