@@ -33,7 +33,6 @@ YOUNG_SECONDS = 2.0
 """A request that has been open for so long is being held; the answer to a younger one may bring a job."""
 _DISK_SECONDS = 10.0
 """How often is looked whether there is room again, and how long an answer about it counts while there is."""
-_FOREVER_SECONDS = 3600.0
 
 
 class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,16 +196,17 @@ class Poller:
             if self._ready is not None:
                 await self._ready()
             wait = self._not_before - clock.monotonic()
+            self._changed.clear()
             if self._running >= self._used():
                 if wait <= 0 and not is_told and self._running >= self._limit.hard:
                     is_told = True
                     self._asking.told.exceeded(self.runner)
-                wait = _FOREVER_SECONDS
-            elif wait <= 0:
+                await self._changed.wait()
+                continue
+            if wait <= 0:
                 if await self._has_disk():
                     return
                 wait = _DISK_SECONDS
-            self._changed.clear()
             await happens_by(clock, self._changed, within_seconds=wait, name=f"pause of {self.runner.short_token}")
 
     async def _has_disk(self) -> bool:
