@@ -22,7 +22,7 @@ from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _SCHEMA = """
 create table jobs (
@@ -50,10 +50,23 @@ _SINCE_2 = (
     "create table runners (digest text primary key, settings blob not null) strict",
 )
 """Applied to every new file, too: so there is one way to the newest form."""
+_SINCE_3 = (
+    "create table payloads (job integer primary key, payload blob not null) strict",
+    "insert into payloads select rowid, payload from jobs",
+    "update jobs set payload = x''",
+)
+"""A job's row is written several times in its life, and all of it each time: what is large and stays is apart."""
 _COLUMNS = (
     "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, settings, "
     "phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
 )
+_PAYLOAD = 9
+"""Where it stands among these."""
+_ALL = (
+    f"select {_COLUMNS.replace('payload', 'payloads.payload')} from jobs join payloads on payloads.job = jobs.rowid"
+    " order by received_at, key"
+)
+_OLD_PAYLOAD = "delete from payloads where job = (select rowid from jobs where key = ?)"
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +109,7 @@ class Journal:
     def jobs(self) -> list[tuple[JobRow, Record]]:
         """Everything in the journal, oldest first."""
         try:
-            rows = self._connection.execute(f"select {_COLUMNS} from jobs order by received_at, key").fetchall()
-            return [_from_row(row) for row in rows]
+            return [_from_row(row) for row in self._connection.execute(_ALL).fetchall()]
         except (sqlite3.Error, ValueError, msgspec.MsgspecError) as error:
             raise DataFolderError(
                 f"the journal cannot be read: {error}. Move journal.sqlite out of the data folder to start anew; "
@@ -140,13 +152,12 @@ class Journal:
     async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
         """A job came in."""
         values = (*msgspec.structs.astuple(row), *_record_values(record))
-        marks = ", ".join("?" * len(values))
         is_new = bool(settings) and row.settings not in self._stored_settings
 
         def store(db: sqlite3.Connection) -> None:
             if is_new:
                 db.execute("insert or ignore into runners values (?, ?)", (row.settings, settings))
-            db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({marks})", values)
+            _insert(db, values)
 
         await self._write(store)
         if is_new:
@@ -163,7 +174,12 @@ class Journal:
 
     async def remove(self, key: str) -> None:
         """A job is over."""
-        await self._write(lambda db: db.execute("delete from jobs where key = ?", (key,)))
+
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute(_OLD_PAYLOAD, (key,))
+            db.execute("delete from jobs where key = ?", (key,))
+
+        await self._write(delete)
 
     async def _write(self, operation: Callable[[sqlite3.Connection], object]) -> None:
         while self._renewal is not None:
@@ -219,16 +235,28 @@ def _open(path: Path) -> sqlite3.Connection:
                 if version == 0:
                     connection.execute("drop table if exists jobs")
                     connection.execute(_SCHEMA)
-                for statement in _SINCE_2:
+                if version < 2:
+                    for statement in _SINCE_2:
+                        connection.execute(statement)
+                    # There was one machine then.
+                    connection.execute("update jobs set machine = 'local'")
+                for statement in _SINCE_3:
                     connection.execute(statement)
-                # There was one machine then.
-                connection.execute("update jobs set machine = 'local'")
                 connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
         connection.execute("delete from runners where digest not in (select settings from jobs)")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _insert(db: sqlite3.Connection, values: Sequence[Any]) -> None:
+    """A job with its payload."""
+    db.execute(_OLD_PAYLOAD, values[:1])
+    row = [*values]
+    payload, row[_PAYLOAD] = row[_PAYLOAD], b""
+    done = db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({', '.join('?' * len(row))})", row)
+    db.execute("insert into payloads values (?, ?)", (done.lastrowid, payload))
 
 
 def settings_name(settings: bytes) -> str:
@@ -238,7 +266,7 @@ def settings_name(settings: bytes) -> str:
 
 def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
     return (
-        connection.execute(f"select {_COLUMNS} from jobs").fetchall(),
+        connection.execute(_ALL).fetchall(),
         connection.execute("select digest, settings from runners").fetchall(),
     )
 
@@ -251,7 +279,8 @@ def _open_anew(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connect
     connection = _open(path)
     with connection:
         connection.execute("begin immediate")
-        connection.executemany(f"insert into jobs ({_COLUMNS}) values ({', '.join('?' * 18)})", jobs)
+        for values in jobs:
+            _insert(connection, values)
         connection.executemany("insert into runners values (?, ?)", runners)
     return connection
 

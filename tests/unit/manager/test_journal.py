@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError
-from remuda.manager.journal import _SCHEMA, JobRow, Journal, _from_row, _record_values, locked, settings_name
+from remuda.manager.journal import _SCHEMA, _SINCE_2, JobRow, Journal, _from_row, _record_values, locked, settings_name
 
 
 def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
@@ -96,6 +96,41 @@ async def test_a_journal_of_the_first_version_is_read_on(tmp_path: Path) -> None
         journal = Journal(path)
         record = Record(phase=Phase.STARTED, log_offset=7, log_crc=None, result_seq=2, machine="local")
         assert journal.jobs() == [(a_row(), record)]
+        journal.close()
+
+
+async def test_a_payload_goes_with_its_job_and_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    large = b"x" * 100_000
+    for key in ("1-a", "2-b"):
+        await journal.add(a_row(key, payload=large), Record())
+    await journal.add(a_row("1-a", payload=b"another"), Record())
+    before = path.with_name("journal.sqlite-wal").stat().st_size
+    for offset in range(5):
+        await journal.save("2-b", Record(log_offset=offset))
+    assert path.with_name("journal.sqlite-wal").stat().st_size - before < len(large)
+    assert {row.key: row.payload for row, _ in journal.jobs()} == {"1-a": b"another", "2-b": large}
+    await journal.remove("2-b")
+    journal.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("select payload from payloads").fetchall() == [(b"another",)]
+    connection.close()
+
+
+async def test_a_journal_of_the_second_version_is_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with sqlite3.connect(path) as connection:
+        for statement in (_SCHEMA, *_SINCE_2):
+            connection.execute(statement)
+        values = ("1-abc", 1, "http://cell", "abcdefghi", "one", 3, 1, 12.5, 1, b"{}", "started", 7, 5, 2, 0, None)
+        connection.execute(f"insert into jobs values ({', '.join('?' * len(values))}, 'abc', 'there')", values)
+        connection.execute("pragma user_version = 2")
+    connection.close()
+    for _ in range(2):
+        journal = Journal(path)
+        record = Record(phase=Phase.STARTED, log_offset=7, log_crc=5, result_seq=2, machine="there")
+        assert journal.jobs() == [(a_row(settings="abc"), record)]
         journal.close()
 
 
