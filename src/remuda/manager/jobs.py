@@ -5,9 +5,7 @@ to server and agent are repeatable, and the kill points mark where a process may
 """
 
 import asyncio
-import hashlib
 import math
-import os
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable
@@ -20,7 +18,6 @@ import msgspec
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.manager import kept
-from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.actions import (
     Acknowledge,
@@ -40,33 +37,31 @@ from remuda.manager.core.actions import (
 )
 from remuda.manager.core.life import Life
 from remuda.manager.core.limits import Limits
-from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
-from remuda.manager.custom import is_custom
-from remuda.manager.entries import CompileError, Setting, project_path
+from remuda.manager.entries import CompileError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.holding import hold_of
 from remuda.manager.journal import JobRow, Journal
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
 from remuda.manager.metrics import RunnerLabels, mode_of
-from remuda.manager.ports import Environment, JobPlace, PreparedPlace, standing_machine
+from remuda.manager.placing import place_of, put_away
+from remuda.manager.ports import Environment, PreparedPlace, standing_machine
 from remuda.manager.recovery import owner_note
-from remuda.manager.step_policy import run_as
+from remuda.manager.starting import Starting, start_of
+from remuda.manager.translating import ask_server, outcome_of, step_name
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import (
     JobEnded,
-    JobStart,
-    JobVariable,
     LogChunk,
     StepResultEvent,
     UnknownJob,
     WatchedEvent,
 )
 from remuda.wire.agent_shell import AgentShell, ShellWish, open_shell
-from remuda.wire.runner_api import JobPayload, TraceOutput
-from remuda.wire.runner_client import JobReply, RunnerApiTemporaryError, RunnerClient, read_payload
+from remuda.wire.runner_api import JobPayload
+from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, read_payload
 
 if TYPE_CHECKING:
     from remuda.manager.tracing import JobSpans
@@ -94,17 +89,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes spans of a job; None: nobody."""
     held: "Callable[[ManagedJob], None]" = lambda _: None
     """Told when a job begins to be held, and when it is not any more."""
-
-
-class _StepEvent(msgspec.Struct):
-    """The little that the manager wants to know of a step's result."""
-
-    name: str = ""
-
-
-def job_key(job_id: int, token: str) -> str:
-    """The agent's id for a job: a new hand-out of the same job has another token, so it is another job there."""
-    return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 class ManagedJob:
@@ -141,18 +125,7 @@ class ManagedJob:
         self._is_unwanted = False  # it is not held if it fails
         self._owner = owner_note(row, around.system_id) if around.recovers else b""
         self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
-        self._place = JobPlace(
-            key=row.key,
-            runner=row.runner,
-            slot=row.slot,
-            project=project_path(payload.git_info.repo_url),
-            builds_dir="" if is_custom(runner) else runner.builds_dir,
-            cache_dir="" if is_custom(runner) else runner.cache_dir,
-            job=None if around.keeps_in is None else row.job_id,
-            run_as=run_as(runner, row.slot),
-            before_job=runner.remuda.before_job,
-            after_job=runner.remuda.after_job,
-        )
+        self._place = place_of(row, payload, runner, has_own_folder=around.keeps_in is not None)
         if record.machine:
             environment.adopt(self._place, record.machine)
         self._saved = record
@@ -276,7 +249,7 @@ class ManagedJob:
     async def _call(self, call: Call) -> None:
         before = self.life.phase
         try:
-            reply = await self._ask_server(call)
+            reply = await ask_server(self._client, self.job_id, self._token, call)
         except RunnerApiTemporaryError as error:
             self._log.debug("the server cannot be reached", cause=str(error))
             self.life.unreachable(self._around.clock.monotonic(), str(error))
@@ -298,28 +271,6 @@ class ManagedJob:
         if self.life.phase is Phase.OVER and before is not Phase.OVER and self.life.problem:
             self._log.warning("the job is dropped", cause=self.life.problem)
 
-    async def _ask_server(self, call: Call) -> JobReply:
-        job_id, token, client = self.job_id, self._token, self._client
-        match call:
-            case Acknowledge():
-                return await client.update_job(job_id, token, state="running")
-            case KeepAlive():
-                output = TraceOutput(checksum=call.checksum, bytesize=call.bytesize)
-                return await client.update_job(job_id, token, state="running", output=output)
-            case SendTrace():
-                return await client.patch_trace(job_id, token, call.start, call.data)
-            case SendResults():
-                return await client.send_results(job_id, token, call.results)
-            case SendFinal():
-                return await client.update_job(
-                    job_id,
-                    token,
-                    state=call.state,
-                    failure_reason=call.failure_reason,
-                    exit_code=call.exit_code,
-                    output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
-                )
-
     async def _acquire(self) -> None:
         machine = await self._while_heard(self.environment.acquire(self._place))
         if machine is not None:
@@ -336,47 +287,28 @@ class ManagedJob:
         place = await self._prepare()
         if place is None:
             return
-        setting = Setting(
+        starting = Starting(
             runner=self._config,
+            place=self._place,
+            prepared=place,
             system_id=self._around.system_id,
-            slot=self.slot,
-            work_dir=place.work_dir,
-            builds_dir=place.builds_dir,
-            cache_dir=place.cache_dir,
             now=self._around.clock.now(),
-            host_environment=dict(os.environ) if is_custom(self._config) else {},
+            may_shell=self.allows_shells,
+            is_held=not self._is_unwanted,
         )
         try:
-            compiled = compile_job(payload, setting)
+            start, variables = start_of(payload, starting)
         except CompileError as error:
             self._fail(FailureReason.RUNNER_CONFIGURATION_ERROR, str(error))
             return
         if self._around.keeps_in is not None:
-            kept.keep(self._around.keeps_in, self.job_id, work_dir=place.work_dir, variables=compiled.variables)
-        hold = hold_of(self._config.remuda, compiled.variables, self.job_id, may_shell=self.allows_shells)
-        variables = [
-            JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
-            for variable in compiled.variables
-        ]
-        await self._linked().start(
-            JobStart(
-                id=self.key,
-                work_dir=place.work_dir,
-                steps=compiled.steps,
-                variables=variables if self._spans is None else self._spans.told(variables),
-                masks=compiled.masks,
-                mask_prefixes=compiled.mask_prefixes,
-                timeout_seconds=compiled.timeout_seconds,
-                log_limit_bytes=compiled.log_limit_bytes,
-                banner=(*compiled.banner, *hold.remarks),
-                policy=compiled.policy,
-                hold_failed_seconds=0 if self._is_unwanted else hold.seconds,
-                hold_note=hold.note,
-                run_as=self._place.run_as,
-                owner=self._owner,
-                patience_seconds=int(self._config.remuda.agent_patience_seconds) if self._around.recovers else 0,
-            )
-        )
+            kept.keep(self._around.keeps_in, self.job_id, work_dir=place.work_dir, variables=variables)
+        if self._spans is not None:
+            start = msgspec.structs.replace(start, variables=self._spans.told(start.variables))
+        if self._around.recovers:
+            patience = int(self._config.remuda.agent_patience_seconds)
+            start = msgspec.structs.replace(start, owner=self._owner, patience_seconds=patience)
+        await self._linked().start(start)
         reach("manager.started")
         self._payload, self._owner = None, b""
         self.life.started()
@@ -456,16 +388,7 @@ class ManagedJob:
             return
         if folder is not None:
             kept.forget(folder, self.job_id)
-        try:
-            if self._place.after_job:
-                output = await self.environment.after(self._place, self.life.machine)
-                self._log.info("after_job is done", output=output)
-        except EnvironmentLostError as error:
-            self._log.error("after_job failed", cause=str(error))
-        try:
-            await self.environment.clean_up(self._place, self.life.machine)
-        except EnvironmentLostError as error:
-            self._log.error("the job's place cannot be cleaned up", cause=str(error))
+        await put_away(self.environment, self._place, self.life.machine, self._log)
 
     async def _wait(self, until: float) -> None:
         async def ring() -> None:
@@ -528,10 +451,10 @@ class ManagedJob:
                 self.life.result(event.seq, event.json)
                 if self._spans is not None:
                     self._spans.hear(event.seq, event.json)
-                self._at_stage(_step_name(event.json))
+                self._at_stage(step_name(event.json))
             case JobEnded():
                 self.life.ended(
-                    _outcome(event, now=self._around.clock.now(), is_held=not self._is_unwanted),
+                    outcome_of(event, now=self._around.clock.now(), is_held=not self._is_unwanted),
                     self._around.clock.monotonic(),
                 )
             case UnknownJob():
@@ -561,25 +484,3 @@ class ManagedJob:
         self.life.machine_lost(f"the machine {self.life.machine} is lost: {cause}", self._around.clock.monotonic())
         self._disconnect()
         self._wake.set()
-
-
-def _step_name(document: bytes) -> str:
-    try:
-        return msgspec.json.decode(document, type=_StepEvent).name
-    except msgspec.MsgspecError:
-        return ""
-
-
-def _outcome(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
-    succeeded = event.status == "success"
-    fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
-    return Outcome(
-        state="success" if succeeded else "failed",
-        reason="" if succeeded else event.reason or fallback,
-        exit_code=max(event.exit_code, 0),
-        message=event.message,
-        log_bytes=event.log_bytes,
-        results=event.results,
-        checksum=event.log_checksum,
-        held_until=now + event.held_seconds if event.held_seconds and is_held else 0.0,
-    )

@@ -32,7 +32,7 @@ from remuda.manager.errors import (
     FolderTakenError,
     ManagerError,
 )
-from remuda.manager.jobs import ManagedJob, Surroundings, job_key
+from remuda.manager.jobs import ManagedJob, Surroundings
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
@@ -44,6 +44,7 @@ from remuda.manager.recovery import Note, is_ours, lost_jobs
 from remuda.manager.reload import Changes, changes
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner
+from remuda.manager.translating import job_key
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient

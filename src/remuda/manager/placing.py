@@ -1,0 +1,40 @@
+"""A job's place in its environment: what decides it, and how it is given back, with the operator's hook before that."""
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.custom import is_custom
+from remuda.manager.entries import project_path
+from remuda.manager.errors import EnvironmentLostError
+from remuda.manager.journal import JobRow
+from remuda.manager.ports import Environment, JobPlace
+from remuda.manager.step_policy import run_as
+from remuda.telemetry.logs import Logger
+from remuda.wire.runner_api import JobPayload
+
+
+def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
+    """What an environment has to know of a job."""
+    return JobPlace(
+        key=row.key,
+        runner=row.runner,
+        slot=row.slot,
+        project=project_path(payload.git_info.repo_url),
+        builds_dir="" if is_custom(runner) else runner.builds_dir,
+        cache_dir="" if is_custom(runner) else runner.cache_dir,
+        job=row.job_id if has_own_folder else None,
+        run_as=run_as(runner, row.slot),
+        before_job=runner.remuda.before_job,
+        after_job=runner.remuda.after_job,
+    )
+
+
+async def put_away(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
+    """Give the place back. What can never be done is logged: the job's end does not depend on it."""
+    try:
+        if place.after_job:
+            log.info("after_job is done", output=await environment.after(place, machine))
+    except EnvironmentLostError as error:
+        log.error("after_job failed", cause=str(error))
+    try:
+        await environment.clean_up(place, machine)
+    except EnvironmentLostError as error:
+        log.error("the job's place cannot be cleaned up", cause=str(error))

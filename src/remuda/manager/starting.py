@@ -1,0 +1,69 @@
+"""What an agent is told when a job starts: the payload, compiled for the place that the job has. `jobs.py` sends it."""
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from remuda.manager.compile import compile_job
+from remuda.manager.config import RunnerConfig
+from remuda.manager.custom import is_custom
+from remuda.manager.entries import Setting
+from remuda.manager.holding import hold_of
+from remuda.manager.ports import JobPlace, PreparedPlace
+from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.wire.runner_api import JobPayload, Variable
+
+
+class Starting(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts besides the payload."""
+
+    runner: RunnerConfig
+    place: JobPlace
+    prepared: PreparedPlace
+    system_id: str
+    now: float
+    may_shell: bool
+    """Whether somebody could open a shell in the job."""
+    is_held: bool
+    """Whether it may be held when it fails."""
+
+
+def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequence[Variable]]:
+    """The request, and the job's variables as they came. CompileError: the job cannot be run here."""
+    runner, prepared = starting.runner, starting.prepared
+    setting = Setting(
+        runner=runner,
+        system_id=starting.system_id,
+        slot=starting.place.slot,
+        work_dir=prepared.work_dir,
+        builds_dir=prepared.builds_dir,
+        cache_dir=prepared.cache_dir,
+        now=starting.now,
+        host_environment=dict(os.environ) if is_custom(runner) else {},
+    )
+    compiled = compile_job(payload, setting)
+    hold = hold_of(runner.remuda, compiled.variables, payload.id, may_shell=starting.may_shell)
+    start = JobStart(
+        id=starting.place.key,
+        work_dir=prepared.work_dir,
+        steps=compiled.steps,
+        variables=[
+            JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
+            for variable in compiled.variables
+        ],
+        masks=compiled.masks,
+        mask_prefixes=compiled.mask_prefixes,
+        timeout_seconds=compiled.timeout_seconds,
+        log_limit_bytes=compiled.log_limit_bytes,
+        banner=(*compiled.banner, *hold.remarks),
+        policy=compiled.policy,
+        hold_failed_seconds=hold.seconds if starting.is_held else 0,
+        hold_note=hold.note,
+        run_as=starting.place.run_as,
+        log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
+        sandbox=runner.remuda.sandbox,
+        writable=(prepared.builds_dir, prepared.cache_dir),
+        cgroup=runner.slot_cgroup(starting.place.slot),
+    )
+    return start, compiled.variables

@@ -1,0 +1,70 @@
+"""Between the words of a job's `Life` and those of server and agent. Nothing is decided here; `jobs.py` calls it."""
+
+import hashlib
+
+import msgspec
+
+from remuda.manager.core.actions import Acknowledge, Call, KeepAlive, SendFinal, SendResults, SendTrace
+from remuda.manager.core.record import Outcome
+from remuda.model.job import FailureReason
+from remuda.wire.agent_client import JobEnded
+from remuda.wire.runner_api import TraceOutput
+from remuda.wire.runner_client import JobReply, RunnerClient
+
+
+class _StepEvent(msgspec.Struct):
+    """The little that the manager wants to know of a step's result."""
+
+    name: str = ""
+
+
+def job_key(job_id: int, token: str) -> str:
+    """The agent's id for a job: a new hand-out of the same job has another token, so it is another job there."""
+    return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+
+
+async def ask_server(client: RunnerClient, job_id: int, token: str, call: Call) -> JobReply:
+    """Make a call."""
+    match call:
+        case Acknowledge():
+            return await client.update_job(job_id, token, state="running")
+        case KeepAlive():
+            output = TraceOutput(checksum=call.checksum, bytesize=call.bytesize)
+            return await client.update_job(job_id, token, state="running", output=output)
+        case SendTrace():
+            return await client.patch_trace(job_id, token, call.start, call.data)
+        case SendResults():
+            return await client.send_results(job_id, token, call.results)
+        case SendFinal():
+            return await client.update_job(
+                job_id,
+                token,
+                state=call.state,
+                failure_reason=call.failure_reason,
+                exit_code=call.exit_code,
+                output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
+            )
+
+
+def step_name(document: bytes) -> str:
+    """Of which step a result is; empty: it does not say."""
+    try:
+        return msgspec.json.decode(document, type=_StepEvent).name
+    except msgspec.MsgspecError:
+        return ""
+
+
+def outcome_of(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
+    """How a job ended, by its agent."""
+    succeeded = event.status == "success"
+    fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
+    return Outcome(
+        state="success" if succeeded else "failed",
+        reason="" if succeeded else event.reason or fallback,
+        exit_code=max(event.exit_code, 0),
+        message=event.message,
+        log_bytes=event.log_bytes,
+        results=event.results,
+        checksum=event.log_checksum,
+        held_until=now + event.held_seconds if event.held_seconds and is_held else 0.0,
+    )
