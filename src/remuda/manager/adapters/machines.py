@@ -136,7 +136,6 @@ class MachinesEnvironment:
         for task in self._mending.values():
             task.cancel()
         await asyncio.gather(*self._mending.values(), return_exceptions=True)
-        self._mending.clear()
         for kept in self._machines.values():
             await kept.machine.close()
 
@@ -241,11 +240,10 @@ class MachinesEnvironment:
             self._log.warning("a machine cannot be used", machine=name, cause=cause, jobs=len(kept.held))
         kept.cause, kept.disk_free_bytes = cause, None
         if name not in self._mending:
-            mending = asyncio.get_running_loop().create_task(self._mend(kept), name=f"mend {name}")
-            self._mending[name] = mending
-            mending.add_done_callback(lambda _: self._mending.pop(name, None))
+            self._mending[name] = asyncio.get_running_loop().create_task(self._mend(kept), name=f"mend {name}")
 
     async def _mend(self, kept: _Kept) -> None:
+        """Ends when it can be reached; nothing is awaited between seeing that and saying that nobody tries any more."""
         failures = 1
         while kept.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))
@@ -256,6 +254,7 @@ class MachinesEnvironment:
                 self._failed(kept, str(error))
             else:
                 await self._mended(kept)
+        del self._mending[kept.machine.name]
 
     async def _mended(self, kept: _Kept) -> None:
         if kept.cause:

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from grpclib.client import Channel
 
 from remuda.lib.values import dataclass
-from remuda.manager.adapters.ssh import Address, SshConnection, SshError
+from remuda.manager.adapters.ssh import Address, SshConnection, SshError, SshTimeoutError
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.hooks import HOOK_SECONDS, OUTPUT_BYTES, hook_failed, hook_variables
 from remuda.manager.ports import JobPlace, PreparedPlace
@@ -225,7 +225,10 @@ class RemoteMachine:
         placed = await self._place()
         variables = hook_variables(place, work_dir=_folders(placed.base, place).work_dir)
         words = ["env", *(f"{key}={value}" for key, value in variables.items()), "sh", "-c", f"exec 2>&1\n{command}"]
-        done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
+        try:
+            done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
+        except SshTimeoutError:
+            raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s on {self.name}", "") from None
         output = done.out[-OUTPUT_BYTES:].decode(errors="replace")
         if done.code:
             raise hook_failed(name, f"ended with {done.code} on {self.name}", output)

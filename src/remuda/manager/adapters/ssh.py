@@ -35,6 +35,10 @@ class SshError(Exception):
     """The machine cannot be reached or used; the text says why."""
 
 
+class SshTimeoutError(SshError):
+    """A command took too long there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A machine, and how to log in there."""
@@ -70,6 +74,8 @@ class SshConnection:
         self._address = address
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
+        self._failures = 0
+        self._failure = ""
         self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
 
     @property
@@ -77,10 +83,17 @@ class SshConnection:
         return self._connection is not None and not self._connection.is_closed()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """The connection that is there, or a new one."""
+        """The connection that is there, or a new one. Who waits while another one fails to make it fails with it."""
+        before = self._failures
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connect()
+                if self._failures > before:
+                    raise SshError(self._failure)
+                try:
+                    self._connection = await self._connect()
+                except SshError as error:
+                    self._failures, self._failure = self._failures + 1, str(error)
+                    raise
             return self._connection
 
     async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> Done:
@@ -93,7 +106,7 @@ class SshConnection:
                     await process.wait_closed()
                     code = process.returncode
             except TimeoutError:
-                raise SshError(f"a command took more than {seconds:.0f} s there") from None
+                raise SshTimeoutError(f"a command took more than {seconds:.0f} s there") from None
             except (OSError, asyncssh.Error) as error:
                 raise self._broken(error) from error
         if code is None:
