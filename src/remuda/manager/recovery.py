@@ -6,12 +6,16 @@ watches it; then the server decides whether it still is, see `core/life.py` (Pha
 agent only because it is not known here: it may be another manager's.
 """
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import Literal
 
 import msgspec
 
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.journal import JobRow
+from remuda.manager.links import Links
+from remuda.manager.ports import Environment
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, KeptJob
 from remuda.wire.runner_client import read_payload
@@ -71,6 +75,26 @@ async def lost_jobs(
     except AgentRefusedError as error:
         log.warning("jobs of an earlier manager cannot be looked for", cause=str(error))
     return found
+
+
+async def look_at_all(environment: Environment, links: Links) -> None:
+    """Connect to every machine that may have jobs of an earlier process; returns when each has been looked at."""
+    try:
+        machines = await environment.recover()
+    except (EnvironmentTemporaryError, EnvironmentLostError) as error:
+        logger("manager").error("machines with jobs of an earlier process cannot be looked for", cause=str(error))
+        return
+    async with asyncio.TaskGroup() as group:
+        for machine in machines:
+            group.create_task(_look_at(environment, machine, links), name=f"finding of jobs on {machine}")
+
+
+async def _look_at(environment: Environment, machine: str, links: Links) -> None:
+    link = links.use(environment, machine)
+    try:
+        await link.settled.wait()
+    finally:
+        links.let_go(link)
 
 
 def _why(kept: KeptJob, note: Note | None) -> str:

@@ -6,12 +6,11 @@ data folder and configurations; what jobs do is in `jobs.py`, how slots are shar
 """
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,13 +24,8 @@ from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.data_folder import DataFolder
 from remuda.manager.environments import Environments
-from remuda.manager.errors import (
-    DataFolderError,
-    EnvironmentLostError,
-    EnvironmentTemporaryError,
-    FolderTakenError,
-    ManagerError,
-)
+from remuda.manager.errors import DataFolderError, FolderTakenError, ManagerError
+from remuda.manager.exporting import exporter_of, spans_of
 from remuda.manager.jobs import ManagedJob, Surroundings
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
@@ -40,7 +34,7 @@ from remuda.manager.looking import Looking
 from remuda.manager.metrics import JobSample, Load, ManagerMetrics, mode_of
 from remuda.manager.polling import Asking, Poller
 from remuda.manager.ports import Environment, standing_machine
-from remuda.manager.recovery import Note, is_ours, lost_jobs
+from remuda.manager.recovery import Note, is_ours, look_at_all, lost_jobs
 from remuda.manager.reload import Changes, changes
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner
@@ -51,11 +45,6 @@ from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import VERSION
 from remuda.wire.runner_client import JobOffer, RunnerClient
-
-if TYPE_CHECKING:
-    from remuda.manager.tracing import JobSpans
-    from remuda.telemetry.otlp import SpanExporter
-    from remuda.wire.runner_api import JobPayload
 
 LOOK_SECONDS = 1.0
 """How often is looked after what tells nobody when it changes."""
@@ -89,7 +78,7 @@ class Manager:
         self.metrics.configured(config, folder.own_id)
         self.metrics.configuration_loaded()
         self.metrics.watch(lambda: self.load, lambda: self.pollers)
-        self.exporter = _exporter(clock, folder.own_id, self.metrics.spans)
+        self.exporter = exporter_of(clock, folder.own_id, self.metrics.spans)
         """Who sends spans, until it is left; None where nobody wants them."""
         self.config = config
         self.state: Literal["starting", "running", "draining", "stopping"] = "starting"
@@ -109,7 +98,7 @@ class Manager:
             recovers=recovers,
             keeps_in=keeps_in,
             staged=self.metrics.staged,
-            spans_of=_spans_of(self.exporter),
+            spans_of=spans_of(self.exporter),
             held=self._looking.note,
         )
         self._log = logger("manager")
@@ -335,28 +324,11 @@ class Manager:
         """Those that only agents know: connecting to an agent is looking at it."""
         async with asyncio.TaskGroup() as group:
             looking = [
-                group.create_task(self._look_at_all(environment), name="finding of jobs")
+                group.create_task(look_at_all(environment, self.links), name="finding of jobs")
                 for environment in self._environments
             ]
             await asyncio.wait(looking, timeout=FINDING_SECONDS)
             self._found.set()
-
-    async def _look_at_all(self, environment: Environment) -> None:
-        try:
-            machines = await environment.recover()
-        except (EnvironmentTemporaryError, EnvironmentLostError) as error:
-            self._log.error("machines with jobs of an earlier process cannot be looked for", cause=str(error))
-            return
-        async with asyncio.TaskGroup() as group:
-            for machine in machines:
-                group.create_task(self._look_at(environment, machine), name=f"finding of jobs on {machine}")
-
-    async def _look_at(self, environment: Environment, machine: str) -> None:
-        link = self.links.use(environment, machine)
-        try:
-            await link.settled.wait()
-        finally:
-            self.links.let_go(link)
 
     async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
         """Take up what is ours and not in the journal, before anything else happens over a new connection."""
@@ -439,6 +411,7 @@ class Manager:
         reason = outcome.reason if outcome is not None else FailureReason.JOB_CANCELED
         seconds = self._clock.now() - job.received_at
         self.metrics.finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
+        self.metrics.used(job.labels, job.used)
         self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3))
         self._on_job_over()
 
@@ -470,21 +443,3 @@ class Manager:
 
 def _limits(config: ManagerConfig) -> dict[str, int]:
     return {runner.short_token: runner.limit for runner in config.runners}
-
-
-def _exporter(clock: Clock, own_id: str, counted: Callable[[str, int], None]) -> "SpanExporter | None":
-    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
-        return None
-    # Not at the top: most managers send no spans, and all would pay for it.
-    from remuda.manager.tracing import find_exporter
-    from remuda.telemetry.otlp_settings import is_wanted
-
-    return find_exporter(os.environ, clock, counted, own_id=own_id) if is_wanted(os.environ) else None
-
-
-def _spans_of(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
-    if exporter is None:
-        return None
-    from remuda.manager.tracing import JobSpans
-
-    return partial(JobSpans, offer=exporter.offer)
