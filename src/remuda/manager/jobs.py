@@ -54,6 +54,7 @@ from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import (
     JobEnded,
+    JobUse,
     LogChunk,
     StepResultEvent,
     UnknownJob,
@@ -111,6 +112,8 @@ class ManagedJob:
         self.runner = row.runner
         self.labels = RunnerLabels(runner=row.runner, runner_name=row.runner_name, system_id=around.system_id)
         self.mode = mode_of(payload)
+        self.used = JobUse()
+        """What it took of the machine, known at its end."""
         self.stage = "prepare_executor"
         self.stage_since = around.clock.now()
         self.received_at = row.received_at
@@ -453,6 +456,7 @@ class ManagedJob:
                     self._spans.hear(event.seq, event.json)
                 self._at_stage(step_name(event.json))
             case JobEnded():
+                self.used = event.used
                 self.life.ended(
                     outcome_of(event, now=self._around.clock.now(), is_held=not self._is_unwanted),
                     self._around.clock.monotonic(),

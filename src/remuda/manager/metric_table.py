@@ -12,6 +12,7 @@ OF_REQUESTS = ("runner", "system_id")
 _DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
 _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SIZES = tuple(float(1 << exponent) for exponent in range(24, 37, 2))
 HIGH_CARDINALITY_FLAG = "FF_EXPORT_HIGH_CARDINALITY_METRICS"
 
 _NO_INPUTS = "jobs have no inputs yet (`job_inputs` is not among the features)"
@@ -215,6 +216,15 @@ FAMILIES = (
     _gauge("remuda_manager_runner_blocked", "1 while no job is asked for: there is too little disk.", *RUNNER),
     _gauge("remuda_manager_disk_free_bytes", "Free where the runner's jobs run.", *RUNNER),
     _gauge("remuda_manager_disk_least_bytes", "With less than this no job is asked for.", *RUNNER),
+    _counter(
+        "remuda_manager_job_cpu_seconds_total", "Processor time of jobs that ended: user, system.", *RUNNER, "mode"
+    ),
+    _counter(
+        "remuda_manager_job_disk_bytes_total", "What they had to do with disks: read, written.", *RUNNER, "direction"
+    ),
+    _counter("remuda_manager_job_network_bytes_total", "The same with networks: received, sent.", *RUNNER, "direction"),
+    _histogram("remuda_manager_job_memory_peak_bytes", "Most memory of a job at a time.", _SIZES, *RUNNER),
+    _histogram("remuda_manager_job_work_dir_bytes", "What its working directory took at the end.", _SIZES, *RUNNER),
     _counter("remuda_manager_spans_total", "Spans of jobs and steps: sent, dropped here, refused there.", "outcome"),
 )
 

@@ -22,6 +22,7 @@ from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, SERVED
 from remuda.manager.polling import Poller, Told
 from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
+from remuda.wire.agent_client import JobUse
 from remuda.wire.runner_api import JobInfo, JobPayload
 from remuda.wire.runner_client import Measured
 
@@ -209,6 +210,22 @@ class ManagerMetrics:
             self._counter("gitlab_runner_worker_processing_failures_total").labels(
                 "job_failure", *labels.values()
             ).inc()
+
+    def used(self, labels: RunnerLabels, use: JobUse) -> None:
+        """What a job took of its machine, as far as it is known."""
+        for name, kind, amount in (
+            ("cpu_seconds", "user", use.cpu_user_seconds),
+            ("cpu_seconds", "system", use.cpu_system_seconds),
+            ("disk_bytes", "read", use.disk_read_bytes),
+            ("disk_bytes", "written", use.disk_written_bytes),
+            ("network_bytes", "received", use.network_received_bytes),
+            ("network_bytes", "sent", use.network_sent_bytes),
+        ):
+            if amount is not None:
+                self._counter(f"remuda_manager_job_{name}_total").labels(*labels.values(), kind).inc(amount)
+        for name, size in (("memory_peak", use.memory_peak_bytes), ("work_dir", use.work_dir_bytes)):
+            if size is not None:
+                self._histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
     def told(self) -> Told:
         """What pollers tell."""

@@ -59,6 +59,8 @@ class FakeAgent(AgentBase):
         self.unsubscribed: list[str] = []
         self.attended: set[str] = set()
         """Jobs that another client watches."""
+        self.used = pb.JobUse()
+        """What jobs say at their end that they took of the machine."""
         self.sent_bytes = 0
         """Of logs, to whoever watches."""
         self.changed = asyncio.Condition()
@@ -94,6 +96,7 @@ class FakeAgent(AgentBase):
             log_bytes=len(job.log),
             results=len(job.results),
             log_checksum=f"crc32:{zlib.crc32(job.log):08x}",
+            used=self.used,
         )
         await self._tell()
 

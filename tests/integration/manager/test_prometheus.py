@@ -12,6 +12,7 @@ from remuda.testing.environment import FakeEnvironment
 from remuda.testing.lab import free_port
 from remuda.testing.manager_bench import ManagerBench
 from remuda.testing.prometheus_server import PROGRAM, prometheus
+from remuda.wire.proto import agent_pb2 as pb
 
 NAMES = {
     "counter": ("{}",),
@@ -34,6 +35,15 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
         key = await environment.agent.job()
         await environment.agent.add_result(key, event="started", name="step_script")
         await coordinator.until(lambda: failing.results)
+        environment.agent.used.MergeFrom(
+            pb.JobUse(
+                cpu_user_seconds=1.5,
+                disk_read_bytes=1,
+                network_sent_bytes=1,
+                memory_peak_bytes=1 << 20,
+                work_dir_bytes=1,
+            )
+        )
         await environment.agent.end(key, "failure", "script_failure", 1)
         await coordinator.until_over(failing)
         await environment.agent.until(lambda: not environment.agent.jobs)

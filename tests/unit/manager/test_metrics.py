@@ -11,6 +11,7 @@ from remuda.manager.metric_table import FAMILIES, RUNNER, Family
 from remuda.manager.metrics import Load, ManagerMetrics, RunnerLabels
 from remuda.telemetry.logs import logger
 from remuda.telemetry.metrics import render
+from remuda.wire.agent_client import JobUse
 from remuda.wire.runner_api import JobInfo
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
@@ -107,6 +108,20 @@ def test_jobs_are_counted_when_they_come_and_when_they_end(metrics: ManagerMetri
         f'gitlab_runner_worker_processing_failures_total{{failure_type="job_failure",{R}}} 1.0',
     ):
         assert line in lines(metrics), line
+
+
+def test_what_jobs_used_adds_up(metrics: ManagerMetrics) -> None:
+    labels = RunnerLabels(runner="abcdefghi", runner_name="one", system_id="s_1")
+    metrics.used(labels, JobUse(cpu_user_seconds=1.5, memory_peak_bytes=1 << 25, disk_written_bytes=7))
+    metrics.used(labels, JobUse(cpu_user_seconds=1.0))
+    metrics.used(labels, JobUse())
+    for line in (
+        f'remuda_manager_job_cpu_seconds_total{{mode="user",{R}}} 2.5',
+        f'remuda_manager_job_disk_bytes_total{{direction="written",{R}}} 7.0',
+        f"remuda_manager_job_memory_peak_bytes_count{{{R}}} 1.0",
+    ):
+        assert line in lines(metrics), line
+    assert not any("network_bytes_total{" in line for line in lines(metrics))
 
 
 def test_stages_are_measured_only_where_the_flag_is_set(metrics: ManagerMetrics) -> None:
