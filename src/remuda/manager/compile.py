@@ -40,6 +40,7 @@ from remuda.manager.variables import Variables, variable_list
 from remuda.wire.runner_api import JobPayload, Variable
 
 DEFAULT_TIMEOUT_SECONDS = 7200
+SERVER_CA = "CI_SERVER_TLS_CA_FILE"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -136,7 +137,8 @@ def _all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[
         "CI_RUNNER_EXECUTABLE_ARCH": f"{platform.system().lower()}/{platform.machine()}",
     }
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
-    return [*environment, *variable_list(defaults), *payload.variables, *image, *variable_list(tail)]
+    known = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
+    return [*environment, *variable_list(defaults), *payload.variables, *image, *known, *variable_list(tail)]
 
 
 def _image(payload: JobPayload, setting: Setting) -> str:

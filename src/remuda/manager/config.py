@@ -3,7 +3,8 @@
 Decides in which order a file is read: which keys count (`keys`), then their types, then environment variables,
 then what is wrong with the values (`config_checks`); every message has file, line and key. What is only worth a
 warning: unknown keys with the nearest right name, known but unsupported ones with the effect. Nothing is opened or
-called here except the file itself. `register.py` writes the file; `service.py` uses the values.
+called here except the file itself; certificates beside it are found. `register.py` writes the file; `service.py` uses
+the values.
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from remuda.manager.authority import with_certificates
 from remuda.manager.autoscaler_config import AutoscalerConfig, MachineConfig
 from remuda.manager.cache_config import CacheConfig
 from remuda.manager.config_checks import LOG_FORMATS, LOG_LEVELS, check_runner, check_whole
@@ -79,7 +81,9 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return parse(text, file=str(path), environment=os.environ if environment is None else environment)
+    loaded = parse(text, file=str(path), environment=os.environ if environment is None else environment)
+    runners = tuple(with_certificates(runner, path.parent / "certs") for runner in loaded.config.runners)
+    return msgspec.structs.replace(loaded, config=msgspec.structs.replace(loaded.config, runners=runners))
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str]) -> Loaded:

@@ -35,6 +35,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     builds_dir: str
     cache_dir: str
     """Where caches of all projects lie."""
+    server_ca: str = ""
+    """Certificates by which jobs know the server, as text; empty: those of the machine they run on."""
     now: float = 0.0
     """Seconds since the epoch: addresses are signed for a time from here on."""
     host_environment: Mapping[str, str] = {}

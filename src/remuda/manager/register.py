@@ -72,7 +72,7 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
     entry = _entry(wanted, name)
     file.with_runner(entry).check()  # before the server makes something that cannot be written down
     own_id = find_system_id(config_path.parent)
-    credentials = await _ask(wanted, name, own_id, entry, clock)
+    credentials = await _ask(wanted, name, own_id, entry, clock, beside=config_path.parent)
     entry |= {"id": credentials.id, "token": credentials.token or wanted.token} | times_of(credentials, clock)
     file.with_runner(entry).write()
     try:
@@ -83,10 +83,16 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
 
 
 async def _ask(
-    wanted: Registration, name: str, own_id: str, entry: Mapping[str, Any], clock: Clock
+    wanted: Registration, name: str, own_id: str, entry: Mapping[str, Any], clock: Clock, *, beside: Path
 ) -> RunnerCredentials:
     async with server(
-        url=wanted.url, token=wanted.token, system_id=own_id, executor=wanted.executor, clock=clock, tls=entry
+        url=wanted.url,
+        token=wanted.token,
+        system_id=own_id,
+        executor=wanted.executor,
+        clock=clock,
+        keys=entry,
+        beside=beside,
     ) as client:
         if is_created_token(wanted.token):
             reply = await client.verify()

@@ -168,7 +168,8 @@ async def _client(entry: Table, path: Path, clock: Clock) -> AsyncIterator[Runne
         system_id=own_id,
         executor=str(values.get("executor", "")),
         clock=clock,
-        tls=values,
+        keys=values,
+        beside=path.parent,
     ) as client:
         yield client
 

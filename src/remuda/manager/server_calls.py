@@ -6,9 +6,12 @@
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
+from remuda.manager.authority import with_certificates
+from remuda.manager.config_values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.features import runner_info
 from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, RunnerReply, new_session, tls_context
@@ -25,9 +28,12 @@ _CAUSES = {
 
 @asynccontextmanager
 async def server(
-    *, url: str, token: str, system_id: str, executor: str, clock: Clock, tls: Mapping[str, Any] | None = None
+    *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
 ) -> AsyncIterator[RunnerClient]:
-    """A client of one runner; `tls` are keys of its section. Errors of the network come out as RegisterError."""
+    """A client of one runner; `keys` are those of its section, `beside` is the folder of its file.
+
+    Errors of the network come out as RegisterError.
+    """
     async with new_session() as session:
         client = RunnerClient(
             url=url,
@@ -36,7 +42,7 @@ async def server(
             info=runner_info(executor=executor),
             session=session,
             clock=clock,
-            tls=_context(tls or {}),
+            tls=_context(url, keys, beside),
         )
         try:
             yield client
@@ -52,11 +58,13 @@ def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = Non
     return RegisterError(f"{url} answered {reply.status}{said}: {cause}")
 
 
-def _context(keys: Mapping[str, Any]) -> ssl.SSLContext | None:
-    files = {name: str(keys.get(f"tls-{name}-file") or "") for name in ("ca", "cert", "key")}
-    if not any(files.values()):
+def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext | None:
+    ca, cert, key = (str(keys.get(f"tls-{name}-file") or "") for name in ("ca", "cert", "key"))
+    named = RunnerConfig(url=url, tls_ca_file=ca, tls_cert_file=cert, tls_key_file=key)
+    runner = with_certificates(named, beside / "certs")
+    if not runner.tls_ca_file and not runner.tls_cert_file:
         return None
     try:
-        return tls_context(ca_file=files["ca"], cert_file=files["cert"], key_file=files["key"])
+        return tls_context(ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file)
     except OSError as error:
         raise RegisterError(f"the certificate files cannot be used: {error}") from error

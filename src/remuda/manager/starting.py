@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from remuda.manager.authority import authority_of
 from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.custom import is_custom
@@ -40,6 +41,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         builds_dir=prepared.builds_dir,
         cache_dir=prepared.cache_dir,
         now=starting.now,
+        server_ca=authority_of(runner),
         host_environment=dict(os.environ) if is_custom(runner) else {},
     )
     compiled = compile_job(payload, setting)

@@ -8,6 +8,7 @@ decide what is fetched.
 """
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -146,8 +147,11 @@ def split_credentials(repo_url: str) -> Remote:
     return Remote(url=url, origin=f"{parts.scheme}://{host}/", header=header)
 
 
-def config_text(remote: Remote, *, instead_of_ssh: bool = False) -> str:
-    """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones."""
+def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "") -> str:
+    """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones.
+
+    `authority` is a file with whom to trust about the server.
+    """
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
     lines += ["[advice]", "\tdetachedHead = false", "[init]", "\tdefaultBranch = none"]
@@ -159,6 +163,8 @@ def config_text(remote: Remote, *, instead_of_ssh: bool = False) -> str:
         lines += ['[protocol "file"]', "\tallow = always"]
     if remote.header is not None:
         lines += [f'[http "{remote.origin}"]', f"\textraHeader = {remote.header}"]
+    if authority and remote.origin.startswith("https:"):
+        lines += [f'[http "{remote.origin}"]', f"\tsslCAInfo = {json.dumps(authority)}"]
     host = urlsplit(remote.origin).hostname
     if instead_of_ssh and host:
         lines += [f'[url "{remote.origin}"]', f"\tinsteadOf = git@{host}:", f"\tinsteadOf = ssh://git@{host}/"]
@@ -170,7 +176,8 @@ def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(config_text(remote, instead_of_ssh=instead_of_ssh))
+        authority = os.environ.get("CI_SERVER_TLS_CA_FILE", "")
+        file.write(config_text(remote, instead_of_ssh=instead_of_ssh, authority=authority))
     return path
 
 

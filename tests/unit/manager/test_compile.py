@@ -260,3 +260,11 @@ def test_texts_that_look_like_expressions_stay_script() -> None:
 )
 def test_the_working_directory_never_leads_outside(url: str, path: str) -> None:
     assert project_path(url) == path
+
+
+def test_jobs_get_the_servers_authority_as_a_file() -> None:
+    setting = msgspec.structs.replace(a_setting(), server_ca="PEM")
+    forged = [{"key": "CI_SERVER_TLS_CA_FILE", "value": "mine"}]
+    [variable] = [one for one in compiled(setting, variables=forged).variables if one.key == "CI_SERVER_TLS_CA_FILE"]
+    assert (variable.value, variable.file) == ("PEM", True)
+    assert not [one for one in compiled().variables if one.key == "CI_SERVER_TLS_CA_FILE"]

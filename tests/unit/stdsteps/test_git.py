@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.git import Remote, is_away, may_pass, private_config, reason, split_credentials
+from remuda.stdsteps.git import Remote, config_text, is_away, may_pass, private_config, reason, split_credentials
 
 
 def test_credentials_leave_the_address() -> None:
@@ -82,3 +82,10 @@ def test_the_reason_is_what_failed_first() -> None:
 @pytest.mark.parametrize(("url", "allowed"), [("file:///r/p.git", True), ("https://h/p.git", False)])
 def test_submodules_may_lie_on_this_machine_where_the_repository_does(tmp_path: Path, url: str, allowed: bool) -> None:
     assert ('[protocol "file"]' in private_config(tmp_path, split_credentials(url)).read_text()) is allowed
+
+
+def test_the_authority_counts_for_the_server_alone() -> None:
+    text = config_text(split_credentials("https://u:p@h.example/x.git"), authority="/a b/ca.pem")
+    assert '[http "https://h.example/"]\n\tsslCAInfo = "/a b/ca.pem"' in text
+    assert "sslCAInfo" not in config_text(split_credentials("http://u:p@h/x.git"), authority="/ca.pem")
+    assert "sslCAInfo" not in config_text(split_credentials("https://u:p@h/x.git"))

@@ -70,9 +70,15 @@ RUNNER: Facts = {
     "pre_clone_script": ignored("gitlab-runner has removed it too; rename it to `pre_get_sources_script`"),
     "post_clone_script": ignored("gitlab-runner has removed it too; rename it to `post_get_sources_script`"),
     "labels": works("sent to the server", is_open=True),
-    "tls-ca-file": works("the authority of the server's certificate"),
-    "tls-cert-file": works("the runner's own certificate"),
-    "tls-key-file": works("its key"),
+    "tls-ca-file": works(
+        "the authority of the server's certificate, for the manager, for git and uploads of jobs, and as "
+        "`CI_SERVER_TLS_CA_FILE`",
+        "`certs/HOST.crt` beside the file, else the machine's",
+    ),
+    "tls-cert-file": differs(
+        "the manager's own certificate; jobs do not get it", "`certs/HOST.auth.crt` beside the file, if it is there"
+    ),
+    "tls-key-file": differs("its key; jobs do not get it", "`certs/HOST.auth.key`"),
     "debug_trace_disabled": differs("always so: there is no debug trace that could show secrets"),
     "safe_directory_checkout": differs(
         "always so for the checkout; the git configuration of the machine is not changed"

@@ -1,0 +1,133 @@
+"""A server with a certificate of its own authority: the manager, its commands, git and uploads of jobs know it."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from remuda.cli.main import call
+from remuda.manager.authority import authority_of, with_certificates
+from remuda.manager.config import RunnerConfig, load
+from remuda.manager.errors import RegisterError
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.manager_bench import ManagerBench
+from remuda.testing.served_cell import ServedCell
+
+PIPELINE = """
+job:
+  script: ['cat file.txt; grep -c BEGIN "$CI_SERVER_TLS_CA_FILE"; echo made > made.txt']
+  artifacts: {paths: [made.txt]}
+"""
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "server.crt", folder / "server.key"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[ServedCell]:
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+async def proxied(tmp_path: Path, cell: ServedCell) -> AsyncIterator[str]:
+    """The cell behind TLS; its address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path))
+    port = int(cell.url.rpartition(":")[2])
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pipe(reader, ours))
+            group.create_task(pipe(theirs, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    yield f"https://localhost:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_everybody_knows_the_server(tmp_path: Path, cell: ServedCell, proxied: str, *, is_named: bool) -> None:
+    bench = ManagerBench(tmp_path, Coordinator())
+    words = ["manager", "register", "--url", proxied, "--clone-url", proxied, "--config", str(bench.config)]
+    words += ["--token", cell.new_runner().token]
+    with pytest.raises(RegisterError, match="cannot be reached"):
+        await asyncio.to_thread(call, words)
+    if is_named:
+        words += ["--tls-ca-file", str(tmp_path / "server.crt")]
+    else:
+        (tmp_path / "certs").mkdir()
+        (tmp_path / "server.crt").rename(tmp_path / "certs" / "localhost.crt")
+    await asyncio.to_thread(call, words)
+    assert await asyncio.to_thread(call, ["manager", "verify", "--config", str(bench.config)]) == 0
+    await asyncio.to_thread(cell.new_project, "app", PIPELINE, **{"file.txt": "of the repository\n"})
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    path = f"/projects/1/pipelines/{pushed['id']}"
+    async with bench.manager():
+        await asyncio.to_thread(
+            cell.until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
+        )
+    [job] = cell.api("GET", f"{path}/jobs").json()
+    log = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+    assert job["status"] == "success", log
+    assert "of the repository" in log
+    assert job["artifacts_file"]["filename"] == "artifacts.zip"
+    await bench.close()
+
+
+def test_certificates_beside_the_file(tmp_path: Path) -> None:
+    runner = RunnerConfig(url="https://gitlab.example:8443/x", token="t", executor="shell")
+    assert with_certificates(runner, tmp_path / "certs") == runner
+    (tmp_path / "certs").mkdir()
+    for name in ("gitlab.example.crt", "gitlab.example.auth.crt", "gitlab.example.auth.key"):
+        (tmp_path / "certs" / name).write_text(name)
+    found = with_certificates(runner, tmp_path / "certs")
+    assert Path(found.tls_ca_file).name == "gitlab.example.crt"
+    assert Path(found.tls_cert_file).name == "gitlab.example.auth.crt"
+    assert authority_of(found) == "gitlab.example.crt"
+    named = RunnerConfig(url="https://gitlab.example", tls_ca_file="/nowhere", tls_cert_file="c", tls_key_file="k")
+    assert with_certificates(named, tmp_path / "certs") == named
+    assert authority_of(named) == ""
+    plain = RunnerConfig(url="http://gitlab.example")
+    assert with_certificates(plain, tmp_path / "certs") == plain
+    config = tmp_path / "config.toml"
+    config.write_text('[[runners]]\nurl = "https://gitlab.example"\ntoken = "t"\nexecutor = "shell"\n')
+    assert load(config).config.runners[0].tls_ca_file == found.tls_ca_file
