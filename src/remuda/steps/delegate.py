@@ -120,7 +120,8 @@ class Delegate:
                 self._end_line()
                 _write(f"ERROR: {error}\n".encode())
                 self._returns.finish(status="failure", reason=SYSTEM_FAILURE, exit_code=-1, message=str(error))
-        await self.close()
+        if not self._returns.end.get("held"):
+            await self.close()
         return self._returns.exit_code
 
     async def close(self) -> None:
@@ -190,7 +191,11 @@ class Delegate:
                         self._end_line()
                         end = event.end
                         returns.finish(
-                            status=end.status, reason=end.reason, exit_code=end.exit_code, message=end.message
+                            status=end.status,
+                            reason=end.reason,
+                            exit_code=end.exit_code,
+                            message=end.message,
+                            is_held=end.held_seconds > 0,
                         )
                         await stream.cancel()
                         return

@@ -53,6 +53,7 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
         "mask_prefixes": list(request.mask_prefixes),
         "log_limit_bytes": request.log_limit_bytes,
         "timeout_seconds": _seconds_left(node, facts),
+        "hold_failed_seconds": request.hold_failed_seconds,
         "policy": policy,
     }
     write_whole(files.order, json.dumps(order).encode())

@@ -50,6 +50,8 @@ class Order:
     """For an agent that listens on TCP."""
     patience_seconds: float = 300.0
     """How long the other agent may be out of reach."""
+    hold_failed_seconds: int = 0
+    """How long a job that failed there is kept, unless it is ended."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -84,6 +86,7 @@ class Order:
             log_limit_bytes=self.log_limit_bytes,
             policy=self.policy,
             run_as=self.run_as,
+            hold_failed_seconds=self.hold_failed_seconds,
         )
 
 
@@ -128,9 +131,10 @@ class Returns:
         self._append(event)
         self.next_seq = event["seq"] + 1
 
-    def finish(self, *, status: str, reason: str, exit_code: int, message: str) -> None:
-        """The last line: from here on the job there is not needed any more."""
+    def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
+        """The last line: from here on the job there is not needed any more, unless it is held."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
+        event |= {"held": True} if is_held else {}
         self._append(event)
         self.end = event
 

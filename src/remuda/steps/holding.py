@@ -31,7 +31,7 @@ from remuda.steps.leftovers import MARK
 from remuda.steps.tree import CLOSE, DELEGATE, Node, Tree
 
 CLOSING_SECONDS = 60.0
-"""How long one closing step may take."""
+"""How long one closing step may take that does not say it."""
 _STOPS = "builtin://service_stop@"
 _CLOSINGS, _HELD = "closings", "held"
 
@@ -66,6 +66,8 @@ class Closing:
     """It runs as whoever the job's own steps run as."""
     way: Way | None = None
     """Into what it ends, where that is no part of another environment."""
+    seconds: float = CLOSING_SECONDS
+    """How long it may take."""
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
@@ -84,12 +86,19 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
     """Write down what the step would have done."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
-    _add(folder, Closing(argv=launch.argv, env=launch.env, work_dir=launch.work_dir, is_jobs=is_jobs, way=way))
+    wanted = host.entered.inputs.get("close_seconds") if host is not None else None
+    seconds = max(CLOSING_SECONDS, float(wanted)) if isinstance(wanted, int | float) else CLOSING_SECONDS
+    closing = Closing(
+        argv=launch.argv, env=launch.env, work_dir=launch.work_dir, is_jobs=is_jobs, way=way, seconds=seconds
+    )
+    _add(folder, closing)
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
     """The same for what another agent holds: `command` ends it, and is given a copy of the order."""
     kept = order.with_name(f"held-{order.name}")
+    if kept.exists():
+        return
     write_whole(kept, order.read_bytes())
     _add(folder, Closing(argv=(*command, str(kept)), way=Way(order=str(kept))))
 
@@ -157,7 +166,7 @@ async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -
             start_new_session=True,
         )  # fmt: skip
         try:
-            async with asyncio.timeout(CLOSING_SECONDS):
+            async with asyncio.timeout(closing.seconds):
                 await process.wait()
         except TimeoutError:
             process.kill()

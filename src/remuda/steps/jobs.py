@@ -70,6 +70,7 @@ class Jobs:
             raise BadRequestError("timeout_seconds and log_limit_bytes: 0 (no limit) or more is needed")
         try:
             check_variables(request)
+            _check_places(request)
             read_step(request.steps, file="steps", job=True)
             parse_policy(request.policy)
             parse_run_as(request.run_as)
@@ -143,7 +144,7 @@ class Jobs:
             task.cancel()
 
     def _keep(self, job: Job) -> None:
-        if job.end is not None and job.is_unwanted:
+        if job.end is not None and job.is_unwanted and not job.is_held:
             job.destroy()
             return
         self._jobs[job.id] = job
@@ -159,6 +160,14 @@ class Jobs:
             if job is not None and job.end is not None and job.is_unwanted:
                 self.close(job_id)
         self._reaper.look()
+
+
+def _check_places(request: StartRequest) -> None:
+    for place in request.writable:
+        if not os.path.isabs(place) or ".." in place.split("/"):
+            raise BadRequestError(f'writable: "{place}": a whole path is needed')
+    if ".." in request.cgroup.split("/"):
+        raise BadRequestError(f'cgroup: "{request.cgroup}": a path without .. is needed')
 
 
 class _Packages:

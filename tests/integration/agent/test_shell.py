@@ -1,8 +1,11 @@
 """A command beside a job's steps, at a real agent: on a terminal and on pipes, in running and in held jobs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,3 +207,76 @@ async def test_job_that_succeeds_or_is_cancelled_is_not_held(
     (tmp_path / "work/go").touch()
     async with await running(hold_failed_seconds=600) as client:
         assert (await follow(client, "1")).check().held_seconds == 0
+
+
+@pytest.fixture
+async def other(tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(tmp_path / "other") as process:
+        await process.start()
+        yield process
+
+
+def elsewhere(other: AgentProcess, work: Path, script: str, **more: Any) -> str:
+    """Steps of which one runs in another agent."""
+    command = [sys.executable, "-m", "remuda.steps", "proxy", "--data", str(other.data)]
+    answer = json.dumps({"name": "environment", "value": {"agent": command}})
+    environment = {
+        "open": {"command": ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]},
+        "close": {"command": ["sh", "-c", "echo closed >>../trail"]},
+    }
+    package = work / "machine"
+    package.mkdir(parents=True)
+    (package / "func.yml").write_text(
+        f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'environment': environment})}"
+    )
+    return steps_text({"name": "there", "step": "./machine", "run": [{"name": "own", "script": script}]} | more)
+
+
+async def test_shell_in_what_another_agent_runs(
+    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    steps = elsewhere(other, work, "touch begun; while [ ! -e go ]; do sleep 0.05; done")
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps, variables=[JobVariable(key="SECRET", value="s3cret")]))
+        await until((work / "begun").exists)
+        command = ("sh", "-c", "echo $SECRET $PPID; cat; exit 6")
+        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+            await shell.write(b"sent\n")
+            await shell.end_input()
+            screen = Screen(shell)
+            assert await screen.end() == 6
+        assert screen.shown == f"s3cret {other.pid}\nsent\n".encode()
+        (work / "go").touch()
+        assert (await follow(client, "1")).check().status == "success"
+
+
+async def test_what_another_agent_runs_is_held_there(
+    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    steps = elsewhere(other, tmp_path / "work", "echo made >made; exit 3")
+    async with agent.client() as client, other.client() as there:
+        await client.start(a_job(steps=steps, hold_failed_seconds=600))
+        end = (await follow(client, "1")).check()
+        assert (end.exit_code, end.held_seconds > 0) == (3, True)
+        assert len((await there.hello()).jobs) == 1
+        assert not (tmp_path / "trail").exists()
+        async with open_shell(client, "1", ShellWish(command=("cat", "made"), terminal=False)) as shell:
+            screen = Screen(shell)
+            assert await screen.end() == 0
+        assert screen.shown == b"made\n"
+        await client.close_job("1")
+        assert not (await there.hello()).jobs
+        assert (tmp_path / "trail").read_text() == "closed\n"
+
+
+async def test_what_was_put_off_is_done_where_the_job_succeeds_after_all(
+    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    steps = elsewhere(other, tmp_path / "work", "exit 3", continue_on_error=True)
+    async with agent.client() as client, other.client() as there:
+        await client.start(a_job(steps=steps, hold_failed_seconds=600))
+        end = (await follow(client, "1")).check()
+        assert (end.status, end.held_seconds) == ("success", 0)
+        assert not (await there.hello()).jobs
+        assert (tmp_path / "trail").read_text() == "closed\n"
