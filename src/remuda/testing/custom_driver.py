@@ -51,7 +51,7 @@ class Driver:
     extra: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         for name, text in (("config", CONFIG), ("prepare", PREPARE), ("run", RUN), ("cleanup", CLEANUP)):
             self.write(name, text)
 
