@@ -13,7 +13,7 @@ import msgspec
 from remuda.manager.config import RunnerConfig
 from remuda.manager.variables import Variables
 from remuda.steps.language.escaping import escape
-from remuda.wire.runner_client import api_root
+from remuda.wire.runner_server import api_root
 
 CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}
 """The agent's words for `when`."""

@@ -62,7 +62,8 @@ from remuda.wire.agent_client import (
 )
 from remuda.wire.agent_shell import AgentShell, ShellWish, open_shell
 from remuda.wire.runner_api import JobPayload
-from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, read_payload
+from remuda.wire.runner_client import RunnerClient, read_payload
+from remuda.wire.runner_server import RunnerApiTemporaryError
 
 if TYPE_CHECKING:
     from remuda.manager.tracing import JobSpans
@@ -199,7 +200,7 @@ class ManagedJob:
     async def _save(self) -> bool:
         """Store what changed; only then may the next step be taken and the agent drop what it kept for us."""
         record = self.life.record
-        if record == self._saved:
+        if not record.is_worth_storing(self._saved):
             return True
         try:
             await self._around.journal.save(self.key, record)

@@ -43,7 +43,7 @@ from remuda.wire.looking import (
     size_of,
 )
 from remuda.wire.looking_client import LookingClient
-from remuda.wire.runner_client import RunnerApiTemporaryError
+from remuda.wire.runner_server import RunnerApiTemporaryError
 
 LOOK_SECONDS = 1.0
 """How often is looked which runners there are."""

@@ -24,7 +24,7 @@ from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
 from remuda.wire.agent_client import JobUse
 from remuda.wire.runner_api import JobInfo, JobPayload
-from remuda.wire.runner_client import Measured
+from remuda.wire.runner_server import Measured
 
 TRADITIONAL, STEPS = "traditional", "steps"
 """How a job came: as scripts, or as steps."""

@@ -26,7 +26,8 @@ from remuda.manager.room import Room
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import TraceOutput
-from remuda.wire.runner_client import JobOffer, RunnerApiTemporaryError, RunnerClient, new_request_id
+from remuda.wire.runner_client import JobOffer, RunnerClient
+from remuda.wire.runner_server import RunnerApiTemporaryError, new_request_id
 
 ADAPTIVE_FLAG = "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY"
 YOUNG_SECONDS = 2.0

@@ -18,7 +18,8 @@ from remuda.manager.metrics import ManagerMetrics, RunnerLabels
 from remuda.manager.polling import Poller
 from remuda.manager.ports import Environment
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_client import RunnerClient, tls_context
+from remuda.wire.runner_client import RunnerClient
+from remuda.wire.runner_server import tls_context
 
 
 class ServedRunner:

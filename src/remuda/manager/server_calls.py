@@ -14,7 +14,8 @@ from remuda.manager.authority import with_certificates
 from remuda.manager.config_values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.features import runner_info
-from remuda.wire.runner_client import RunnerApiTemporaryError, RunnerClient, RunnerReply, new_session, tls_context
+from remuda.wire.runner_client import RunnerClient, RunnerReply
+from remuda.wire.runner_server import RunnerApiTemporaryError, new_session, tls_context
 
 _CAUSES = {
     400: "the server does not take these values",

@@ -28,7 +28,7 @@ from remuda.manager.ports import Environment
 from remuda.manager.status import ConfigStatus, status_of
 from remuda.manager.supervision import Manager, Part
 from remuda.telemetry import logs
-from remuda.wire.runner_client import new_session
+from remuda.wire.runner_server import new_session
 
 if TYPE_CHECKING:
     from remuda.manager.control import Control

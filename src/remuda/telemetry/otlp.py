@@ -24,7 +24,7 @@ from remuda.telemetry.logs import logger
 from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings
 from remuda.telemetry.spans import Span, encode
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_client import environment_proxy, tls_context
+from remuda.wire.runner_server import environment_proxy, tls_context
 
 MOST_WAITING = 10_000
 """Spans; some kilobytes each at most."""

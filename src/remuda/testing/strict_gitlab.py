@@ -18,7 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from remuda.testing import strict_rules as rules
-from remuda.wire.runner_client import is_retried
+from remuda.wire.runner_server import is_retried
 
 RUNNER_TOKEN = "glrt-t1_strictstrictstrict"
 ENDPOINTS = ("request", "update", "trace", "upload", "download")

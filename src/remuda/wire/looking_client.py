@@ -9,7 +9,8 @@ from urllib.parse import quote
 import msgspec
 
 from remuda.wire.looking import LookRequest, Wanted
-from remuda.wire.runner_client import OwnReply, RunnerApiTemporaryError, RunnerClient
+from remuda.wire.runner_client import OwnReply, RunnerClient
+from remuda.wire.runner_server import RunnerApiTemporaryError
 
 WANTED_SECONDS = 120.0
 """Longest wait for what is wanted; cells hold it for 50 s."""

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from remuda.lib.clock import SystemClock
 from remuda.wire.runner_api import RunnerInfo
-from remuda.wire.runner_client import RunnerClient, new_session
+from remuda.wire.runner_client import RunnerClient
+from remuda.wire.runner_server import new_session
 from remuda.wire.user_client import RefusedError, UserClient
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

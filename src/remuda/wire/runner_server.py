@@ -1,0 +1,233 @@
+"""One server, and what all calls to it have in common; `runner_client` has a method for each call.
+
+Decided here: request ids, retries inside one call (408, 429 and 5xx, five attempts, the server's own wait or a growing
+one), which answers count as JSON, which redirects are followed, how long an answer may take. Statuses come back as
+values, only the network raises.
+
+Every call carries a token, in a header and often in the body, so it goes to the configured server alone: a redirect to
+another one is not followed, and comes back as the answer. A call is safe to repeat: the server's handlers are
+idempotent, and all attempts of one call carry the same `X-Request-Id`.
+"""
+
+import asyncio
+import json
+import os
+import platform
+import random
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from remuda import __version__
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.wire.http_session import HttpSession
+
+ATTEMPTS = 5
+MOST_REDIRECTS = 5
+REDIRECTS = (307, 308)
+"""Those that keep method and body; after any other the call would be another one."""
+CALL_TIMEOUT_SECONDS = 60.0
+LONGEST_WAIT_SECONDS = 300.0
+"""A server that asks for a longer wait inside one call is not obeyed; the caller comes back later anyway."""
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+_BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=60.0)
+_PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
+_USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lower()}/{platform.machine()})"
+
+
+class RunnerApiTemporaryError(Exception):
+    """The server could not be reached, or the connection broke; trying again may help."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP exchange, for whoever counts them."""
+
+    endpoint: str
+    method: str
+    status: int
+    seconds: float
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server said."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def is_json(self) -> bool:
+        return bool(self.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json")
+
+    @property
+    def message(self) -> str:
+        if self.status in REDIRECTS:
+            where = urlsplit(self.headers.get("Location", ""))
+            return f"it redirects to {where.scheme}://{where.hostname}, where tokens are not sent; correct the url"
+        try:
+            found = json.loads(self.body).get("message", "") if self.is_json else ""
+        except (ValueError, AttributeError):
+            return ""
+        return found if isinstance(found, str) else json.dumps(found)
+
+
+def api_root(url: str) -> str:
+    """Where a server's API begins: its address without a last `/` and `/ci`."""
+    return f"{url.rstrip('/').removesuffix('/ci').rstrip('/')}"
+
+
+def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
+    """TLS 1.2 or newer, trusting an own authority and showing an own certificate where given."""
+    context = ssl.create_default_context(cafile=ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file:
+        context.load_cert_chain(cert_file, key_file)
+    return context
+
+
+def new_session() -> HttpSession:
+    """A pool of connections for any number of clients."""
+    return HttpSession({"User-Agent": _USER_AGENT})
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for; looked up once, not at every call."""
+    if not any(name.lower() in _PROXIES for name in os.environ):
+        return None
+    import urllib.request  # not at the top: most have no proxy, and all would pay for it
+
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies_environment()
+    if urllib.request.proxy_bypass(parts.netloc, proxies):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+class Server:
+    """Calls to one server."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        session: HttpSession,
+        clock: Clock,
+        tls: ssl.SSLContext | None = None,
+        measure: Callable[[Measured], None] = lambda _: None,
+        on_retry: Callable[[str, str], None] = lambda _path, _method: None,
+    ) -> None:
+        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method."""
+        self.root = api_root(url)
+        self._session = session
+        self._clock = clock
+        self._tls = tls if urlsplit(url).scheme == "https" else None
+        self._proxy = environment_proxy(url)
+        self._measure = measure
+        self._on_retry = on_retry
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        endpoint: str,
+        headers: dict[str, str],
+        body: msgspec.Struct | bytes,
+        timeout: float = CALL_TIMEOUT_SECONDS,
+        request_id: str | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> Response:
+        """One call with its attempts. RunnerApiTemporaryError: there was no answer."""
+        headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+        async def attempt() -> Response:
+            began = self._clock.monotonic()
+            status = -1
+            try:
+                async with asyncio.timeout(timeout):
+                    answer = await self._exchange(method, path, headers, data)
+                status = answer.status
+                return answer
+            except TimeoutError:
+                raise RunnerApiTemporaryError(f"{self.root} did not answer within {timeout:.0f} s") from None
+            except (OSError, ValueError) as error:
+                raise RunnerApiTemporaryError(f"{self.root}: {str(error) or type(error).__name__}") from error
+            finally:
+                seconds = self._clock.monotonic() - began
+                self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))
+
+        return await self._retried(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
+
+    async def _exchange(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Response:
+        """One request with its redirects."""
+        url = self.root + path
+        for _ in range(MOST_REDIRECTS + 1):
+            tls = self._tls if urlsplit(url).scheme == "https" else None
+            async with self._session.request(
+                method, url, data=data, headers=headers, tls=tls, proxy=self._proxy
+            ) as answer:
+                response = Response(status=answer.status, headers=answer.headers, body=await answer.read())
+            target = redirected(url, answer.headers.get("Location", "")) if answer.status in REDIRECTS else None
+            if target is None:
+                break
+            url = target
+        return response
+
+    async def _retried(
+        self, attempt: Callable[[], Awaitable[Response]], attempts: int, *, retried: Callable[[], None]
+    ) -> Response:
+        for failures in range(1, attempts):
+            response = await attempt()
+            # A job that is over stays so, however often one asks.
+            if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
+                return response
+            wait = asked_wait(response.headers, self._clock.now())
+            if wait is None:
+                wait = _BACKOFF.delay(failures, jitter=random.random())
+            if wait > LONGEST_WAIT_SECONDS:
+                return response
+            await self._clock.sleep(wait)
+            retried()
+        return await attempt()
+
+
+def new_request_id() -> str:
+    """A name for one call."""
+    return uuid.uuid4().hex
+
+
+def is_retried(status: int) -> bool:
+    """Whether a status is worth another attempt inside the same call."""
+    return status in (408, 429, 500, 502, 503, 504) or status >= 512
+
+
+def redirected(url: str, location: str) -> str | None:
+    """Where a call goes on; None when that is not the same server, or worse protected."""
+    try:
+        old, new = urlsplit(url), urlsplit(urljoin(url, location))
+        same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
+        upgraded = (old.scheme, new.scheme) == ("http", "https") and new.hostname == old.hostname
+        standard = old.port in (None, 80) and new.port in (None, 443)
+    except ValueError:
+        return None
+    return new.geturl() if location and (same or (upgraded and standard)) else None
+
+
+def asked_wait(headers: Any, now: float) -> float | None:
+    """The seconds a server asks to wait: until its rate limit ends, else Retry-After; None when it does not say."""
+    reset = headers.get("RateLimit-ResetTime")
+    if reset:
+        import email.utils
+
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(reset).timestamp() - now)
+        except ValueError:
+            pass
+    after = headers.get("Retry-After", "").strip()
+    return float(after) if after.isascii() and after.isdigit() and len(after) <= 9 else None
