@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping
 
 from remuda import __version__
+from remuda.manager.config_values import WITH_CONTAINERS
 from remuda.wire.runner_api import FEATURES, RunnerInfo
 
 IMPLEMENTED = frozenset(
@@ -65,7 +66,7 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
         shell="bash",
         features={
             feature: feature in IMPLEMENTED
-            or (executor == "docker" and feature in OF_CONTAINERS)
+            or (executor in WITH_CONTAINERS and feature in OF_CONTAINERS)
             or (executor == "custom" and feature in OF_DRIVERS)
             for feature in FEATURES
         },

@@ -1,6 +1,8 @@
 """What the manager says of itself."""
 
-from remuda.manager.features import IMPLEMENTED, runner_info
+import pytest
+
+from remuda.manager.features import IMPLEMENTED, OF_CONTAINERS, OF_DRIVERS, runner_info
 from remuda.wire.runner_api import FEATURES
 
 
@@ -17,3 +19,21 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
         "native_steps_integration",
         "job_inputs",
     }
+
+
+@pytest.mark.parametrize(
+    ("executor", "besides"),
+    [
+        ("shell", set()),
+        ("ssh", set()),
+        ("instance", set()),
+        ("docker", OF_CONTAINERS),
+        ("docker-autoscaler", OF_CONTAINERS),
+        ("docker+machine", OF_CONTAINERS),
+        ("custom", OF_DRIVERS),
+    ],
+)
+def test_who_runs_containers_says_so(executor: str, besides: set[str]) -> None:
+    features = runner_info(executor=executor).features
+    assert features is not None
+    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | besides
