@@ -6,9 +6,14 @@
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 FIRST_RESULT = 1
 """Sequence numbers of results begin here."""
+
+
+AGAIN_BYTES = 256 * 1024
+"""So much of a log that the server has may be sent once more after a crash."""
 
 
 class Phase(StrEnum):
@@ -55,3 +60,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     machine: str = ""
     """Where it runs, in its environment; empty: it has no place yet."""
+
+    def is_worth_storing(self, stored: "Record") -> bool:
+        """Whether a new process should know it, where it knows what is `stored`.
+
+        Of a job that has ended it matters little how far the server is: its agent keeps all of it until it is told to
+        forget the job, which comes soon, and the server has no harm of what it gets twice.
+        """
+        if self.phase is not Phase.ENDED or self.log_offset - stored.log_offset >= AGAIN_BYTES:
+            return self != stored
+        reached = replace(stored, log_offset=self.log_offset, log_crc=self.log_crc, result_seq=self.result_seq)
+        return self != reached
