@@ -89,6 +89,13 @@ def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
     config = config_text(remote, instead_of_ssh=inputs.get("instead_of_ssh", False))
     yield _GIT
     yield f'(umask 077; printf %s {shlex.quote(config)} >"$CI_PROJECT_DIR.tmp/remuda-git")'
+    if remote.origin.startswith("https:"):
+        key = shlex.quote(f"http.{remote.origin}.sslCAInfo")
+        # What the environment says would win over a configuration, for whichever server.
+        yield (
+            '[ -z "${CI_SERVER_TLS_CA_FILE:-}" ] || { unset GIT_SSL_CAINFO; '
+            f'git config --file "$CI_PROJECT_DIR.tmp/remuda-git" {key} "$CI_SERVER_TLS_CA_FILE"; }}'
+        )
     yield _UNTRUSTED
     doubtful = " ".join(f".git/{name}" for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING, FETCHED))
     yield f"rm -rf {doubtful}; if [ -d .git/refs ]; then find .git/refs -name '*.lock' -exec rm -f {{}} +; fi"

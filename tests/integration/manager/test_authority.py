@@ -6,6 +6,7 @@ import datetime as dt
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -84,6 +85,19 @@ async def proxied(tmp_path: Path, cell: ServedCell) -> AsyncIterator[str]:
     server.close()
 
 
+async def ended(cell: ServedCell, bench: ManagerBench) -> tuple[dict[str, Any], str]:
+    """The job of the first pipeline and its log, when a manager has run it."""
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    path = f"/projects/1/pipelines/{pushed['id']}"
+    async with bench.manager():
+        await asyncio.to_thread(
+            cell.until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
+        )
+    await bench.close()
+    [job] = cell.api("GET", f"{path}/jobs").json()
+    return job, cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+
+
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_everybody_knows_the_server(tmp_path: Path, cell: ServedCell, proxied: str, *, is_named: bool) -> None:
     bench = ManagerBench(tmp_path, Coordinator())
@@ -99,18 +113,26 @@ async def test_everybody_knows_the_server(tmp_path: Path, cell: ServedCell, prox
     await asyncio.to_thread(call, words)
     assert await asyncio.to_thread(call, ["manager", "verify", "--config", str(bench.config)]) == 0
     await asyncio.to_thread(cell.new_project, "app", PIPELINE, **{"file.txt": "of the repository\n"})
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
-    path = f"/projects/1/pipelines/{pushed['id']}"
-    async with bench.manager():
-        await asyncio.to_thread(
-            cell.until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
-        )
-    [job] = cell.api("GET", f"{path}/jobs").json()
-    log = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+    job, log = await ended(cell, bench)
     assert job["status"] == "success", log
     assert "of the repository" in log
     assert job["artifacts_file"]["filename"] == "artifacts.zip"
-    await bench.close()
+
+
+async def test_the_git_of_a_driver_knows_the_server(tmp_path: Path, cell: ServedCell, proxied: str) -> None:
+    run = tmp_path / "run.sh"
+    run.write_text('#!/bin/bash\nbash "$1" || exit "$BUILD_FAILURE_EXIT_CODE"\n')
+    run.chmod(0o755)
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(
+        f'[[runners]]\nname = "driven"\nurl = "{proxied}"\nclone_url = "{proxied}"\n'
+        f'token = "{cell.new_runner().token}"\n'
+        f'tls-ca-file = "{tmp_path}/server.crt"\nexecutor = "custom"\nbuilds_dir = "{tmp_path}/b"\n'
+        f'cache_dir = "{tmp_path}/c"\n[runners.custom]\nrun_exec = "{run}"\n'
+    )
+    await asyncio.to_thread(cell.new_project, "app", "job: {script: [cat file.txt]}", **{"file.txt": "its text\n"})
+    job, log = await ended(cell, bench)
+    assert (job["status"], "its text" in log) == ("success", True), log
 
 
 def test_certificates_beside_the_file(tmp_path: Path) -> None:
