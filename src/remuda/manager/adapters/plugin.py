@@ -240,8 +240,7 @@ class PluginEnvironment:
         try:
             self._version = await process.start()
             client = PluginClient(process)
-            folder = self._folder / "plugin"
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = self._made_folder()
             config = msgspec.to_builtins(self._wanted.config)
             await client.open(config, version=self._version, folder=folder, runner=self._runner)
             self._untold = set(self._held)
@@ -260,6 +259,14 @@ class PluginEnvironment:
             if client is not None:
                 client.close()
             await process.close()
+
+    def _made_folder(self) -> Path:
+        folder = self._folder / "plugin"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PluginError(f"the plugin's folder {folder} cannot be made: {error.strerror}") from error
+        return folder
 
     async def _until_ended(self, process: PluginProcess) -> None:
         await process.ended.wait()
