@@ -1,4 +1,4 @@
-"""An environment plugin in Go, which `make interop` builds: the conformance check, and a job as the manager starts it."""
+"""An environment plugin in Go, which `make interop` builds: the conformance check, and a job on its machine."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         if job is None:
             raise PlatformError("the environment was not opened; its folder knows nothing of it")
         if "script" not in request:
-            raise StepError(f"step {request['step']}: a driver of the custom executor runs scripts only")
+            raise StepError("a driver of the custom executor runs the scripts of a job's stages, and nothing else")
         return _run(job, request)
     except BuildFailureError as error:
         return error.exit_code

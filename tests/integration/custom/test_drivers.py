@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from remuda.testing.agent_process import Seen
+from remuda.testing.agent_process import Seen, follow, until
 from remuda.testing.custom_driver import STAGES, Bench
+from remuda.testing.vault_server import JWT, PASSWORD, serving_vault
 from remuda.wire.agent_client import JobEnded
+from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
 
 ENDS_WITH = """#!/bin/sh
 echo "run $3" >>"$CALLS"
@@ -164,3 +167,44 @@ async def test_steps_have_the_names_of_gitlab_runner(bench: Bench) -> None:
     steps = [{"name": "script", "script": ["true"]}, {"name": "release", "script": ["true"]}]
     await bench.run(steps=steps)
     assert bench.driver.stages == ["prepare_script", "get_sources", "step_script", "step_release", STAGES[3]]
+
+
+async def test_secrets_are_inside_as_variables_and_files(bench: Bench) -> None:
+    with serving_vault() as vault:
+        secret = vault.secret()["vault"]
+        secret["server"]["auth"]["data"]["jwt"] = JWT
+        secrets = {"GIT_PASSWORD": {"vault": secret, "file": False}, "KEPT": {"vault": secret, "file": True}}
+        seen = await bench.run(
+            f'test "$GIT_PASSWORD" = {PASSWORD}', 'test "$(cat "$KEPT")" = "$GIT_PASSWORD"; echo $KEPT', secrets=secrets
+        )
+    assert end_of(seen).status == "success", seen.log.decode()
+    project = bench.driver.builds / "group/project"
+    assert f"{project}.tmp/KEPT".encode() in seen.lines
+    assert PASSWORD.encode() not in seen.log.replace(f'"$GIT_PASSWORD" = {PASSWORD}'.encode(), b"")
+    env = bench.driver.env_of("step_script")
+    assert env["CUSTOM_ENV_GIT_PASSWORD"] == env["CUSTOM_ENV_KEPT"] == PASSWORD
+    assert list(Path(f"{project}.tmp").iterdir()) == []
+
+
+async def test_a_held_job_is_cleaned_up_when_it_is_let_go(bench: Bench) -> None:
+    job = msgspec.structs.replace(bench.job("exit 1"), hold_failed_seconds=60)
+    async with bench.agent.client() as client:
+        await client.start(job)
+        seen = await follow(client, job.id)
+        assert end_of(seen).status == "failure"
+        assert "cleanup" not in bench.driver.calls
+        await client.close_job(job.id)
+    await until(lambda: bench.driver.calls[-1] == "cleanup")
+
+
+async def test_nobody_can_look_into_it(bench: Bench) -> None:
+    job = bench.job("while :; do sleep 0.1; done")
+    async with bench.agent.client() as client:
+        await client.start(job)
+        await until(lambda: "run step_script" in bench.driver.calls)
+        async with open_shell(client, job.id, ShellWish(command=("true",))) as shell:
+            events = [event async for event in shell]
+        assert events[-1] == ShellExit(1)
+        assert any(b"driver of the custom executor" in event.data for event in events if isinstance(event, ShellData))
+        await client.cancel(job.id)
+        await follow(client, job.id)
