@@ -22,6 +22,7 @@ from tests.bench.http_calls import bench_folder, resident
 from tests.bench.http_calls import shown as show
 from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
+from tests.bench.manager import manager_figures
 from tests.bench.pipeline import compile_large
 from tests.bench.steps import steps
 
@@ -156,6 +157,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "jobs": noop_jobs,
     "start": start_latency,
     "memory": memory,
+    "manager": lambda folder: manager_figures(folder / "manager", show),
     "lifecycles": lambda folder: lifecycles(folder, show),
     "latency": lambda folder: latency(folder, show),
     "polls": lambda folder: polls_memory(folder, show),
