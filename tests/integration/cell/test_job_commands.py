@@ -104,7 +104,7 @@ def test_runners_and_how_much_they_do(
     runner.take(info={"version": "1.2", "config": {"capacity": 4, "gpus": ""}})
     assert call(["runner", "list"]) == 0
     [headings, row] = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert headings == ["runner", "description", "type", "tags", "manager", "version", "jobs", "status", "seen"]
+    assert headings == ["runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen"]
     assert row[:6] == ["1", "instance", "s_0123456789ab", "1.2", "1/4", "online"]
     assert call(["runner", "list", "--output", "json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)
