@@ -279,6 +279,7 @@ class _Look:
                         raise
                     if (await self._state())[0] == "over":
                         return  # whoever reads learns why
+                    await asyncio.sleep(RETRY_SECONDS)
                     continue
                 place += len(piece)
                 del self._typed[: len(piece)]

@@ -52,6 +52,7 @@ UNKNOWN_SECONDS = 600.0
 PATIENCE_SECONDS = 60.0
 """How long the cell may be out of reach in the middle of a shell; then that is over there, too."""
 LAST_WORDS_SECONDS = 5.0
+BUSY_SECONDS = 0.5
 ENDED = "it has ended"
 PIECE_BYTES = 256 * 1024
 WINDOW_BYTES = 1024 * 1024
@@ -308,6 +309,8 @@ class _Output:
         more = taken.size - self._place
         if taken.is_over or not 0 <= more <= len(self._waiting):
             raise _OverError
+        if not more:  # whoever reads is far behind
+            await self._clock.sleep(BUSY_SECONDS)
         del self._waiting[:more]
         self._place = taken.size
         if len(self._waiting) <= WINDOW_BYTES:

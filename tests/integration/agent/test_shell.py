@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -280,3 +281,44 @@ async def test_what_was_put_off_is_done_where_the_job_succeeds_after_all(
         assert (end.status, end.held_seconds) == ("success", 0)
         assert not (await there.hello()).jobs
         assert (tmp_path / "trail").read_text() == "closed\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs jobs as another user")
+async def test_shell_runs_as_whoever_the_steps_run_as(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
+    async with agent.client() as client:
+        await client.start(a_job(script=WAITS, run_as="65534:65534", variables=given))
+        await until((tmp_path / "work/begun").exists)
+        command = ("sh", "-c", 'id -u; id -G; cat "$KEY_FILE"; cat /proc/self/status | grep NoNewPrivs')
+        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+            screen = Screen(shell)
+            assert await screen.end() == 0, screen.errors
+        assert screen.shown == b"65534\n65534\nin the file\nNoNewPrivs:\t1\n"
+        async with open_shell(client, "1", ShellWish()) as shell:
+            screen = Screen(shell)
+            await shell.write(b"id -u; ls -ln $(tty); echo he''re >/dev/tty; exit\n")
+            assert b"here\r\n" in await screen.until(b"here\r\n")
+            assert b"65534 65534" in screen.shown
+            assert await screen.end() == 0
+        await client.close_job("1")
+
+
+async def test_shell_is_in_the_sandbox_of_the_steps(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    async with agent.client() as client:
+        await client.start(a_job(script="touch begun; while [ ! -e go ]; do sleep 0.05; done", sandbox=True))
+        await until((tmp_path / "work/begun").exists)
+        async with open_shell(client, "1", ShellWish()) as shell:
+            screen = Screen(shell)
+            await shell.write(b"stty size; grep -q root /etc/shadow || echo hid''den; touch he''re; exit 3\n")
+            assert await screen.end() == 3
+        assert b"24 80\r\n" in screen.shown
+        assert b"hidden\r\n" in screen.shown
+        assert (tmp_path / "work/here").exists()
+        (tmp_path / "work/go").touch()
+        assert (await follow(client, "1")).check().status == "success"

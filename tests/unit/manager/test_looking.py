@@ -1,0 +1,85 @@
+"""Output on its way to the cell: nothing is lost or sent twice, whatever the way does; a slow cell is waited for."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.lib.clock import VirtualClock
+from remuda.manager import looking
+from remuda.wire.looking_client import LookingClient, Taken
+from remuda.wire.runner_server import RunnerApiTemporaryError
+
+
+class Cell(LookingClient):
+    """Keeps bytes as a cell does; `moods` say what becomes of each call."""
+
+    def __init__(self, moods: str = "") -> None:
+        self.kept = b""
+        self.moods = list(moods)
+        self.calls = 0
+
+    async def output(self, shell: str, start: int, data: bytes) -> Taken:
+        self.calls += 1
+        mood = self.moods.pop(0) if self.moods else "t"
+        assert start <= len(self.kept), "a gap"
+        assert self.kept[start : start + len(data)] == data[: len(self.kept) - start], "other bytes than before"
+        if mood in "tl":
+            self.kept = self.kept[:start] + data
+        if mood in "lf":  # the answer is lost, or the request was
+            raise RunnerApiTemporaryError("no route")
+        return Taken(size=len(self.kept), is_over=mood == "o")
+
+
+async def carried(cell: Cell, pieces: list[bytes]) -> None:
+    clock = VirtualClock()
+    output = looking._Output(cell, "s", clock)
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(output.run())
+        for piece in pieces:
+            await output.add(piece)
+        waiting = tasks.create_task(output.sent())
+        while not waiting.done():
+            await clock.advance(1)
+        sending.cancel()
+
+
+@settings(deadline=None)
+@given(
+    pieces=st.lists(st.binary(min_size=1, max_size=300)),
+    moods=st.text(alphabet="tlfb", max_size=12),
+)
+def test_everything_arrives_once(pieces: list[bytes], moods: str) -> None:
+    cell = Cell(moods)
+    asyncio.run(carried(cell, pieces))
+    assert cell.kept == b"".join(pieces)
+
+
+async def test_what_waits_goes_together() -> None:
+    cell = Cell()
+    await carried(cell, [b"x"] * 1000)
+    assert cell.kept == b"x" * 1000
+    assert cell.calls == 1
+
+
+async def test_a_shell_that_is_over_is_given_up() -> None:
+    output = looking._Output(Cell("o"), "s", VirtualClock())
+    with pytest.raises(looking._OverError):
+        await output.finish("because")
+
+
+async def test_whoever_prints_waits_for_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "WINDOW_BYTES", 10)
+    cell = Cell()
+    output = looking._Output(cell, "s", VirtualClock())
+    await output.add(b"x" * 11)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        adding = tasks.create_task(output.add(b"y"))
+        await asyncio.sleep(0)
+        assert not adding.done()
+        sending = tasks.create_task(output.run())
+        await adding
+        await output.sent()
+        sending.cancel()
+    assert cell.kept == b"x" * 11 + b"y"
