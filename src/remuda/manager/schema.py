@@ -1,7 +1,7 @@
 """The JSON schema of `config.toml`, for editors and for those who generate such files.
 
-Made of the values that the manager reads (`config_values`) and of the table of facts (`keys`), which also knows keys that
-have no effect; a description says the verdict. Unknown keys are allowed, as the manager allows them, except in
+Made of the values that the manager reads (`config_values`) and of the table of facts (`keys`), which also knows keys
+that have no effect; a description says the verdict. Unknown keys are allowed, as the manager allows them, except in
 Remuda's own sections. `remuda manager schema` prints it.
 """
 
