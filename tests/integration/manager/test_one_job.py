@@ -19,7 +19,7 @@ async def test_a_job_succeeds_with_an_exact_trace(bench: ManagerBench, coordinat
     first, second, *_ = bytes(job.trace).decode().splitlines()
     assert first[32:].startswith("Running with remuda ")
     assert second[32:].startswith("  on bench abcdefghi, system ID: ")
-    assert [result["event"] for result in job.results] == ["started", "finished"]
+    assert [result["event"] for result in job.results] == ["started", "finished", "used"]
     assert job.updates[0]["state"] == "running"
     assert "output" not in job.updates[0]
     assert bench.rows() == 0

@@ -37,7 +37,7 @@ def storage() -> Iterator[ObjectServer]:
 
 def told(job: ServerJob, name: str) -> dict[str, Any]:
     """The result of a step."""
-    [found] = [result for result in job.results if result["name"] == name and result["event"] == "finished"]
+    [found] = [result for result in job.results if result["event"] == "finished" and result["name"] == name]
     return found
 
 

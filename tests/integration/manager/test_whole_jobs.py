@@ -13,7 +13,7 @@ NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 
 def outputs(job: ServerJob, name: str) -> dict[str, Any]:
     """What a step told of its work."""
-    [found] = [result["outputs"] for result in job.results if result["name"] == name and result["event"] == "finished"]
+    [found] = [result["outputs"] for result in job.results if result["event"] == "finished" and result["name"] == name]
     return dict(found)
 
 
