@@ -1,8 +1,12 @@
 """A shell in a job's container, by the engine's exec: while the job runs, and when it failed and is held."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.agent_process import until as happens
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.testing.lab import ADMIN_TOKEN, Lab
 from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
 
@@ -119,3 +124,46 @@ async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: A
         await happens(lambda: not engine.containers())
         await happens(lambda: not engine.networks())
         assert "1" in (await client.hello()).jobs
+
+
+FAILS = f"""
+broken:
+  image: {BUSYBOX}
+  services: [{{name: {BUSYBOX}, alias: db, command: [sh, -c, 'while :; do nc -l -p 8000 -e echo hello; done']}}]
+  variables: {{HOW: well}}
+  script: [echo here >/made, exit 3]
+  after_script: [echo after >>/made]
+"""
+
+
+def test_person_looks_into_the_container_of_a_failed_job(engine: DockerEngine, tmp_path: Path) -> None:
+    """All of it: the command line, a cell, a manager with the docker executor, its agent, a real engine."""
+    with Lab(tmp_path / "lab") as lab:
+        lab.manager.stop()
+        config = lab.config.read_text().replace('"shell"', '"docker"')
+        docker = f'[runners.docker]\nimage = "{BUSYBOX}"\nhost = "{engine.host}"\npull_policy = "never"\n'
+        lab.config.write_text(f'{config}\n{docker}[runners.remuda]\nhold_failed = "10m"\n')
+        lab.manager.start()
+        project = lab.call("POST", "/api/v4/projects", {"name": "app"})["id"]
+        actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": FAILS}]
+        commit = {"branch": "main", "commit_message": "First", "actions": actions}
+        lab.call("POST", f"/api/v4/projects/{project}/repository/commits", commit)
+
+        def held() -> Any:
+            return lab.call("GET", "/api/remuda/v1/jobs?held=true")
+
+        lab.wait_until(held, "the job is held")
+        job = str(held()[0]["id"])
+        variables = dict(os.environ) | {"REMUDA_URL": lab.url, "REMUDA_TOKEN": ADMIN_TOKEN, "HOME": str(lab.home)}
+
+        def remuda(*words: str) -> tuple[int, bytes]:
+            command = [sys.executable, "-m", "remuda", "job", *words]
+            done = subprocess.run(command, stdin=DEVNULL, capture_output=True, env=variables, timeout=60)
+            return done.returncode, done.stdout
+
+        shown = remuda("shell", job, "--", "sh", "-c", "cat /made; nc db 8000; echo $HOW; exit 4")
+        assert shown == (4, b"here\nafter\nhello\nwell\n")
+        assert len(engine.containers()) == 2
+        assert remuda("release", job)[0] == 0
+        lab.wait_until(lambda: not engine.containers() and not engine.networks(), "everything is gone")
+        lab.wait_until(lambda: not held(), "the cell knows it")
