@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class ManagerBench:
 
     folder: Path
     coordinator: Coordinator
+    spawned: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @property
     def data(self) -> Path:
@@ -92,7 +93,7 @@ class ManagerBench:
         marks = {"REMUDA_KILL_POINT": kill_point, "REMUDA_KILL_MARK": str(self.folder / "killed")}
         command = ["--config", str(self.config), "--data", str(self.data), "--agent-idle-exit", "5"]
         with (self.folder / "manager.out").open("ab") as output:
-            return await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "remuda.manager",
@@ -102,6 +103,8 @@ class ManagerBench:
                 stdout=output,
                 stderr=output,
             )
+        self.spawned.append(process)
+        return process
 
     @property
     def agent_pid(self) -> int:
@@ -120,7 +123,11 @@ class ManagerBench:
             journal.close()
 
     async def close(self) -> None:
-        """Leave neither an agent behind nor what it runs: a new one adopts the jobs that are left and closes them."""
+        """Leave neither managers behind nor an agent and what it runs: a new one adopts the jobs that are left."""
+        for process in self.spawned:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         with suppress(FileNotFoundError, ProcessLookupError, ValueError):
             self.kill_agent()
         agent = self.jobs / "agent"
