@@ -1,0 +1,31 @@
+"""A server that checks every request of a manager to the letter, and fails the test for whatever was wrong."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remuda.manager import polling
+from remuda.manager.features import runner_info
+from remuda.testing.environment import FakeEnvironment
+from remuda.testing.strict_gitlab import StrictGitLab
+from remuda.testing.strict_playbook import Playbook
+
+
+@pytest.fixture
+async def gitlab() -> AsyncIterator[StrictGitLab]:
+    features = runner_info(executor="shell").features
+    assert features is not None
+    async with StrictGitLab(features=features) as server:
+        yield server
+        server.check()
+
+
+@pytest.fixture
+async def book(tmp_path: Path, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Playbook]:
+    monkeypatch.setattr(polling, "YOUNG_SECONDS", 0.1)  # else every drain takes two seconds
+    environment = FakeEnvironment(tmp_path)
+    playbook = Playbook(tmp_path, gitlab, environment)
+    yield playbook
+    await playbook.bench.close()
+    await environment.remove()
