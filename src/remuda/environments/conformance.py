@@ -6,6 +6,8 @@ the first that fails in a life ends that life. Every life is lived once for each
 """
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -65,6 +67,7 @@ class _Life:
     capacity: int | None = None
     machine: str = ""
     folders: Folders | None = None
+    agent_pid: int = 0
     place: Place = field(
         default_factory=lambda: Place(key=KEY, runner="check", slot=0, project="group/project", job=None)
     )
@@ -111,6 +114,7 @@ async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> As
                 yield replace(result, name=f"{result.name} (version {version})")
         finally:
             await life.stop()
+            _end_agent(life)
 
 
 async def _versions(program: str) -> tuple[int, ...]:
@@ -142,6 +146,13 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
         yield Result(name=name, problem=problem)
         if problem:
             return
+
+
+def _end_agent(life: _Life) -> None:
+    """Leave no agent behind whose folder goes with the check; one on another machine is not ours to end."""
+    with suppress(OSError):
+        if life.agent_pid and os.fsencode(life.folder) in Path(f"/proc/{life.agent_pid}/cmdline").read_bytes():
+            os.kill(life.agent_pid, signal.SIGTERM)
 
 
 def _need(is_so: object, problem: str) -> None:
@@ -219,6 +230,7 @@ async def _failing_hook(life: _Life) -> None:
 async def _connect(life: _Life) -> None:
     async with life.agent() as first, life.agent() as second:
         pids = {(await first.hello()).pid, (await second.hello()).pid}
+        life.agent_pid = min(pids)
     _need(len(pids) == 1, "two connections to one machine led to two agents; it has one agent for all jobs")
 
 

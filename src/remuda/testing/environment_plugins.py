@@ -13,6 +13,7 @@ from remuda.environments.template import files
 from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.plugin import PluginEnvironment
 from remuda.manager.config import EnvironmentConfig, RemudaConfig, RunnerConfig
+from remuda.testing.lab import processes
 
 
 def a_plugin(folder: Path, *, replacing: dict[str, str] | None = None) -> Path:
@@ -46,6 +47,7 @@ async def plugin_environment(
 
 def kill_agents(folder: Path) -> None:
     """kill -9 of all agents with a data folder below this one."""
-    for lock in folder.rglob("agent.lock"):
-        with suppress(ProcessLookupError, ValueError, OSError):
-            os.kill(int(lock.read_text()), signal.SIGKILL)
+    for pid, words in processes():
+        if "remuda.steps" in words and any(word.startswith(f"{folder}/") for word in words):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

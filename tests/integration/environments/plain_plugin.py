@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """An environment plugin without anything of Remuda in it: another gRPC library, threads, and the protocol's file.
 
 One machine, a folder, for any number of jobs; protocol version 1. Run by the tests as a program; it is given the folder
@@ -20,25 +21,25 @@ from grpc_tools import protoc
 made = tempfile.mkdtemp()
 protoc.main(["", f"-I{os.environ['PROTOS']}", f"--python_out={made}", "remuda/wire/proto/environment.proto"])
 sys.path.insert(0, f"{made}/remuda/wire/proto")
-import environment_pb2 as pb  # type: ignore[import-not-found]  # noqa: E402
+import environment_pb2 as pb  # noqa: E402
 
 AGENT = shlex.split(os.environ["AGENT"])
 state: dict[str, Path] = {}
 
 
-def open_(request, context):  # type: ignore[no-untyped-def]
+def open_(request, context):
     state["folder"] = Path(request.folder)
     return pb.OpenResponse()
 
 
-def watch(request, context):  # type: ignore[no-untyped-def]
+def watch(request, context):
     yield pb.Standing()
     ended = threading.Event()
     context.add_callback(ended.set)
     ended.wait()
 
 
-def prepare(request, context):  # type: ignore[no-untyped-def]
+def prepare(request, context):
     place, folder = request.place, state["folder"]
     builds = folder / (place.builds_dir or "builds")
     work = builds / place.runner / str(place.slot) / place.project
@@ -47,7 +48,7 @@ def prepare(request, context):  # type: ignore[no-untyped-def]
     return pb.Folders(work_dir=str(work), builds_dir=str(builds), cache_dir=str(folder / "cache"))
 
 
-def connect(messages, context):  # type: ignore[no-untyped-def]
+def connect(messages, context):
     if next(messages).machine != "here":
         context.abort(grpc.StatusCode.NOT_FOUND, "there is one machine, and it is called here")
     agent = subprocess.Popen(
@@ -56,7 +57,7 @@ def connect(messages, context):  # type: ignore[no-untyped-def]
         stdout=subprocess.PIPE,
     )
 
-    def inward():  # type: ignore[no-untyped-def]
+    def inward():
         try:
             for message in messages:
                 agent.stdin.write(message.data)
@@ -75,11 +76,11 @@ def connect(messages, context):  # type: ignore[no-untyped-def]
         agent.wait()
 
 
-def recover(request, context):  # type: ignore[no-untyped-def]
+def recover(request, context):
     return pb.RecoverResponse(machines=["here"] if any((state["folder"] / "agent/jobs").glob("*")) else [])
 
 
-def clean_up(request, context):  # type: ignore[no-untyped-def]
+def clean_up(request, context):
     place = request.place
     folder = state["folder"] / (place.builds_dir or "builds") / place.runner / str(place.slot)
     shutil.rmtree(f"{folder / place.project}.tmp", ignore_errors=True)
