@@ -32,6 +32,7 @@ from remuda.wire.runner_server import RunnerApiTemporaryError, new_request_id
 ADAPTIVE_FLAG = "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY"
 YOUNG_SECONDS = 2.0
 """A request that has been open for so long is being held; the answer to a younger one may bring a job."""
+_USAGE_SECONDS = 60.0
 _DISK_SECONDS = 10.0
 """How often is looked whether there is room again, and how long an answer about it counts while there is."""
 
@@ -218,15 +219,16 @@ class Poller:
         least = self.runner.remuda.least_disk_bytes
         problem = ""
         try:
-            self._disk_free_bytes = (await self._environment.usage()).disk_free_bytes
+            async with asyncio.timeout(_USAGE_SECONDS):
+                self._disk_free_bytes = (await self._environment.usage()).disk_free_bytes
             if self._disk_free_bytes < least:
                 problem = (
                     f"{self._disk_free_bytes >> 20} MiB are free where jobs run, and least_disk asks for "
                     f"{least >> 20} MiB; no job is asked for until there is more"
                 )
-        except (EnvironmentTemporaryError, EnvironmentLostError) as error:
+        except (EnvironmentTemporaryError, EnvironmentLostError, TimeoutError) as error:
             self._disk_free_bytes = None
-            problem = f"the environment does not say how much room there is: {error}"
+            problem = f"the environment does not say how much room there is: {str(error) or 'it does not answer'}"
         self._disk_seen_at = now
         if problem and not self._disk_problem:
             self._log.error("no job is asked for", cause=problem)
