@@ -197,7 +197,7 @@ def _write(data: bytes) -> None:
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
     """A job for people, line by line; `steps`: with all that is known of them."""
-    from remuda.cli.step_lines import step_lines
+    from remuda.cli.step_lines import step_lines, used_in_words
     from remuda.cli.stepevents import duration
     from remuda.model.step_tree import tree_of
 
@@ -219,6 +219,7 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
         "tags": ", ".join(job.get("tag_list") or ()),
         "artifacts": (job.get("artifacts_file") or {}).get("filename"),
         "held": _held(job),
+        "used": used_in_words(job.get("steps") or ()),
     }
     lines = [f"job {job['id']}: {job['name']}"]
     lines.extend(f"  {name:<10} {value}" for name, value in facts.items() if value not in (None, ""))

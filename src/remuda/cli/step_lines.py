@@ -24,6 +24,25 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
     return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
 
 
+def used_in_words(events: Sequence[Any]) -> str:
+    """What a whole job has used; empty when its runner has not told that."""
+    told: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
+    used = dict(_mapping(told, "used"))
+    for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
+        used[there] = used.get(here)
+    parts = list(_usage(used))
+    for field, word in (("network_received_bytes", "received"), ("network_sent_bytes", "sent")):
+        if number := _number(used, field):
+            parts.append(f"{word} {_size(number)}")
+    if number := _number(used, "work_dir_bytes"):
+        parts.append(f"work folder {_size(number)}")
+    return ", ".join(parts)
+
+
+def _is_used(event: Any) -> bool:
+    return isinstance(event, Mapping) and event.get("event") == "used"
+
+
 def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str, str]]:
     for step in steps:
         name = shown_name(step, "")

@@ -32,6 +32,7 @@ from remuda.steps.outputs import MOST_MASKS, read_failure, read_masks
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
+from remuda.steps.program import own_command
 from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
@@ -330,8 +331,10 @@ class Carrier:
         )
         for told in events:
             event = replay.folded_event(node, told)
-            self._journal.record(event, folded(node, told))
+            self._journal.record(event, folded(node, told) if "path" in told else None)
             replay.apply(self.tree, self.facts, event)
+        if end and end.get("held"):
+            holding.put_off_end(self._journal.folder, own_command("delegate", "--end"), files.order)
         return outcome_of(end) if end else None
 
     def _watched(self, node: Node, files: StepFiles) -> Watched:

@@ -18,14 +18,16 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from remuda.lib.clock import stamp
 from remuda.lib.files import remove_tree, write_whole
 from remuda.lib.killpoints import reach
 from remuda.lib.values import dataclass
+from remuda.steps.accounting import Account
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
 from remuda.steps.openfiles import OpenFile
@@ -47,6 +49,8 @@ class JobEnd:
     log_bytes: int
     log_checksum: str
     results: int
+    used: Mapping[str, Any] = field(default_factory=dict)
+    """What the job has used, as `accounting` tells it."""
     held_until: float = 0.0
     """Until when its environments stay; 0: they went with its end."""
 
@@ -66,6 +70,8 @@ class Journal:
         """What clients see."""
         self.past: list[dict[str, Any]] = []
         """What happened to steps before this agent had the job."""
+        self.account = Account()
+        self.has_told_used = False
         self.end: JobEnd | None = None
         self.is_released = False
         """It was held, and is not any more."""
@@ -120,8 +126,15 @@ class Journal:
             line = b'%s,"public":%s}' % (line[:-1], told)
         _append(self._events, line)
         if public is not None:
+            self.account.add(public.get("usage", {}))
             self.results.append(told)
             reach("agent.result_stored")
+
+    def record_used(self, used: Mapping[str, Any], now: float) -> None:
+        """Tell, once, what the job has used."""
+        if used and not self.has_told_used:
+            self.has_told_used = True
+            self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
 
     def record_end(self, end: JobEnd) -> None:
         self._add({"event": "end"} | asdict(end))
@@ -154,6 +167,7 @@ class Journal:
     def _learn(self, event: dict[str, Any]) -> None:
         public = event.pop("public", None)
         if public is not None:
+            self.account.add(public.get("usage", {}))
             self.results.append(_line(public))
         match event["event"]:
             case "accepted":
@@ -168,6 +182,8 @@ class Journal:
             case "end":
                 self.end = _end_of(event)
                 self.past.clear()
+            case "used":
+                self.has_told_used = True
             case "released":
                 self.is_released = True
             case _:
@@ -228,5 +244,6 @@ def _end_of(value: dict[str, Any]) -> JobEnd:
         log_bytes=value["log_bytes"],
         log_checksum=value["log_checksum"],
         results=value["results"],
+        used=value.get("used", {}),
         held_until=value.get("held_until", 0.0),
     )

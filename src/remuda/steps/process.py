@@ -17,6 +17,7 @@ from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
 
+_BLOCK_BYTES = 512
 _ON_ITS_WAY_SECONDS = 0.001
 """A process lets go of its line a moment before it can be waited for."""
 
@@ -29,6 +30,8 @@ class Usage:
     cpu_system_seconds: float
     max_rss_bytes: int | None
     """Unknown where it is not above the agent's own: a new process starts with its parent's peak."""
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
 
     def as_told(self) -> dict[str, float | int | None]:
         """For a result."""
@@ -36,7 +39,10 @@ class Usage:
             "cpu_user_seconds": self.cpu_user_seconds,
             "cpu_system_seconds": self.cpu_system_seconds,
             "max_rss_bytes": self.max_rss_bytes,
-        }
+        } | ({} if self.io_read_bytes is None else self._moved())
+
+    def _moved(self) -> dict[str, float | int | None]:
+        return {"io_read_bytes": self.io_read_bytes, "io_write_bytes": self.io_write_bytes}
 
 
 class _Own:
@@ -178,5 +184,7 @@ class StepProcess:
             cpu_user_seconds=round(usage.ru_utime, 6),
             cpu_system_seconds=round(usage.ru_stime, 6),
             max_rss_bytes=peak * 1024 if peak > _Own.peak else None,
+            io_read_bytes=usage.ru_inblock * _BLOCK_BYTES,
+            io_write_bytes=usage.ru_oublock * _BLOCK_BYTES,
         )
         return True

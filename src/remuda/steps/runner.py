@@ -19,6 +19,7 @@ from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Secrets
 from remuda.steps import holding, leftovers, plan, replay
+from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
@@ -35,6 +36,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.people import parse_run_as
 from remuda.steps.policy.rules import parse_policy
+from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import NO_LIMITS
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
@@ -61,6 +63,7 @@ class Job:
         self._wake = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
+        self._work_dir_bytes: int | None = None
         self.shells: set[Callable[[], None]] = set()
         """How to end what somebody runs who looks into the job."""
         self._unwanted = asyncio.Event()
@@ -133,7 +136,7 @@ class Job:
     def must_be_closed(self) -> bool:
         """Whether something is open that stays when it is not closed, because it is not on this machine."""
         if self._carrier is None or self.end is not None:
-            return False
+            return self.is_held
         return any(
             one.call.origin != "user" and one.entered.inputs.get("close_seconds")
             for one in self._carrier.tree.open.values()
@@ -148,6 +151,7 @@ class Job:
         """Cancel it, and forget it when everything is closed."""
         (self.journal.folder / UNWANTED).touch()
         self.cancel()
+        self.release()
 
     def destroy(self) -> None:
         """Kill what runs and remove every trace. Whoever calls this has cancelled the job's task."""
@@ -183,7 +187,7 @@ class Job:
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        facts = self._facts(custody, is_confined=is_confined(step) or bool(request.run_as))
+        facts = self._facts(custody, is_confined=is_confined(step) or bool(request.run_as) or request.sandbox)
         tree = Tree(
             step,
             work_dir=request.work_dir,
@@ -200,9 +204,12 @@ class Job:
         carrier.mask(tree.masks)
         self._carrier = carrier
         self.log.open(JOB, *request.banner)
+        if (remark := custody.remark()) and not self._was_found:
+            self.log.say(f"WARNING: {remark}")
         for node in tree.open.values():
             carrier.show(node)
         outcome = await self._carry(carrier)
+        self._work_dir_bytes = await asyncio.to_thread(folder_size, Path(request.work_dir))
         if request.hold_failed_seconds and outcome.status is plan.Status.FAILURE:
             holding.note_exports(journal.folder, tree.exports)
             self._finish(outcome, held_until=self._around.clock.now() + request.hold_failed_seconds)
@@ -211,6 +218,8 @@ class Job:
             return
         self._carrier = None
         await self._end_processes(custody)
+        if request.hold_failed_seconds:  # what failed may have been allowed to, or somebody has cancelled the job since
+            await self._close_put_off(custody)
         self._finish(outcome)
 
     def _facts(self, custody: Custody, *, is_confined: bool) -> Facts:
@@ -242,6 +251,8 @@ class Job:
         """Keep everything as it is until nobody needs it any more; then do what was put off."""
         assert self.end is not None
         reach("agent.held")
+        if self.is_unwanted:
+            self.release()
         await happens_by(
             self._around.clock,
             self._unwanted,
@@ -251,12 +262,15 @@ class Job:
         self._unwanted.set()
         custody = self.custody()
         await self._end_processes(custody)
-        for number, closing in enumerate(holding.closings(self.journal.folder)):
-            await holding.close(closing, *self._closing_command(custody, closing, number))
+        await self._close_put_off(custody)
         remove_tree(self.journal.exchange, ignore_errors=True)
         self.journal.record_release()
         self._request = StartRequest()
         self.let_go.set()
+
+    async def _close_put_off(self, custody: Custody) -> None:
+        for number, closing in enumerate(holding.closings(self.journal.folder)):
+            await holding.close(closing, *self._closing_command(custody, closing, number))
 
     def _closing_command(
         self, custody: Custody, closing: holding.Closing, number: int
@@ -280,6 +294,12 @@ class Job:
             job=self.journal.folder,
             work_dir=Path(request.work_dir),
             key=self.journal.key,
+            cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
+            sandbox=Sandbox(
+                work_dir=request.work_dir, exchange=str(self.journal.exchange), writable=tuple(request.writable)
+            )
+            if request.sandbox
+            else None,
         )
 
     async def _carry(self, carrier: Carrier) -> Outcome:
@@ -341,7 +361,7 @@ class Job:
                 kill_unattended(self.journal.step_files(int(serial)), self._around)
         leftovers.kill(self.journal.leftovers)
         leftovers.kill_marked(self.journal.key)
-        if self._request.policy or self._request.run_as:
+        if self._request.policy or self._request.run_as or self._request.cgroup:
             self.custody().kill()
 
     def _finish(self, outcome: Outcome, *, held_until: float = 0.0) -> None:
@@ -375,7 +395,10 @@ class Job:
             self._tell()
 
     def _end_with(self, outcome: Outcome) -> JobEnd:
+        used = self.journal.account.total(self._work_dir_bytes)
+        self.journal.record_used(used, self._around.clock.now())
         return JobEnd(
+            used=used,
             outcome=outcome,
             ended_at=self._around.clock.now(),
             log_bytes=self.log.mark.length,

@@ -98,6 +98,8 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
             program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
             command = (*own_command("step"), program, *command[2:])
         env = {name: value for name, value in env.items() if name in ("TERM", leftovers.MARK)} | _machine_env()
+    elif custody.sandbox is not None:
+        command = custody.sandbox.wrap(command, is_own=False)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)
     return Prepared(argv=tuple(argv), env=outer, work_dir=entrance.work_dir, enclosure=enclosure, files=(*files, kept))
@@ -118,7 +120,7 @@ def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, insi
     if not decision.allowed:
         raise AgentError(f"the job's step policy allows no shell: {decision.reason}")
     enclosure = enclose(
-        host_of(folder.parent.parent),
+        host_of(folder.parent.parent, custody.cgroup),
         decision.limits,
         key=key,
         work_dir=work_dir,

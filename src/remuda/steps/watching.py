@@ -69,6 +69,9 @@ class Subscription:
         event.end.log_bytes = end.log_bytes
         event.end.results = end.results
         event.end.log_checksum = end.log_checksum
+        event.end.used.SetInParent()
+        for name, value in end.used.items():
+            setattr(event.end.used, name, value)
         event.end.held_seconds = self.job.held_seconds
         return event
 

@@ -38,6 +38,9 @@ class Seen:
 
     log: bytes = b""
     results: list[dict[str, Any]] = field(default_factory=list)
+    """Of its steps."""
+    used: list[dict[str, Any]] = field(default_factory=list)
+    """Those that tell what the job used."""
     end: JobEnded | None = None
 
     @property
@@ -55,10 +58,16 @@ class Seen:
         """How each step ended, by name."""
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
+    @property
+    def next_seq(self) -> int:
+        """The number of the result that comes next."""
+        return len(self.results) + len(self.used) + 1
+
     def check(self) -> JobEnded:
         """Nothing is missing and nothing came twice."""
         assert self.end is not None
-        assert [event["seq"] for event in self.results] == list(range(1, self.end.results + 1))
+        told = sorted(event["seq"] for event in (*self.results, *self.used))
+        assert told == list(range(1, self.end.results + 1))
         assert len(self.log) == self.end.log_bytes
         assert self.end.log_checksum == f"crc32:{crc32(self.log):08x}"
         return self.end
@@ -145,14 +154,15 @@ async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> 
     """Read a job to its end, from where `seen` stands."""
     seen = seen or Seen()
     async with client.watch() as watch:
-        await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=len(seen.results) + 1)
+        await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
         async for event in watch:
             match event:
                 case LogChunk(offset=offset, data=data):
                     assert offset == len(seen.log)
                     seen.log += data
                 case StepResultEvent(json=text):
-                    seen.results.append(json.loads(text))
+                    told = json.loads(text)
+                    (seen.used if told["event"] == "used" else seen.results).append(told)
                 case JobEnded():
                     seen.end = event
                     break

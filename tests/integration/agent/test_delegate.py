@@ -77,7 +77,7 @@ async def test_log_results_and_exit_code_come_back(agent: AgentProcess, tmp_path
     events = [(event["event"], event.get("path", "")) for event in run.results]
     assert events == [
         *(("started", "/first"), ("finished", "/first"), ("started", "/second"), ("finished", "/second")),
-        ("end", ""),
+        *(("used", ""), ("end", "")),
     ]
     end = run.results[-1]
     assert (end["status"], end["reason"], end["exit_code"]) == ("failure", "script_failure", 3)
@@ -107,7 +107,7 @@ async def test_killed_and_started_again_it_goes_on_where_it_stood(agent: AgentPr
     assert (tmp_path / "runs").read_text() == "run\n"
     # A line that was passed on and not yet noted may come twice, none is missing or in the wrong place.
     assert list(dict.fromkeys(run.lines)) == [f"line {n}".encode() for n in range(1, 31)]
-    assert [event.get("seq") for event in run.results] == [1, 2, None]
+    assert [event.get("seq") for event in run.results] == [1, 2, 3, None]
 
 
 async def test_started_again_after_the_end_it_runs_nothing(agent: AgentProcess, tmp_path: Path) -> None:

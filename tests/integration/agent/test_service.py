@@ -118,7 +118,7 @@ async def test_resume_at_any_byte_and_result(agent: AgentProcess, a_job: Build) 
                     elif isinstance(event, StepResultEvent):
                         results.append(event.seq)
                 assert log == whole.log[offset:]
-                assert results == list(range(seq, 3))
+                assert results == list(range(seq, 4))
 
 
 async def test_watch_unsubscribe_confirm_and_unknown(agent: AgentProcess, a_job: Build) -> None:

@@ -377,3 +377,18 @@ async def test_closing_a_job_ends_everything_of_it(
         await until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
         await client.close_job("1")
     assert not any(folder.exists() for folder in groups.folders())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+async def test_steps_run_in_the_control_group_of_their_slot(tmp_path: Path) -> None:
+    script = "cat /proc/self/cgroup; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
+    steps = steps_text({"name": "look", "script": script})
+    job = JobStart(id="1", work_dir=str(tmp_path), steps=steps, cgroup="remuda-tests/slot-3")
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        seen = await run_job(agent, job)
+    assert any(b"/remuda-tests/slot-3/remuda-" in line for line in seen.lines), seen.log
+    used = seen.check().used
+    assert used.source == "cgroup"
+    assert (used.memory_peak_bytes or 0) > 0
+    assert (used.cpu_user_seconds or 0) > 0

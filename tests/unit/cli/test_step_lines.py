@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.job import describe
-from remuda.cli.step_lines import step_lines
+from remuda.cli.step_lines import step_lines, used_in_words
 from remuda.cli.step_tree import result_of, summary_of
 from remuda.lib.clock import stamp
 from remuda.model.step_tree import tree_of
@@ -185,3 +185,12 @@ def test_the_result_of_one_step() -> None:
         "✓ success",
         "  output said = hi\\x1b[2J",
     ]
+
+
+def test_what_a_job_used() -> None:
+    used = {"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.5, "memory_peak_bytes": 3 * 2**20, "source": "rusage"}
+    used |= {"disk_written_bytes": 2**20, "work_dir_bytes": 5 * 2**20, "network_sent_bytes": 2**30}
+    events = [{"event": "started", "path": "/a"}, "nonsense", {"event": "used", "used": used}]
+    assert used_in_words(events) == "cpu 2.0s, memory 3 MiB, wrote 1 MiB, sent 1.0 GiB, work folder 5 MiB"
+    assert used_in_words([{"event": "used", "used": 7}]) == ""
+    assert used_in_words([]) == ""

@@ -177,15 +177,15 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
 
 
 def test_a_shim_without_an_agent_holds_what_its_command_printed(files: StepFiles) -> None:
-    pid, line, pipe = spawn_piped(files, "read line </dev/zero; echo out; exit 7")
+    pid, line, pipe = spawn_piped(files, "echo out; read line </dev/zero")
     line.close()
+    until(pipe.waiting)
     pipe.close()
-    until(lambda: shim.claimed(files))
-    os.kill(pid, 15)
     os.killpg(pid, 15)
     until(lambda: exit_code(files) is not None)
     found = Pipe.held_by(pid)
     assert found is not None
+    assert found.waiting() == 4
     assert shim.claimed(files) == (pid, shim.start_time(pid))
     os.kill(pid, 9)
     assert wait(pid) == -9

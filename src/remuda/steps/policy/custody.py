@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
+from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
@@ -21,6 +22,7 @@ from remuda.steps.policy.enclosure import Enclosure, enclose, kill, sweep
 from remuda.steps.policy.host import Host, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, inserted
+from remuda.steps.policy.sandbox import Sandbox, problem
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
 from remuda.steps.tree import INSERTED, Loaded, Node
 
@@ -36,10 +38,23 @@ FREE = Decision(allowed=True, rule="", reason="there is no policy")
 class Custody:
     """Of one job."""
 
-    def __init__(self, *, policy: Policy, person: Person | None, job: Path, work_dir: Path, key: str) -> None:
-        """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included."""
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        person: Person | None,
+        job: Path,
+        work_dir: Path,
+        key: str,
+        cgroup: str = "",
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included.
+        `cgroup` is the control group below which its steps have theirs."""
         self.policy = policy
         self.person = person
+        self.cgroup = cgroup
+        self.sandbox = sandbox
         self._job = job
         self._key = key
         self._work_dir = work_dir
@@ -48,20 +63,27 @@ class Custody:
     @property
     def has_a_say(self) -> bool:
         """Whether anybody has said anything about this job's steps."""
-        return bool(self.policy.layers) or self.person is not None
+        return bool(self.policy.layers or self.cgroup) or self.person is not None
 
     @property
     def env(self) -> dict[str, str]:
         """Who steps run as, for the weakest part of their environment: the agent's home is of no use to another."""
-        if self.person is None:
+        if self.person is None and self.sandbox is None:
             return {}
         temporary = f"{self._work_dir}.tmp"
         home = temporary if os.path.isdir(temporary) else str(self._work_dir)
+        if self.person is None:
+            return {"HOME": home}
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self) -> None:
         """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
         files it knows, and read none of them."""
+        if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
+            raise AgentError(
+                f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
+                "there, or set sandbox = false for the runner"
+            )
         if self.person is None:
             return
         self._work_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -71,6 +93,13 @@ class Custody:
         secrets.mkdir(mode=0o700, exist_ok=True)
         for folder in (self._work_dir, secrets):
             hand_over(folder, self.person)
+
+    def remark(self) -> str | None:
+        """What the job's log should say about how it is held."""
+        if not self.cgroup or self._host.groups.folders():
+            return None
+        why = "; ".join(sorted(set(self._host.groups.lacking.values())))
+        return f"the job's processes are not in the control group {self.cgroup}: {why}"
 
     def around_job(self) -> Inserted:
         return inserted(self.policy)
@@ -103,19 +132,21 @@ class Custody:
         if not self.has_a_say:
             return self._free
         is_client, is_inside = _is_own(node, ENGINE_CLIENTS), _runs_inside(node)
-        has_agents_rights = is_inside or (_is_own(node, TRUSTED) and node.call.origin != "user")
         return enclose(
             self._host,
             self.limits(node),
             key=f"{self._key}.{node.serial}",
             work_dir=self._work_dir,
-            person=None if has_agents_rights else self.person,
+            person=None if _has_agents_rights(node) else self.person,
             inside=is_client or is_inside,
             apart=is_inside or self.person is not None,
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         """What is started in place of a step's command."""
+        if self.sandbox is not None and not _has_agents_rights(node):
+            is_own = bool(launch.program)
+            launch = replace(launch, argv=self.sandbox.wrap(launch.argv, is_own=is_own), program=())
         if enclosure is self._free:
             return launch
         env = dict(launch.env)
@@ -162,9 +193,12 @@ class Custody:
         if self.has_a_say:
             kill(self._host, self._key)
 
+    def _lacks_sandbox(self) -> str | None:
+        return problem() if self.person is None else problem(self.person.uid, self.person.gid)
+
     @property
     def _host(self) -> Host:
-        return host_of(self._job.parent.parent)
+        return host_of(self._job.parent.parent, self.cgroup)
 
     @property
     def _exchange(self) -> Path:
@@ -207,6 +241,11 @@ def _is_own(node: Node, names: Collection[str]) -> bool:
     if loaded is None or loaded.kind is not ReferenceKind.BUILTIN:
         return False
     return loaded.reference.partition("://")[2].partition("@")[0] in names
+
+
+def _has_agents_rights(node: Node) -> bool:
+    """Whether it does for a job what that may not do itself, or only passes on what is done in a container."""
+    return _runs_inside(node) or (_is_own(node, TRUSTED) and node.call.origin != "user")
 
 
 def _runs_inside(node: Node) -> bool:

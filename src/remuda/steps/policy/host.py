@@ -37,16 +37,19 @@ class Ability:
     detail: str
 
 
-def find_host(data: Path) -> Host:
-    """Look. `data` is the agent's folder: agents that share a machine do not share groups."""
+def find_host(data: Path, cgroup: str = "") -> Host:
+    """Look. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`: where they lie, if
+    not below the agent's own."""
     name = "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
-    return Host(is_root=os.geteuid() == 0, groups=find_groups(name), has_networks=can_leave_network())
+    return Host(
+        is_root=os.geteuid() == 0, groups=find_groups(name, parent=cgroup or None), has_networks=can_leave_network()
+    )
 
 
 @cache
-def host_of(data: Path) -> Host:
+def host_of(data: Path, cgroup: str = "") -> Host:
     """The same, looked for once in the life of an agent."""
-    return find_host(data)
+    return find_host(data, cgroup)
 
 
 def describe(host: Host) -> tuple[Ability, ...]:

@@ -1,0 +1,100 @@
+"""A job's own view of the machine's files, made by bubblewrap: the system for reading, its own folders for writing.
+
+A sandboxed step sees the system's programs and configuration, the job's working directory, its exchange folder, and the
+folders that the request names (caches); /tmp and home are its own, and empty. It sees no process but its own, neither
+folders of other jobs nor those of agent and manager. The network is the machine's, unless a policy says otherwise. What
+such a step leaves running ends with it.
+
+`problem` tries once whether it can be done here: a job is refused where not, and never run without.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from remuda.lib.values import dataclass
+
+_SEARCH = "/usr/local/bin:/usr/bin:/bin"
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys")
+_RESOLVER = "/run/systemd/resolve"
+_HIDDEN_FOLDERS = ("/etc/gitlab-runner", "/etc/remuda")
+_HIDDEN_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
+_TEMPORARY = ("/tmp", "/var/tmp", "/run")
+# What waits for the sandbox's end does not go by the signals that end a step; the step itself does.
+_STAY = 'trap "" HUP INT TERM; exec "$@"'
+_TRY_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """Of one job."""
+
+    work_dir: str
+    exchange: str
+    writable: tuple[str, ...] = ()
+
+    def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
+        """What to start in place of a command; our own programs need what they are made of, too."""
+        shown = own_places() if is_own else ()
+        kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
+        return _wrapped(command, shown=shown, kept=kept)
+
+
+@cache
+def problem(uid: int | None = None, gid: int | None = None) -> str | None:
+    """Why no sandbox can be made on this machine; None when one can."""
+    if shutil.which("bwrap", path=_SEARCH) is None:
+        return "bubblewrap (bwrap) is not installed"
+    tried = _wrapped(["/bin/sh", "-c", ":"], shown=(), kept=())
+    try:
+        done = subprocess.run(
+            tried,
+            capture_output=True,
+            text=True,
+            timeout=_TRY_SECONDS,
+            check=False,
+            env={"PATH": _SEARCH},
+            user=uid,
+            group=gid,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap cannot be used: {error}"
+    return None if done.returncode == 0 else f"bubblewrap cannot be used: {done.stderr.strip() or done.returncode}"
+
+
+@cache
+def own_places() -> tuple[str, ...]:
+    """Where this program's own code lies."""
+    package = Path(__file__).resolve().parents[2]
+    return tuple(dict.fromkeys([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), str(package.parent)]))
+
+
+def _wrapped(command: Sequence[str], *, shown: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
+    words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", shutil.which("bwrap", path=_SEARCH) or "bwrap"]
+    words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
+    for place in _SYSTEM:
+        words += _bound_like(place)
+    for place in _HIDDEN_FOLDERS:
+        words += ["--tmpfs", place] if os.path.isdir(place) else []
+    for place in _HIDDEN_FILES:
+        words += ["--ro-bind", os.devnull, place] if os.path.isfile(place) else []
+    for place in _TEMPORARY:
+        words += ["--tmpfs", place]
+    words += ["--ro-bind-try", _RESOLVER, _RESOLVER, "--proc", "/proc", "--dev", "/dev"]
+    for place in shown:
+        words += ["--ro-bind-try", place, place]
+    for place in kept:
+        words += ["--bind-try", place, place]
+    words += ["--", shutil.which("env", path=_SEARCH) or "env", "--default-signal=HUP,INT,TERM"]
+    return (*words, *command)
+
+
+def _bound_like(place: str) -> list[str]:
+    """A part of the system as it is here: `/bin` is a link on most systems, and must be one there."""
+    if os.path.islink(place):
+        return ["--symlink", os.readlink(place), place]
+    return ["--ro-bind-try", place, place]

@@ -1,0 +1,136 @@
+"""What a sandboxed job can and cannot do to the machine it runs on."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.errors import AgentError
+from remuda.steps.policy import sandbox
+from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.sandbox import Sandbox
+from remuda.steps.policy.values import Policy
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, until
+from remuda.wire.agent_client import JobStart
+
+pytestmark = pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
+
+
+def a_job(tmp_path: Path, script: str, **more: object) -> JobStart:
+    work_dir = tmp_path / "builds/one"
+    work_dir.mkdir(parents=True, exist_ok=True)
+    steps = steps_text({"name": "try", "script": script})
+    values = {"id": "1", "work_dir": str(work_dir), "steps": steps, "sandbox": True} | more
+    return JobStart(**values)  # type: ignore[arg-type]
+
+
+async def outcome(tmp_path: Path, job: JobStart, **started: object) -> Seen:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(**started)  # type: ignore[arg-type]
+        return await run_job(agent, job)
+
+
+async def test_a_job_writes_to_its_own_folders_only(tmp_path: Path) -> None:
+    cache, other = tmp_path / "cache", tmp_path / "builds/other"
+    cache.mkdir()
+    other.mkdir(parents=True)
+    (other / "secret").write_text("of another job")
+    script = f"""
+        echo mine > made
+        echo mine > {cache}/made
+        ! echo x 2>/dev/null > {other}/made || exit 3
+        ! cat {other}/secret || exit 4
+        ! touch /usr/remuda-made /etc/remuda-made || exit 5
+        echo temporary > /tmp/remuda-made
+        ls {tmp_path} {tmp_path}/builds
+    """
+    seen = await outcome(tmp_path, a_job(tmp_path, script, writable=(str(cache),)))
+    assert seen.check().status == "success", seen.log
+    assert (tmp_path / "builds/one/made").read_text() == (cache / "made").read_text() == "mine\n"
+    assert not Path("/tmp/remuda-made").exists()
+    assert b"other" not in seen.lines
+    assert b"of another job" not in seen.log
+
+
+async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: Path) -> None:
+    script = f"""
+        ! ls {tmp_path}/data/agent.sock || exit 3
+        find {tmp_path}/data | sed 's/^/found /'
+        ! kill -0 {os.getpid()} 2>/dev/null || exit 4
+        ps=$(ls /proc | grep -c '^[0-9]*$'); [ "$ps" -lt 20 ] || exit 5
+        ! cat /etc/shadow || exit 6
+        ! ls {Path.home()}/. || exit 7
+        echo "home $HOME"; [ -w "$HOME" ] || exit 8
+    """
+    seen = await outcome(tmp_path, a_job(tmp_path, script))
+    assert seen.check().status == "success", seen.log
+    found = [line for line in seen.lines if line.startswith(b"found ")]
+    folder = next((tmp_path / "data/jobs").iterdir(), None)
+    assert folder is None  # the job is closed, and its folder gone
+    assert all(b"/exchange" in line or line.count(b"/jobs/") <= 1 for line in found)
+    assert not [line for line in found if line.endswith((b"/events", b"/request", b"/log"))]
+
+
+async def test_outputs_git_and_exit_codes_work(tmp_path: Path) -> None:
+    script = """
+        printf '{"name": "said", "value": "yes"}\\n' >>"$REMUDA_OUTPUTS"
+        git init -q . && git status --short && echo hello >/dev/stderr
+        exit 7
+    """
+    seen = await outcome(tmp_path, a_job(tmp_path, script))
+    assert seen.check().exit_code == 7
+    assert b"hello" in seen.lines
+
+
+async def test_our_own_programs_run_there_too(tmp_path: Path) -> None:
+    call = {"name": "sources", "step": "builtin://checkout", "inputs": {"strategy": "none"}}
+    job = a_job(tmp_path, "true", steps=steps_text(call))
+    seen = await outcome(tmp_path, job)
+    assert seen.check().status == "success", seen.log
+    assert b"Skipping Git repository setup" in seen.lines
+
+
+async def test_a_cancelled_step_may_tidy_up(tmp_path: Path) -> None:
+    script = "trap 'echo tidy > tidied; exit 0' TERM; touch begun; while :; do sleep 0.05; done"
+    job = a_job(tmp_path, script)
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        async with agent.client() as client:
+            await client.start(job)
+            await until((tmp_path / "builds/one/begun").exists)
+            await client.cancel(job.id)
+            await until((tmp_path / "builds/one/tidied").exists)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sandbox.problem(210077, 210077) is not None, reason="needs root")
+async def test_another_user_can_be_sandboxed(tmp_path: Path) -> None:
+    folder = Path("/var/tmp") / f"remuda-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    try:
+        job = a_job(folder, "id -u; echo x > made; ! touch /usr/x", run_as="210077")
+        async with AgentProcess(folder / "data") as agent:
+            await agent.start()
+            seen = await run_job(agent, job)
+    finally:
+        shutil.rmtree(folder)
+    assert seen.check().status == "success", seen.log
+    assert b"210077" in seen.lines
+
+
+async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_SEARCH", str(tmp_path))
+    sandbox.problem.cache_clear()
+    try:
+        custody = Custody(
+            policy=Policy(),
+            person=None,
+            job=tmp_path / "data/jobs/one",
+            work_dir=tmp_path,
+            key="one",
+            sandbox=Sandbox(work_dir=str(tmp_path), exchange=str(tmp_path)),
+        )
+        with pytest.raises(AgentError, match=r"sandbox, which cannot be made .* .bwrap. is not installed"):
+            custody.prepare()
+    finally:
+        sandbox.problem.cache_clear()
