@@ -64,14 +64,14 @@ from remuda.cell.http import (
 from remuda.cell.http.access import GIT, JOB, OPEN, RUNNER, Access
 from remuda.cell.http.admission import admit
 from remuda.cell.http.auditing import Auditor
-from remuda.cell.http.bodies import first_headers, heard_within
+from remuda.cell.http.bodies import heard_within
 from remuda.cell.http.connections import send_whole
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
 from remuda.cell.http.openapi import document
 from remuda.cell.http.rate_limits import RateLimits
 from remuda.telemetry.logs import logger
-from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob, parse_content_range
+from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob
 
 
 async def _show_document(edge: Edge, request: Request) -> Response:
@@ -215,23 +215,22 @@ class CellApp:
         scope: Any = cycle.scope
         send: Any = cycle.send
         found = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))
-        sent = first_headers(scope) if found else {}
-        start = parse_content_range(sent.get(b"content-range", b"").decode("latin-1")) if sent else None
-        if found is None or start is None or len(cycle.body) > self._edge.settings.trace_piece_limit_bytes:
-            return False
-        job = trace.known_job(self._edge, int(found[1]), scope, sent)
-        if job is None:
+        if found is None:
             return False
         began = self._edge.clock.monotonic()
-        exchange = _Exchange(self._own_header, send, _shown_id(scope) or f"{self._name}{next(self._numbers):x}")
-        exchange.route = trace.ROUTE
         try:
-            admitted = self._limits.admit(scope)
-        except ApiError:
+            job = trace.known_job(self._edge, int(found[1]), scope)
+            admitted = None if job is None else self._limits.admit(scope)
+            answer = None if job is None else trace.take_known(self._edge, job, scope, bytes(cycle.body))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the long way has an answer to it
+            _log.debug("a piece of a log goes the long way", path=scope["path"], error=str(error))
             return False
-        answer = trace.take_known(self._edge, job, start, bytes(cycle.body))
-        if answer is None or not exchange.send_whole(answer.status_code, answer.raw_headers, bytes(answer.body)):
+        exchange = _Exchange(self._own_header, send, _shown_id(scope) or f"{self._name}{next(self._numbers):x}")
+        if admitted is None or answer is None:
             return False
+        if not exchange.send_whole(answer.status_code, answer.raw_headers, bytes(answer.body)):
+            return False
+        exchange.route = trace.ROUTE
         self._limits.answered(admitted, exchange.status)
         self._note("PATCH", exchange, began)
         return True

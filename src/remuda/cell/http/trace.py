@@ -7,7 +7,7 @@ Invariant: `Range` always tells how many bytes are stored, so a runner that lost
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,19 +48,23 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     await _answer(edge, job, appended)(scope, receive, send)
 
 
-def take_known(edge: Edge, job: Job, start: int, data: bytes) -> JsonBytes | None:
-    """The answer to a piece of which everything is known; None, and nothing is done, when something has to be asked."""
-    appended = edge.dispatch.append_known(job, start, data)
-    return None if appended is None else _answer(edge, job, appended)
-
-
-def known_job(edge: Edge, job_id: int, scope: Scope, sent: Mapping[bytes, bytes]) -> Job | None:
+def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
     """The job whose log a call adds to, if everything about the call is known; None when something has to be asked."""
+    sent = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in sent:
         return None
     job = edge.dispatch.holder_known(sent.get(b"job-token", b"").decode("latin-1"), job_id)
     ip = scope["client"][0] if scope.get("client") else ""
     return job if job is not None and edge.managers.is_noted(job, ip) else None
+
+
+def take_known(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
+    """The answer to a piece of which everything is known; None, and nothing is done, when something has to be asked."""
+    start = parse_content_range(first_headers(scope).get(b"content-range", b"").decode("latin-1"))
+    if start is None or len(data) > edge.settings.trace_piece_limit_bytes:
+        return None
+    appended = edge.dispatch.append_known(job, start, data)
+    return None if appended is None else _answer(edge, job, appended)
 
 
 def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
