@@ -63,6 +63,71 @@ async def test_a_machine_counts_its_uses_itself(lab: Machines, environment: Make
     assert subject.capacity() == 0
 
 
+async def test_a_machine_leaves_the_capacity_when_its_last_job_begins(lab: Machines, environment: Make) -> None:
+    m1, m2, _ = lab.machines
+    subject = environment(m1, m2, use_count=3)
+    await subject.usage()
+    assert subject.capacity() == 4
+    for number in range(4):
+        await subject.acquire(a_place(number))
+    for number in range(4):
+        await subject.clean_up(a_place(number), f"m{number % 2 + 1}")
+    assert subject.capacity() == 2
+    await subject.acquire(a_place(4))
+    assert subject.capacity() == 2
+    await subject.clean_up(a_place(4), "m1")
+    assert subject.capacity() == 1
+    again = environment(m1, m2, use_count=3)
+    await again.usage()
+    assert again.capacity() == 1
+
+
+async def test_a_job_waits_for_machines_that_could_come_back(
+    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    m1, m2, _ = lab.machines
+    m2.kill()
+    subject = environment(m1, m2, capacity=1, use_count=1)
+    assert await subject.acquire(a_place(1)) == "m1"
+    with pytest.raises(EnvironmentTemporaryError, match=r"no machine can be reached: m1 has had .*; root@10"):
+        await subject.acquire(a_place(2))
+    m2.start()
+    await until(lambda: subject.capacity() == 2, seconds=60)
+    assert await subject.acquire(a_place(2)) == "m2"
+    with pytest.raises(EnvironmentLostError, match="no machine may be used any more"):
+        await subject.acquire(a_place(3))
+
+
+async def test_a_job_that_waits_hears_when_nothing_is_left_for_it(lab: Machines, environment: Make) -> None:
+    subject = environment(lab.machines[0], capacity=1, use_count=2)
+    await subject.acquire(a_place(1))
+    failures: list[str] = []
+
+    async def wait(number: int) -> None:
+        try:
+            await subject.acquire(a_place(number))
+        except EnvironmentLostError as error:
+            failures.append(str(error))
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for number in (2, 3):
+            group.create_task(wait(number))
+        await subject.clean_up(a_place(1), "m1")
+    assert len(failures) == 1
+
+
+async def test_two_managers_do_not_share_the_last_use(lab: Machines, environment: Make) -> None:
+    made = [environment(lab.machines[0], use_count=1) for _ in range(6)]
+    async with asyncio.TaskGroup() as group:
+        for one in made:
+            group.create_task(one.usage())
+    found = await asyncio.gather(
+        *(one.acquire(a_place(number)) for number, one in enumerate(made)), return_exceptions=True
+    )
+    assert sorted(type(one).__name__ for one in found) == ["EnvironmentLostError"] * 5 + ["str"]
+
+
 async def test_a_machine_with_a_full_disk_gets_no_job(lab: Machines, environment: Make) -> None:
     """What is asked for is more than any has, so none gets one, and the manager is told of the best."""
     subject = environment(lab.machines[0], least_disk_bytes=1 << 60)

@@ -105,7 +105,7 @@ async def test_a_shared_managers_machines_have_one_job_each(near: ManagerBench, 
         first, second = await jobs(near, 2)
         third = await near.coordinator.enqueue("echo never")
     assert machine_of(first, machines) is not machine_of(second, machines)
-    assert b"\nnever\n" not in third.output
+    assert third.status == "pending"
 
 
 async def test_a_group_managers_machines_are_used_again(near: ManagerBench, machines: Machines) -> None:

@@ -41,8 +41,10 @@ class _Kept:
     held: set[str] = field(default_factory=set)
     cause: str = ""
     """Why it cannot be reached; empty: it can, or nobody has tried."""
-    used_up: str = ""
-    """Why it gets no more jobs."""
+    uses_left: int | None = None
+    """Jobs that it may still begin, by what it said last; None: any number, or it has not been asked."""
+    claiming: int = 0
+    """Jobs that are being counted there now."""
     disk_free_bytes: int | None = None
     looked_at: float = 0.0
 
@@ -145,7 +147,8 @@ class MachinesEnvironment:
                 name=name,
                 capacity=kept.capacity,
                 held=len(kept.held),
-                is_usable=not kept.cause and not kept.used_up and not self._is_full(kept),
+                is_usable=not kept.cause and not self._is_full(kept),
+                uses_left=None if kept.uses_left is None else max(kept.uses_left - kept.claiming, 0),
             )
             for name, kept in self._machines.items()
         ]
@@ -169,31 +172,45 @@ class MachinesEnvironment:
     async def _try(self, kept: _Kept, place: JobPlace) -> None:
         """Have the machine for the job, unless it turns out that it cannot be had."""
         self._hold(place.key, kept.machine.name)
+        kept.claiming += 1
         try:
             await kept.machine.reach()
-            await kept.machine.claim(place.key)
+            self._counted(kept, await kept.machine.uses_left(claiming=place.key))
         except SshError as error:
             self._let_go(place.key)
             self._failed(kept, str(error))
-        except UsedUpError as error:
+        except UsedUpError:
             self._let_go(place.key)
-            kept.used_up = str(error)
-            self._log.info("a machine gets no more jobs", machine=kept.machine.name, cause=str(error))
+            self._counted(kept, 0)
         except BaseException:
             self._let_go(place.key)
             raise
+        finally:
+            kept.claiming -= 1
+        await self._tell()
+
+    def _counted(self, kept: _Kept, uses_left: int | None) -> None:
+        if uses_left == 0 != kept.uses_left:
+            name = kept.machine.name
+            self._log.info("a machine gets no more jobs", machine=name, cause=kept.machine.used_up, jobs=len(kept.held))
+        kept.uses_left = uses_left
 
     async def _wait_for_room(self) -> None:
         """Until something changed; raises where nothing that happens here would help."""
-        if all(kept.used_up for kept in self._machines.values()):
-            raise EnvironmentLostError(f"no machine may be used any more: {self._causes()}")
-        if all(kept.cause or kept.used_up for kept in self._machines.values()):
-            raise EnvironmentTemporaryError(f"no machine can be reached: {self._causes()}")
         async with self._changed:
-            await self._changed.wait_for(lambda: choose(self._standings()) is not None)
+            if choose(self._standings()) is not None:
+                return
+            unused = [kept for kept in self._machines.values() if kept.uses_left != 0]
+            if not unused:
+                raise EnvironmentLostError(f"no machine may be used any more: {self._causes()}")
+            if all(kept.cause for kept in unused):
+                raise EnvironmentTemporaryError(f"no machine can be reached: {self._causes()}")
+            await self._changed.wait()
 
     def _causes(self) -> str:
-        causes = [kept.cause or kept.used_up for kept in self._machines.values()]
+        causes = [
+            kept.cause or (kept.machine.used_up if kept.uses_left == 0 else "") for kept in self._machines.values()
+        ]
         return "; ".join(cause for cause in causes if cause) or "none has said how much room it has"
 
     @contextmanager
@@ -208,10 +225,11 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """The room of those that are connected; where none is, of the first that can be reached."""
+        """The room of those that are connected, or have to say whether they are used up; else of the first to reach."""
         async with asyncio.TaskGroup() as group:
             for kept in self._machines.values():
-                if kept.machine.is_up and self._is_stale(kept):
+                is_new = kept.machine.use_count and kept.uses_left is None and not kept.cause
+                if is_new or (kept.machine.is_up and self._is_stale(kept)):
                     group.create_task(self._look(kept), name=f"look at the disk of {kept.machine.name}")
         while not (
             known := [one.disk_free_bytes for one in self._machines.values() if one.disk_free_bytes is not None]
@@ -225,10 +243,13 @@ class MachinesEnvironment:
     async def _look(self, kept: _Kept) -> None:
         try:
             kept.disk_free_bytes = await kept.machine.disk_free_bytes()
+            uses_left = await kept.machine.uses_left()
         except SshError as error:
             self._failed(kept, str(error))
             return
         kept.looked_at = self._clock.monotonic()
+        if not kept.claiming:
+            self._counted(kept, uses_left)
         if self._is_full(kept):
             free = f"{kept.disk_free_bytes >> 20} MiB free, {self._least_disk_bytes >> 20} wanted"
             self._log.warning("a machine gets no jobs: its disk is full", machine=kept.machine.name, cause=free)
@@ -249,6 +270,7 @@ class MachinesEnvironment:
             await self._clock.sleep(_BACKOFF.delay(failures))
             try:
                 await kept.machine.reach()
+                self._counted(kept, await kept.machine.uses_left())
             except SshError as error:
                 failures += 1
                 self._failed(kept, str(error))

@@ -3,8 +3,8 @@
 Everything is under one folder that stays the same for every manager that comes there as that user, so that another one
 finds the agent and its jobs: `/var/lib/remuda-machine` for root, whose home others may not enter, `~/.remuda` for
 anybody else. In it: `bin/agent-DIGEST` (the program; a new version is another file, since the old one may still run),
-`agent/` (the agent's data), `builds/`, `cache/`, and `uses/` with an empty file for every job that the machine has had,
-where its use is limited. Nothing is decided about which job goes where; `machines` does that.
+`agent/` (the agent's data), `builds/`, `cache/`, and `uses/` with a file for every job that the machine has had, where
+its use is limited. Nothing is decided about which job goes where; `machines` does that.
 
 Scripts are POSIX sh and may be repeated. `SshError`: the machine cannot be reached or does not do what it is told.
 """
@@ -89,12 +89,19 @@ done
 _REMOVE = r"""
 rm -rf "$1" 2>/dev/null || { chmod -R u+rwX "$1"; rm -rf "$1"; } 2>/dev/null || :
 """
-# $1 the folder of uses, $2 the job, $3 how many there may be.
-_CLAIM = r"""
+# $1 the folder of uses, $2 how many there may be, $3 the job or nothing. Tells how many are left. A use is a file named
+# by its number, which only one of several managers can make.
+_USES = r"""
 mkdir -p "$1" || exit 1
-[ ! -e "$1/$2" ] || exit 0
-[ "$(ls "$1" | wc -l)" -lt "$3" ] || exit 9
-: >"$1/$2"
+number=0
+if [ -n "$3" ] && ! grep -qsxF "$3" "$1"/*; then
+    set -C
+    until echo "$3" 2>/dev/null >"$1/$number"; do
+        number=$((number + 1))
+        [ "$number" -lt "$2" ] || exit 9
+    done
+fi
+echo $(($2 - $(ls "$1" | wc -l)))
 """
 _JOBS = r"""
 for folder in "$1"/agent/jobs/*; do [ ! -e "$folder" ] || { echo some; break; }; done
@@ -139,18 +146,27 @@ class RemoteMachine:
         await self._ssh.connect()
         await self._place()
 
-    async def claim(self, key: str) -> None:
-        """Count a job against the machine's uses, once; UsedUpError when it is one too many."""
+    async def uses_left(self, claiming: str = "") -> int | None:
+        """How many jobs it may still begin; None: any number. A job that claims one is counted, once.
+
+        UsedUpError: the job would be one too many.
+        """
         if not self.use_count:
-            return
+            return None
         placed = await self._place()
-        done = await self._ssh.run(_script(_CLAIM, f"{placed.base}/uses", key.replace("/", "_"), str(self.use_count)))
+        done = await self._ssh.run(_script(_USES, f"{placed.base}/uses", str(self.use_count), claiming))
         if done.code == USED_UP:
-            raise UsedUpError(
-                f"{self.name} has had its {self.use_count} jobs; remove {placed.base}/uses there to start over"
-            )
-        if done.code:
-            raise SshError(f"{self.name}: the machine's uses cannot be counted: {done.err.strip()}")
+            raise UsedUpError(self.used_up)
+        try:
+            return max(int(done.out), 0)
+        except ValueError:
+            raise SshError(f"{self.name}: the machine's uses cannot be counted: {done.err.strip()}") from None
+
+    @property
+    def used_up(self) -> str:
+        """Why it gets no more jobs, when none are left."""
+        there = "its folder" if self._placed is None else str(self._placed.base)
+        return f"{self.name} has had its {self.use_count} jobs; remove {there}/uses there to start over"
 
     async def has_jobs(self) -> bool:
         """Whether there is anything an agent there could know."""

@@ -1,7 +1,7 @@
 """Which machine of a list gets the next job, and how many jobs the list can hold. Pure.
 
 The least loaded of those that may be used, by the share of its capacity; the first of equals. A machine that may not be
-used keeps the jobs that it has, and gets no other.
+used, or has begun the last job that it may have, keeps the jobs that it has and gets no other.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,22 @@ class Standing:
     """Jobs at the same time; None: any number."""
     held: int
     is_usable: bool
-    """It can be reached, has room on its disk, and has not had all jobs that it may have."""
+    """It can be reached, and has room on its disk."""
+    uses_left: int | None = None
+    """Jobs that it may begin before it is used up; None: any number, or nobody has asked it yet."""
+
+    @property
+    def most(self) -> int | None:
+        """Jobs that it could have at the same time; None: any number."""
+        if not self.is_usable:
+            return self.held
+        limits = [self.capacity] if self.capacity is not None else []
+        limits += [self.held + self.uses_left] if self.uses_left is not None else []
+        return max(self.held, min(limits)) if limits else None
 
     @property
     def has_room(self) -> bool:
-        return self.is_usable and (self.capacity is None or self.held < self.capacity)
+        return self.most is None or self.held < self.most
 
 
 def choose(machines: Iterable[Standing]) -> str | None:
@@ -35,7 +46,7 @@ def capacity(machines: Iterable[Standing]) -> int | None:
     """Jobs that all of them can hold; None: any number."""
     total = 0
     for one in machines:
-        if one.is_usable and one.capacity is None:
+        if one.most is None:
             return None
-        total += max(one.held, one.capacity or 0) if one.is_usable else one.held
+        total += one.most
     return total

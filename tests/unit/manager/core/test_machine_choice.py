@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 from remuda.manager.core.machine_choice import Standing, capacity, choose
 
 
-def a_machine(name: str = "one", capacity: int | None = 2, held: int = 0, is_usable: bool = True) -> Standing:
-    return Standing(name=name, capacity=capacity, held=held, is_usable=is_usable)
+def a_machine(
+    name: str = "one",
+    capacity: int | None = 2,
+    held: int = 0,
+    is_usable: bool = True,
+    uses_left: int | None = None,
+) -> Standing:
+    return Standing(name=name, capacity=capacity, held=held, is_usable=is_usable, uses_left=uses_left)
 
 
 def test_the_least_loaded_gets_it_and_of_equals_the_first() -> None:
@@ -29,6 +35,14 @@ def test_what_cannot_be_used_counts_for_the_jobs_it_has() -> None:
     assert capacity([a_machine(capacity=None, held=1, is_usable=False)]) == 1
 
 
+def test_a_machine_counts_for_the_jobs_that_it_may_still_begin() -> None:
+    assert capacity([a_machine(uses_left=1)]) == 1
+    assert capacity([a_machine(uses_left=0, held=1)]) == 1
+    assert capacity([a_machine(uses_left=0)]) == 0
+    assert capacity([a_machine(capacity=None, held=2, uses_left=3)]) == 5
+    assert choose([a_machine("used", uses_left=0), a_machine("other", held=1, uses_left=1)]) == "other"
+
+
 @given(
     st.lists(
         st.builds(
@@ -37,6 +51,7 @@ def test_what_cannot_be_used_counts_for_the_jobs_it_has() -> None:
             capacity=st.none() | st.integers(1, 9),
             held=st.integers(0, 9),
             is_usable=st.booleans(),
+            uses_left=st.none() | st.integers(0, 9),
         )
     )
 )
