@@ -65,7 +65,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         run_as=starting.place.run_as,
         log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
         sandbox=runner.remuda.sandbox,
-        writable=(prepared.builds_dir, prepared.cache_dir),
+        writable=(prepared.cache_dir,) if prepared.cache_dir else (),
         cgroup=runner.slot_cgroup(starting.place.slot),
     )
     return start, compiled.variables

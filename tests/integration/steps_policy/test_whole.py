@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from remuda.steps.policy.sandbox import problem
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench
@@ -23,7 +24,7 @@ build:
     - mkdir -p deps out
     - "[ -e deps/made ] && echo from the cache || echo made > deps/made"
     - cp file.txt out/
-    - "cat $CI_BUILDS_DIR/../journal.sqlite && exit 9 || true"
+    - "cat $CI_BUILDS_DIR/../../data/journal.sqlite && exit 9 || true"
   artifacts: {paths: [out]}
 use:
   stage: deploy
@@ -135,3 +136,17 @@ async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, bench: Manager
     assert first["build"]["steps"]["/step_script"]["policy"]["enforced"] == ["steps"]
     owners = {path.stat().st_uid for path in (bench.jobs / "builds").rglob("file.txt")}
     assert owners == {210000}
+
+
+@pytest.mark.skipif(problem() is not None, reason=f"no sandbox here: {problem()}")
+async def test_job_runs_in_a_sandbox(cell: ServedCell, bench: ManagerBench) -> None:
+    configure_runner(bench, cell, "sandbox = true")
+    cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
+    async with bench.manager():
+        first = await through(cell)
+        cell.api("POST", "/projects/1/pipeline?ref=main")
+        second = await through(cell, 2)
+    assert [first[name]["status"] for name in ("build", "use")] == ["success", "success"], first["build"]["log"]
+    assert "journal.sqlite: No such file" in first["build"]["log"]
+    assert "text" in first["use"]["log"]
+    assert "from the cache" in second["build"]["log"]
