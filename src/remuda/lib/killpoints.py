@@ -42,6 +42,9 @@ POINTS: dict[str, str] = {
 QUIET_POINTS: dict[str, str] = {
     "manager.acquired": "the job has a machine, the journal does not know which",
     "manager.found": "a job that only its agent knew is journaled, the server has not been asked about it",
+    "manager.held": "the cell has the final state of a job that is held, the journal does not know it",
+    "agent.put_off": "it is stored that a step of a held job is put off, not that it is done with",
+    "agent.held": "a job has ended and is held, nobody waits for that to be over",
     "cell.trace_sealed": "the trace of a job that is over is durable, not archived",
     "cell.trace_archived": "it is archived, nothing else happened",
     "cell.artifacts_expired": "artifacts are gone from the store, their blobs are still there",

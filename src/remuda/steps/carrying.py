@@ -129,6 +129,7 @@ class Carrier:
         is_jobs = enclosure.person is not None
         enclosure.remove()
         holding.put_off(self._journal.folder, node, launch(self.tree, self.facts, node, files), is_jobs=is_jobs)
+        reach("agent.put_off")
         self.finish(node, SKIPPED, left=set())
         return True
 

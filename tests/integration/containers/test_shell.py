@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.agent_process import AgentProcess, follow, steps_text, through_deaths
 from remuda.testing.agent_process import until as happens
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.lab import ADMIN_TOKEN, Lab
@@ -94,18 +94,18 @@ async def test_shell_in_the_container_of_a_running_job(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", ["", "afterwards", "agent.put_off", "agent.held"])
 async def test_failed_job_keeps_container_and_services(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, *, dies: bool
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, dies: str
 ) -> None:
-    async with agent.client() as client:
-        await client.start(a_job(engine, tmp_path, "echo here >/made; exit 3", hold_failed_seconds=600))
-        seen = await follow(client, "1")
-        assert (seen.check().status, seen.check().exit_code) == ("failure", 3)
-        assert seen.check().held_seconds
-        assert seen.statuses["last"] == "success"
-        assert (tmp_path / "work/last").exists()
-    if dies:
+    await agent.stop()
+    await agent.start(kill_point=dies if "." in dies else "")
+    seen = await through_deaths(agent, a_job(engine, tmp_path, "echo here >/made; exit 3", hold_failed_seconds=600))
+    assert (seen.check().status, seen.check().exit_code) == ("failure", 3)
+    assert seen.check().held_seconds
+    assert seen.statuses["last"] == "success"
+    assert (tmp_path / "work/last").exists()
+    if dies == "afterwards":
         await agent.kill()
         await agent.start()
     async with agent.client() as client:

@@ -297,6 +297,16 @@ def test_failed_job_is_held_and_outlives_its_manager(lab: Lab) -> None:
     assert remuda(lab, "job", "shell", str(job), "--", "true").returncode == 2
 
 
+def test_manager_that_dies_when_a_hold_begins_goes_on_with_it(tmp_path: Path) -> None:
+    with Lab(tmp_path / "lab", kill_point="manager.held") as lab:
+        configure(lab, "hold_failed = '10m'")
+        lab.supervise()
+        job = a_job(lab, FAILS, "broken", "failed")
+        lab.wait_until(lambda: is_held(lab, job), "the cell knows that it is held")
+        assert lab.mark.exists()
+        assert remuda(lab, "job", "shell", str(job), "--", "cat", "made").stdout == b"made\n"
+
+
 def test_job_asks_to_be_held(lab: Lab) -> None:
     configure(lab, "hold_by_job = '1h'")
     file = FAILS.replace("broken:", "broken:\n  variables: {REMUDA_HOLD_FAILED: 20m}")

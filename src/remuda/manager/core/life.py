@@ -353,10 +353,10 @@ class Life:
             self._interval = reply.interval_seconds
         lost = reply.status == 403 or (reply.status == 404 and not isinstance(call, SendTrace | SendResults))
         if reply.job_status in ("canceled", "failed") or lost:
-            if isinstance(call, SendFinal):
+            problem = f"the server says {reply.status} {reply.job_status}".strip()
+            self._drop("" if isinstance(call, SendFinal) else problem)
+            if reply.job_status == "failed":  # as we have told it, perhaps in an earlier process
                 self._rest(now)
-            else:
-                self._drop(f"the server says {reply.status} {reply.job_status}".strip())
             return
         if reply.job_status == "canceling":
             self._cancel_wanted = True

@@ -709,6 +709,16 @@ def test_a_hold_goes_on_in_a_new_process() -> None:
     later.does(Close())
 
 
+def test_a_hold_goes_on_where_only_the_server_knew_that_it_had_begun() -> None:
+    """Killed between the server's answer and the journal, it sends log and results again, which nobody wants."""
+    record = msgspec.structs.replace(held().life.record, phase=Phase.ENDED, log_offset=0, log_crc=0)
+    book = Book(record, epoch=500_000.0)
+    book.life.log(0, LOG)
+    book.does(SendTrace(0, LOG))
+    book.hears(403, "failed")
+    book.waits(600)
+
+
 def test_a_hold_ends_when_nobody_needs_it() -> None:
     book = held()
     book.life.release()
