@@ -25,7 +25,7 @@ def folders_of(base: Path, place: Place) -> Folders:
     """Where a job is."""
     builds = base / (place.builds_dir or "builds")
     own = str(place.slot) if place.job is None else f"job-{place.job}"
-    work = builds / place.runner / own / place.project
+    work = builds / (place.folder or f"{place.runner}/{own}/{place.project}")
     return Folders(work_dir=str(work), builds_dir=str(builds), cache_dir=str(base / (place.cache_dir or "cache")))
 
 

@@ -28,6 +28,9 @@ class Place:
     """The operator's command before a job."""
     after_job: str = ""
     """The same after it."""
+    folder: str = ""
+    """The working directory, below the folder of builds; empty: the manager does not say, and runner, slot and project
+    make it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ def to_wire(place: Place) -> pb.Place:
         run_as=place.run_as,
         before_job=place.before_job,
         after_job=place.after_job,
+        folder=place.folder,
     )
 
 
@@ -66,4 +70,5 @@ def from_wire(place: pb.Place) -> Place:
         run_as=place.run_as,
         before_job=place.before_job,
         after_job=place.after_job,
+        folder=place.folder,
     )

@@ -4,6 +4,7 @@ Who holds the lock in it is the manager of its jobs. A folder that vanishes take
 one first is the manager from then on, and the other one has to stop.
 """
 
+import hashlib
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,11 @@ class DataFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held.__exit__(kind, error, trace)
+
+    @property
+    def mark(self) -> str:
+        """Short, and another one for every manager: managers of one machine have the same id on their server."""
+        return hashlib.sha256(f"{self.own_id}\0{self.path.absolute()}".encode()).hexdigest()[:8]
 
     def is_there(self) -> bool:
         """Whether a new process would find it locked, and the journal in it."""

@@ -22,7 +22,7 @@ from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = """
 create table jobs (
@@ -56,9 +56,10 @@ _SINCE_3 = (
     "update jobs set payload = x''",
 )
 """A job's row is written several times in its life, and all of it each time: what is large and stays is apart."""
+_SINCE_4 = ("alter table jobs add column manager text not null default ''",)
 _COLUMNS = (
     "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, settings, "
-    "phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
+    "manager, phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
 )
 _PAYLOAD = 9
 """Where it stands among these."""
@@ -86,6 +87,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     settings: str = ""
     """Names the runner's configuration as it was then, see `Journal.settings`; empty: it is not known."""
+    manager: str = ""
+    """What its folders have of the manager that took it, see `JobPlace.manager`."""
 
 
 class Journal:
@@ -240,7 +243,7 @@ def _open(path: Path) -> sqlite3.Connection:
                         connection.execute(statement)
                     # There was one machine then.
                     connection.execute("update jobs set machine = 'local'")
-                for statement in _SINCE_3:
+                for statement in (*(_SINCE_3 if version < 3 else ()), *_SINCE_4):
                     connection.execute(statement)
                 connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
         connection.execute("delete from runners where digest not in (select settings from jobs)")
@@ -299,8 +302,8 @@ def _record_values(record: Record) -> tuple[Any, ...]:
 
 
 def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
-    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, settings, *rest = row
-    phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine = rest
+    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, *rest = row
+    settings, manager, phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine = rest
     return (
         JobRow(
             key=key,
@@ -314,6 +317,7 @@ def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
             api_version=api_version,
             payload=payload,
             settings=settings,
+            manager=manager,
         ),
         Record(
             phase=Phase(phase),

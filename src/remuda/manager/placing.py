@@ -24,6 +24,7 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
         run_as=run_as(runner, row.slot),
         before_job=runner.remuda.before_job,
         after_job=runner.remuda.after_job,
+        manager=row.manager,
     )
 
 

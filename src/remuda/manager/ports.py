@@ -42,6 +42,24 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's command before a job, for `before`; empty: none."""
     after_job: str = ""
     """The same after it."""
+    manager: str = ""
+    """Tells the folders of its manager from those of another one with the same runner; empty: there is no other."""
+
+    @property
+    def own_folder(self) -> str:
+        """Below the folder of builds: no two jobs have the same one at the same time."""
+        slot = f"{self.slot}-{self.manager}" if self.manager else str(self.slot)
+        return f"{self.runner}/{slot if self.job is None else f'job-{self.job}'}"
+
+    @property
+    def folder(self) -> str:
+        """The working directory, below the folder of builds."""
+        return f"{self.own_folder}/{self.project}"
+
+    @property
+    def passing(self) -> str:
+        """What goes with the job, below the folder of builds."""
+        return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):

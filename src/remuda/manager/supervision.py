@@ -374,6 +374,7 @@ class Manager:
             api_version=VERSION,
             payload=offer.body,
             settings=one.settings_name,
+            manager=self._folder.mark,
         )
         record = Record(machine=standing_machine(one.environment))
         try:

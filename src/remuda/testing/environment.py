@@ -368,5 +368,4 @@ class FakeEnvironment:
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._folder / (place.builds_dir or "builds")
-        slot = str(place.slot) if place.job is None else f"job-{place.job}"
-        return builds, builds / place.runner / slot / place.project
+        return builds, builds / place.folder

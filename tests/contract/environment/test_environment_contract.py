@@ -133,6 +133,15 @@ async def test_no_two_slots_or_projects_share_a_folder(subject: Subject) -> None
     assert len(found) == len(places)
 
 
+async def test_managers_with_the_same_runner_do_not_share_a_folder(subject: Subject) -> None:
+    found = []
+    for manager in ("one", "two", "one"):
+        place = replace(a_place(builds_dir=str(subject.folder / "elsewhere")), manager=manager)
+        found.append((await subject.prepare(place)).work_dir)
+        await subject.clean_up(place)
+    assert found[0] == found[2] != found[1]
+
+
 async def test_the_configured_folder_is_used(subject: Subject) -> None:
     prepared = await subject.prepare(a_place(builds_dir=str(subject.folder / "elsewhere")))
     assert Path(prepared.work_dir).is_relative_to(subject.folder / "elsewhere")

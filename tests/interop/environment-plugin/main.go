@@ -58,6 +58,9 @@ func folders(of message) (work, builds string) {
 	if own := text(of, "builds_dir"); own != "" {
 		builds = own
 	}
+	if own := text(of, "folder"); own != "" {
+		return filepath.Join(builds, own), builds
+	}
 	slot := of.Get(field(of, "slot")).Int()
 	return filepath.Join(builds, text(of, "runner"), fmt.Sprint(slot), text(of, "project")), builds
 }

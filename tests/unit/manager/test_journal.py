@@ -134,6 +134,22 @@ async def test_a_journal_of_the_second_version_is_read_on(tmp_path: Path) -> Non
         journal.close()
 
 
+async def test_a_journal_of_the_third_version_is_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    await journal.add(a_row(), Record())
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("alter table jobs drop column manager")
+        connection.execute("pragma user_version = 3")
+    connection.close()
+    journal = Journal(path)
+    assert journal.jobs() == [(a_row(), Record())]
+    await journal.add(a_row(manager="1a2b"), Record())
+    assert journal.jobs() == [(a_row(manager="1a2b"), Record())]
+    journal.close()
+
+
 async def test_configurations_stay_as_long_as_jobs_need_them(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     await journal.add(a_row("1-a", settings=settings_name(b"one")), Record(), b"one")
@@ -217,5 +233,5 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 )
 def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     row = a_row()
-    stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", "", *_record_values(record))
+    stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", "", "", *_record_values(record))
     assert _from_row(stored) == (row, record)

@@ -114,10 +114,9 @@ class LocalEnvironment:
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
-        builds, work = self._folders(place)
-        gone = work.with_name(f"{work.name}.tmp") if place.job is None else builds / place.runner / _own(place.job)
+        builds, _ = self._folders(place)
         # A job may have left much there.
-        await asyncio.to_thread(remove_tree, gone, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, builds / place.passing, ignore_errors=True)
 
     async def close(self) -> None:
         pass
@@ -128,9 +127,7 @@ class LocalEnvironment:
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")
-        return builds, builds / place.runner / (
-            str(place.slot) if place.job is None else _own(place.job)
-        ) / place.project
+        return builds, builds / place.folder
 
     async def _reach(self) -> AgentClient | None:
         """The agent, if one answers."""
@@ -178,8 +175,3 @@ class LocalEnvironment:
         except OSError:
             lines = []
         return lines[-1] if lines else f"none in {self._log}"
-
-
-def _own(job_id: int) -> str:
-    """The folder of one job; slots are plain numbers."""
-    return f"job-{job_id}"

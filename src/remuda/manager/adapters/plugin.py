@@ -279,4 +279,6 @@ def _first(group: BaseExceptionGroup[Exception]) -> Exception:
 
 
 def _told(place: JobPlace) -> Place:
-    return Place(**msgspec.structs.asdict(place))
+    values = msgspec.structs.asdict(place)
+    del values["manager"]
+    return Place(**values, folder=place.folder)

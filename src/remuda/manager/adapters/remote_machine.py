@@ -230,9 +230,7 @@ class RemoteMachine:
         """Remove what was only for this job."""
         placed = await self._place()
         folders = _folders(placed.base, place)
-        own = PurePosixPath(folders.builds_dir) / place.runner / _slot(place)
-        gone = f"{folders.work_dir}.tmp" if place.job is None else str(own)
-        await self._ssh.run(_script(_REMOVE, gone))
+        await self._ssh.run(_script(_REMOVE, f"{folders.builds_dir}/{place.passing}"))
 
     async def hook(self, name: str, command: str, place: JobPlace) -> str:
         """Run the operator's command for a job; its output."""
@@ -319,11 +317,5 @@ def _script(script: str, *words: str) -> str:
 
 def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
     builds = base / (place.builds_dir or "builds")
-    work = builds / place.runner / _slot(place) / place.project
     caches = base / (place.cache_dir or "cache") / place.run_as
-    return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
-
-
-def _slot(place: JobPlace) -> str:
-    """Slots are plain numbers; a job may have a folder of its own."""
-    return str(place.slot) if place.job is None else f"job-{place.job}"
+    return PreparedPlace(work_dir=str(builds / place.folder), builds_dir=str(builds), cache_dir=str(caches))

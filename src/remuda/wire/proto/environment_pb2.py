@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#remuda/wire/proto/environment.proto\x12\x15remuda.environment.v1\"N\n\x0bOpenRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\t\x12\x0e\n\x06\x66older\x18\x03 \x01(\t\x12\x0e\n\x06runner\x18\x04 \x01(\t\"\x0e\n\x0cOpenResponse\"\x0e\n\x0cWatchRequest\".\n\x08Standing\x12\x15\n\x08\x63\x61pacity\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_capacity\"\xbb\x01\n\x05Place\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06runner\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x05\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\x12\n\nbuilds_dir\x18\x05 \x01(\t\x12\x11\n\tcache_dir\x18\x06 \x01(\t\x12\x10\n\x03job\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06run_as\x18\x08 \x01(\t\x12\x12\n\nbefore_job\x18\t \x01(\t\x12\x11\n\tafter_job\x18\n \x01(\tB\x06\n\x04_job\"=\n\x0e\x41\x63quireRequest\x12+\n\x05place\x18\x01 \x01(\x0b\x32\x1c.remuda.environment.v1.Place\"\"\n\x0f\x41\x63quireResponse\x12\x0f\n\x07machine\x18\x01 \x01(\t\"D\n\x04Held\x12+\n\x05place\x18\x01 \x01(\x0b\x32\x1c.remuda.environment.v1.Place\x12\x0f\n\x07machine\x18\x02 \x01(\t\"\x0f\n\rAdoptResponse\"B\n\x07\x46olders\x12\x10\n\x08work_dir\x18\x01 \x01(\t\x12\x12\n\nbuilds_dir\x18\x02 \x01(\t\x12\x11\n\tcache_dir\x18\x03 \x01(\t\"\x1a\n\nHookOutput\x12\x0c\n\x04text\x18\x01 \x01(\t\"&\n\x05\x42ytes\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0f\n\x07machine\x18\x02 \x01(\t\"\x10\n\x0eRecoverRequest\"#\n\x0fRecoverResponse\x12\x10\n\x08machines\x18\x01 \x03(\t\"\x0e\n\x0cUsageRequest\"(\n\rUsageResponse\x12\x17\n\x0f\x64isk_free_bytes\x18\x01 \x01(\x03\"\x11\n\x0f\x43leanUpResponse2\xf9\x06\n\x0b\x45nvironment\x12O\n\x04Open\x12\".remuda.environment.v1.OpenRequest\x1a#.remuda.environment.v1.OpenResponse\x12O\n\x05Watch\x12#.remuda.environment.v1.WatchRequest\x1a\x1f.remuda.environment.v1.Standing0\x01\x12X\n\x07\x41\x63quire\x12%.remuda.environment.v1.AcquireRequest\x1a&.remuda.environment.v1.AcquireResponse\x12J\n\x05\x41\x64opt\x12\x1b.remuda.environment.v1.Held\x1a$.remuda.environment.v1.AdoptResponse\x12\x46\n\x07Prepare\x12\x1b.remuda.environment.v1.Held\x1a\x1e.remuda.environment.v1.Folders\x12H\n\x06\x42\x65\x66ore\x12\x1b.remuda.environment.v1.Held\x1a!.remuda.environment.v1.HookOutput\x12G\n\x05\x41\x66ter\x12\x1b.remuda.environment.v1.Held\x1a!.remuda.environment.v1.HookOutput\x12I\n\x07\x43onnect\x12\x1c.remuda.environment.v1.Bytes\x1a\x1c.remuda.environment.v1.Bytes(\x01\x30\x01\x12X\n\x07Recover\x12%.remuda.environment.v1.RecoverRequest\x1a&.remuda.environment.v1.RecoverResponse\x12R\n\x05Usage\x12#.remuda.environment.v1.UsageRequest\x1a$.remuda.environment.v1.UsageResponse\x12N\n\x07\x43leanUp\x12\x1b.remuda.environment.v1.Held\x1a&.remuda.environment.v1.CleanUpResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#remuda/wire/proto/environment.proto\x12\x15remuda.environment.v1\"N\n\x0bOpenRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\t\x12\x0e\n\x06\x66older\x18\x03 \x01(\t\x12\x0e\n\x06runner\x18\x04 \x01(\t\"\x0e\n\x0cOpenResponse\"\x0e\n\x0cWatchRequest\".\n\x08Standing\x12\x15\n\x08\x63\x61pacity\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x0b\n\t_capacity\"\xcb\x01\n\x05Place\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06runner\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x05\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\x12\n\nbuilds_dir\x18\x05 \x01(\t\x12\x11\n\tcache_dir\x18\x06 \x01(\t\x12\x10\n\x03job\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06run_as\x18\x08 \x01(\t\x12\x12\n\nbefore_job\x18\t \x01(\t\x12\x11\n\tafter_job\x18\n \x01(\t\x12\x0e\n\x06\x66older\x18\x0b \x01(\tB\x06\n\x04_job\"=\n\x0e\x41\x63quireRequest\x12+\n\x05place\x18\x01 \x01(\x0b\x32\x1c.remuda.environment.v1.Place\"\"\n\x0f\x41\x63quireResponse\x12\x0f\n\x07machine\x18\x01 \x01(\t\"D\n\x04Held\x12+\n\x05place\x18\x01 \x01(\x0b\x32\x1c.remuda.environment.v1.Place\x12\x0f\n\x07machine\x18\x02 \x01(\t\"\x0f\n\rAdoptResponse\"B\n\x07\x46olders\x12\x10\n\x08work_dir\x18\x01 \x01(\t\x12\x12\n\nbuilds_dir\x18\x02 \x01(\t\x12\x11\n\tcache_dir\x18\x03 \x01(\t\"\x1a\n\nHookOutput\x12\x0c\n\x04text\x18\x01 \x01(\t\"&\n\x05\x42ytes\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0f\n\x07machine\x18\x02 \x01(\t\"\x10\n\x0eRecoverRequest\"#\n\x0fRecoverResponse\x12\x10\n\x08machines\x18\x01 \x03(\t\"\x0e\n\x0cUsageRequest\"(\n\rUsageResponse\x12\x17\n\x0f\x64isk_free_bytes\x18\x01 \x01(\x03\"\x11\n\x0f\x43leanUpResponse2\xf9\x06\n\x0b\x45nvironment\x12O\n\x04Open\x12\".remuda.environment.v1.OpenRequest\x1a#.remuda.environment.v1.OpenResponse\x12O\n\x05Watch\x12#.remuda.environment.v1.WatchRequest\x1a\x1f.remuda.environment.v1.Standing0\x01\x12X\n\x07\x41\x63quire\x12%.remuda.environment.v1.AcquireRequest\x1a&.remuda.environment.v1.AcquireResponse\x12J\n\x05\x41\x64opt\x12\x1b.remuda.environment.v1.Held\x1a$.remuda.environment.v1.AdoptResponse\x12\x46\n\x07Prepare\x12\x1b.remuda.environment.v1.Held\x1a\x1e.remuda.environment.v1.Folders\x12H\n\x06\x42\x65\x66ore\x12\x1b.remuda.environment.v1.Held\x1a!.remuda.environment.v1.HookOutput\x12G\n\x05\x41\x66ter\x12\x1b.remuda.environment.v1.Held\x1a!.remuda.environment.v1.HookOutput\x12I\n\x07\x43onnect\x12\x1c.remuda.environment.v1.Bytes\x1a\x1c.remuda.environment.v1.Bytes(\x01\x30\x01\x12X\n\x07Recover\x12%.remuda.environment.v1.RecoverRequest\x1a&.remuda.environment.v1.RecoverResponse\x12R\n\x05Usage\x12#.remuda.environment.v1.UsageRequest\x1a$.remuda.environment.v1.UsageResponse\x12N\n\x07\x43leanUp\x12\x1b.remuda.environment.v1.Held\x1a&.remuda.environment.v1.CleanUpResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,31 +40,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STANDING']._serialized_start=174
   _globals['_STANDING']._serialized_end=220
   _globals['_PLACE']._serialized_start=223
-  _globals['_PLACE']._serialized_end=410
-  _globals['_ACQUIREREQUEST']._serialized_start=412
-  _globals['_ACQUIREREQUEST']._serialized_end=473
-  _globals['_ACQUIRERESPONSE']._serialized_start=475
-  _globals['_ACQUIRERESPONSE']._serialized_end=509
-  _globals['_HELD']._serialized_start=511
-  _globals['_HELD']._serialized_end=579
-  _globals['_ADOPTRESPONSE']._serialized_start=581
-  _globals['_ADOPTRESPONSE']._serialized_end=596
-  _globals['_FOLDERS']._serialized_start=598
-  _globals['_FOLDERS']._serialized_end=664
-  _globals['_HOOKOUTPUT']._serialized_start=666
-  _globals['_HOOKOUTPUT']._serialized_end=692
-  _globals['_BYTES']._serialized_start=694
-  _globals['_BYTES']._serialized_end=732
-  _globals['_RECOVERREQUEST']._serialized_start=734
-  _globals['_RECOVERREQUEST']._serialized_end=750
-  _globals['_RECOVERRESPONSE']._serialized_start=752
-  _globals['_RECOVERRESPONSE']._serialized_end=787
-  _globals['_USAGEREQUEST']._serialized_start=789
-  _globals['_USAGEREQUEST']._serialized_end=803
-  _globals['_USAGERESPONSE']._serialized_start=805
-  _globals['_USAGERESPONSE']._serialized_end=845
-  _globals['_CLEANUPRESPONSE']._serialized_start=847
-  _globals['_CLEANUPRESPONSE']._serialized_end=864
-  _globals['_ENVIRONMENT']._serialized_start=867
-  _globals['_ENVIRONMENT']._serialized_end=1756
+  _globals['_PLACE']._serialized_end=426
+  _globals['_ACQUIREREQUEST']._serialized_start=428
+  _globals['_ACQUIREREQUEST']._serialized_end=489
+  _globals['_ACQUIRERESPONSE']._serialized_start=491
+  _globals['_ACQUIRERESPONSE']._serialized_end=525
+  _globals['_HELD']._serialized_start=527
+  _globals['_HELD']._serialized_end=595
+  _globals['_ADOPTRESPONSE']._serialized_start=597
+  _globals['_ADOPTRESPONSE']._serialized_end=612
+  _globals['_FOLDERS']._serialized_start=614
+  _globals['_FOLDERS']._serialized_end=680
+  _globals['_HOOKOUTPUT']._serialized_start=682
+  _globals['_HOOKOUTPUT']._serialized_end=708
+  _globals['_BYTES']._serialized_start=710
+  _globals['_BYTES']._serialized_end=748
+  _globals['_RECOVERREQUEST']._serialized_start=750
+  _globals['_RECOVERREQUEST']._serialized_end=766
+  _globals['_RECOVERRESPONSE']._serialized_start=768
+  _globals['_RECOVERRESPONSE']._serialized_end=803
+  _globals['_USAGEREQUEST']._serialized_start=805
+  _globals['_USAGEREQUEST']._serialized_end=819
+  _globals['_USAGERESPONSE']._serialized_start=821
+  _globals['_USAGERESPONSE']._serialized_end=861
+  _globals['_CLEANUPRESPONSE']._serialized_start=863
+  _globals['_CLEANUPRESPONSE']._serialized_end=880
+  _globals['_ENVIRONMENT']._serialized_start=883
+  _globals['_ENVIRONMENT']._serialized_end=1772
 # @@protoc_insertion_point(module_scope)

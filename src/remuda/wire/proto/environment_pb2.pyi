@@ -33,7 +33,7 @@ class Standing(_message.Message):
     def __init__(self, capacity: _Optional[int] = ...) -> None: ...
 
 class Place(_message.Message):
-    __slots__ = ("key", "runner", "slot", "project", "builds_dir", "cache_dir", "job", "run_as", "before_job", "after_job")
+    __slots__ = ("key", "runner", "slot", "project", "builds_dir", "cache_dir", "job", "run_as", "before_job", "after_job", "folder")
     KEY_FIELD_NUMBER: _ClassVar[int]
     RUNNER_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Place(_message.Message):
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     BEFORE_JOB_FIELD_NUMBER: _ClassVar[int]
     AFTER_JOB_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     key: str
     runner: str
     slot: int
@@ -54,7 +55,8 @@ class Place(_message.Message):
     run_as: str
     before_job: str
     after_job: str
-    def __init__(self, key: _Optional[str] = ..., runner: _Optional[str] = ..., slot: _Optional[int] = ..., project: _Optional[str] = ..., builds_dir: _Optional[str] = ..., cache_dir: _Optional[str] = ..., job: _Optional[int] = ..., run_as: _Optional[str] = ..., before_job: _Optional[str] = ..., after_job: _Optional[str] = ...) -> None: ...
+    folder: str
+    def __init__(self, key: _Optional[str] = ..., runner: _Optional[str] = ..., slot: _Optional[int] = ..., project: _Optional[str] = ..., builds_dir: _Optional[str] = ..., cache_dir: _Optional[str] = ..., job: _Optional[int] = ..., run_as: _Optional[str] = ..., before_job: _Optional[str] = ..., after_job: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class AcquireRequest(_message.Message):
     __slots__ = ("place",)
