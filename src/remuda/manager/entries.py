@@ -83,5 +83,9 @@ def expanded_paths(paths: list[str] | None, variables: Variables, setting: Setti
 
 def project_path(repo_url: str) -> str:
     """The part of a repository's address that names its folders; never leads outside."""
-    path = posixpath.normpath("/" + urlsplit(repo_url).path.removesuffix("/").removesuffix(".git")).lstrip("/")
+    try:
+        path = urlsplit(repo_url).path
+    except ValueError:  # no address at all: the checkout fails then, where there is one
+        path = ""
+    path = posixpath.normpath("/" + path.removesuffix("/").removesuffix(".git")).lstrip("/")
     return path if path not in ("", ".") else "project"

@@ -209,3 +209,19 @@ async def test_a_job_that_nobody_foresaw_fails_and_frees_its_slot(
     assert (odd.status, odd.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
     assert b"the manager could not start it: ValueError" in bytes(odd.trace)
     assert job.status == "success"
+
+
+async def test_a_repository_whose_address_nobody_can_read_harms_no_other_job(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment):
+        odd = await coordinator.enqueue(
+            "true", git_info={"repo_url": "http://[::1/p.git", "sha": "0" * 40, "ref": "main"}
+        )
+        good = await coordinator.enqueue("true")
+        await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
+        for key in list(environment.agent.jobs):
+            await environment.agent.end(key)
+        await coordinator.until(lambda: odd.is_over and good.is_over)
+    assert (odd.status, good.status) == ("success", "success")
+    assert bench.rows() == 0
