@@ -101,7 +101,8 @@ def _apply() -> None:
     )
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(_Settings.level),
+        # What is to be seen was decided before: the level may change while the process runs.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.PrintLoggerFactory(_Settings.out),
         cache_logger_on_first_use=False,
     )

@@ -39,3 +39,15 @@ def test_the_level_decides_what_is_shown(level: str, shown: bool) -> None:
     logs.configure(level=level, stream=out)
     logs.logger("cell").info("hello")
     assert bool(out.getvalue()) is shown
+
+
+def test_another_level_counts_from_the_next_line_on() -> None:
+    out = io.StringIO()
+    logs.configure(stream=out)
+    log = logs.logger("manager")
+    log.info("one")
+    logs.set_level("debug")
+    log.debug("two")
+    logs.set_level("error")
+    log.info("three")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["one", "two"]
