@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -63,10 +63,12 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def occupied(data: Path) -> Iterator[None]:
-    """Hold the folder as long as this lasts."""
+def occupied(data: Path) -> Iterator[Callable[[], bool]]:
+    """Hold the folder as long as this lasts; whether it is still there is what one gets."""
     _make_private(data)
     with ExitStack() as stack:
+        folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, folder)
         try:
             stack.enter_context(sole_use(data / "agent.lock"))
         except InUseError as error:
@@ -75,7 +77,7 @@ def occupied(data: Path) -> Iterator[None]:
             ) from None
         _check_format(data / "format")
         stack.enter_context(_logging_to(data / "agent.log"))
-        yield
+        yield lambda: _is_still(folder, data)
 
 
 @contextmanager

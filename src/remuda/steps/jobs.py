@@ -96,9 +96,13 @@ class Jobs:
         return self._jobs.values()
 
     @property
+    def is_any_running(self) -> bool:
+        return bool(self._tasks)
+
+    @property
     def are_idle(self) -> bool:
         """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
-        return not self._tasks and not any(job.attention.is_awaited for job in self._jobs.values())
+        return not self.is_any_running and not any(job.attention.is_awaited for job in self._jobs.values())
 
     def clean_up(self) -> None:
         """Cancel what nobody wants any more, and forget it once it has ended."""

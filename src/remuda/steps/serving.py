@@ -1,6 +1,7 @@
 """The agent from its start to its end: the data folder, the transport, the jobs found there, the server, the stop.
 
-The server stops at once when told to: jobs need no agent to go on, and the next one finds them. It can be bound to a
+The server stops at once when told to: jobs need no agent to go on, and the next one finds them. It stops by itself when
+its folder was removed: then no job can be started here, but by an agent with a new one. It can be bound to a
 command (`serve ... COMMAND`), as the step runner of others is to the one that holds its container open: that is
 started once something arrives on stdin, gets it, and the agent ends with it.
 """
@@ -8,12 +9,13 @@ started once something arrives on stdin, gets it, and the agent ends with it.
 import array
 import asyncio
 import fcntl
+import math
 import os
 import resource
 import signal
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from grpclib.server import Server
@@ -32,6 +34,10 @@ from remuda.steps.transport import listening
 
 READY = "step-runner is listening on socket"
 """What clients look for on stderr, with the socket's path behind it."""
+LOOK_SECONDS = 1.0
+"""How often is looked whether anybody needs the agent, and whether its folder is there."""
+LOST_SECONDS = 2.0
+"""How long an agent without a folder stays when nothing runs, so that clients hear how their jobs ended."""
 CLEAN_UP_SECONDS = 5.0
 """How often is looked for jobs whose clients do not come back."""
 
@@ -56,7 +62,7 @@ async def serve(
     authorities = certificates()
     os.environ.update(authorities)
     code = 0
-    with occupied(data), listening(data, at=listen_at, socket=socket) as transport:
+    with occupied(data) as is_there, listening(data, at=listen_at, socket=socket) as transport:
         pulse = Pulse()
         around = Surroundings(
             clock=SystemClock(),
@@ -79,7 +85,7 @@ async def serve(
             if command:
                 code = await _with_command(command, stop)
             else:
-                await _until_stopped(stop, server, jobs, idle_exit_seconds)
+                await _until_stopped(stop, server, jobs, idle_exit_seconds, is_there)
             cleaner.cancel()
             server.close()
             jobs.abandon()
@@ -88,20 +94,26 @@ async def serve(
     return code
 
 
-async def _until_stopped(stop: asyncio.Event, server: Server, jobs: Jobs, idle_exit_seconds: float | None) -> None:
+async def _until_stopped(
+    stop: asyncio.Event,
+    server: Server,
+    jobs: Jobs,
+    idle_exit_seconds: float | None,
+    is_there: Callable[[], bool],
+) -> None:
     clock = SystemClock()
-    used_at = clock.monotonic()
+    used_at = kept_at = clock.monotonic()
     while not stop.is_set():
-        if idle_exit_seconds is None:
-            await stop.wait()
-            return
+        now = clock.monotonic()
+        if jobs.is_any_running or is_there():
+            kept_at = now
         # The server has no public count of its connections.
         if not jobs.are_idle or any(not handler.closing for handler in server._handlers):
-            used_at = clock.monotonic()
-        left = used_at + idle_exit_seconds - clock.monotonic()
-        if left <= 0:
+            used_at = now
+        left = math.inf if idle_exit_seconds is None else used_at + idle_exit_seconds - now
+        if left <= 0 or now - kept_at >= LOST_SECONDS:
             return
-        await happens(stop, within_seconds=min(left, 1.0))
+        await happens(stop, within_seconds=min(left, LOOK_SECONDS))
 
 
 async def _clean_up(jobs: Jobs) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from grpclib.const import Status
 from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text, until
 from remuda.wire.agent_client import (
     AgentClient,
+    AgentUnavailableError,
     JobEnded,
     JobStart,
     LogChunk,
@@ -285,6 +287,17 @@ async def test_idle_agent_exits_and_a_busy_one_does_not(tmp_path: Path, a_job: B
         assert not await ended_within(agent, 1.2)
         (tmp_path / "go").touch()
         assert await agent.wait() == 0
+
+
+async def test_agent_whose_folder_is_gone_ends_though_somebody_is_connected(tmp_path: Path, a_job: Build) -> None:
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        async with agent.client() as client:
+            await client.start(a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"))
+            shutil.rmtree(tmp_path / "data")
+            with pytest.raises(AgentUnavailableError, match="cannot use its data folder"):
+                await client.start(a_job("2", script="true"))
+            assert await agent.wait() == 0
 
 
 async def ended_within(agent: AgentProcess, seconds: float) -> bool:
