@@ -82,9 +82,13 @@ class Control:
             await self._clock.sleep(LOOK_SECONDS)
             return
         own = _identity(self._folder / NAME)
-        async with await asyncio.start_unix_server(self._answer, sock=listening, limit=_MOST_BYTES):
+        server = await asyncio.start_unix_server(self._answer, sock=listening, limit=_MOST_BYTES)
+        try:
             while _identity(self._folder / NAME) == own:
                 await self._clock.sleep(LOOK_SECONDS)
+        finally:
+            # Not waited for, as `async with` does from Python 3.12 on: whoever waits for the end is still connected.
+            server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
