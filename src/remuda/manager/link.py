@@ -29,6 +29,8 @@ from remuda.wire.agent_client import (
 CALL_SECONDS = 30.0
 LASTING_FAILURES = 5
 """So many in a row are no restart of the agent any more: no job will start until somebody looks."""
+STEADY_SECONDS = 2.0
+"""A connection that lasted so long was one; an agent that dies sooner, again and again, is not started without end."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
 
@@ -91,8 +93,12 @@ class AgentLink:
             try:
                 client = await self.environment.connect(self.machine)
                 async with client, client.watch() as watch:
-                    failures = 0
-                    await self._serve(client, watch)
+                    began = self._clock.monotonic()
+                    try:
+                        await self._serve(client, watch)
+                    finally:
+                        if self._clock.monotonic() - began >= STEADY_SECONDS:
+                            failures = 0
             except* EnvironmentLostError as group:
                 cause = str(_first(group))
                 failures += 1

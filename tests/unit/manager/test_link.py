@@ -1,0 +1,46 @@
+"""How a link to an agent is made again."""
+
+import asyncio
+from pathlib import Path
+
+from remuda.lib.clock import VirtualClock
+from remuda.manager.link import STEADY_SECONDS, AgentLink
+from remuda.testing.environment import FakeEnvironment
+from remuda.wire.agent_client import AgentClient, AgentUnavailableError
+
+
+class HurryingClock(VirtualClock):
+    """Keeps nobody waiting, and knows who wanted to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.jump(seconds)
+        await asyncio.sleep(0)
+
+
+async def test_an_agent_that_dies_at_once_is_left_alone_for_ever_longer_and_one_that_lasted_is_not(
+    tmp_path: Path,
+) -> None:
+    clock, environment = HurryingClock(), FakeEnvironment(tmp_path)
+
+    async def die_early(_link: AgentLink, _client: AgentClient) -> None:
+        if len(clock.waits) < 8:
+            raise AgentUnavailableError("it died")
+
+    link = AgentLink(environment, "fake", clock, inspect=die_early)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        running = group.create_task(link.run(), name="link")
+        await link.connected.wait()
+        early = list(clock.waits)
+        clock.jump(STEADY_SECONDS)
+        await environment.machines["fake"].die()
+        while len(clock.waits) == len(early):
+            await asyncio.sleep(0)
+        running.cancel()
+    assert early[-1] > 2.0
+    assert clock.waits[len(early)] < 0.1
+    await environment.remove()
