@@ -1,0 +1,177 @@
+"""When a policy holds: cron lines read as windows of time, not as moments at which something starts.
+
+Decided here: which lines there are and what they mean. Five fields are `[[runners.autoscaler.policy]]`'s (minute, hour,
+day of month, month, day of week): all must match. Six or seven are Docker Machine's (seconds in front if seven, year at
+the end): there a day matches by either of its two fields if both are restricted. A range may go round (`22-6`,
+`fri-mon`), a step counts from where its range begins, and days of the week are 0 to 7 or names, 0 and 7 being Sunday.
+
+A function of the time alone. `policy` calls it; a general cron library does not do, because those answer when something
+is due next, and refuse or misread ranges that go round.
+"""
+
+import re
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+_PART = re.compile(r"(?P<first>\*|\?|\w{1,9})(?:-(?P<last>\w{1,9}))?(?:/(?P<step>\d{1,4}))?", re.ASCII)
+
+
+class PeriodError(ValueError):
+    """A line or a time zone that means nothing; the text says what to write."""
+
+
+class _Field(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+
+
+_SECOND = _Field(name="second", low=0, high=59)
+_FIVE = (
+    _Field(name="minute", low=0, high=59),
+    _Field(name="hour", low=0, high=23),
+    _Field(name="day of month", low=1, high=31),
+    _Field(name="month", low=1, high=12, names=_MONTHS),
+    _Field(name="day of week", low=0, high=6, names=_DAYS),
+)
+_YEAR = _Field(name="year", low=1970, high=2199)
+_SHAPES = {5: _FIVE, 6: (*_FIVE, _YEAR), 7: (_SECOND, *_FIVE, _YEAR)}
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """One line, read."""
+
+    text: str
+    seconds: frozenset[int]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    years: frozenset[int]
+    either_day: bool
+    """Day of month or day of week, instead of both."""
+
+    @property
+    def is_always(self) -> bool:
+        """Whether it matches at any time at all."""
+        sizes = (self.seconds, 60), (self.minutes, 60), (self.hours, 24), (self.days, 31), (self.months, 12)
+        return all(len(found) == size for found, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
+
+    @property
+    def is_by_the_second(self) -> bool:
+        return len(self.seconds) < 60
+
+    def matches(self, local: datetime) -> bool:
+        """Whether it holds at this moment, which is given in the time zone of the policy."""
+        by_date = local.day in self.days
+        by_weekday = local.isoweekday() % 7 in self.weekdays
+        return (
+            local.minute in self.minutes
+            and local.hour in self.hours
+            and (by_date or by_weekday if self.either_day else by_date and by_weekday)
+            and local.month in self.months
+            and local.second in self.seconds
+            and local.year in self.years
+        )
+
+
+_YEARS = _YEAR.high - _YEAR.low + 1
+
+
+@lru_cache(maxsize=1024)
+def period(line: str, *, machine: bool = False) -> Period:
+    """A line, read; `machine`: of a Docker Machine section, which may have six or seven fields."""
+    fields = line.split()
+    shape = _SHAPES.get(len(fields))
+    if shape is None or (len(fields) != 5 and not machine):
+        wanted = "5, 6 or 7" if machine else "5"
+        raise PeriodError(
+            f"the period {line!r} has {len(fields)} fields and not {wanted}; write minute, hour, day of month, month "
+            "and day of week, for example '* 8-18 * * mon-fri'"
+        )
+    found = {field.name: _values(text, field, line) for text, field in zip(fields, shape, strict=True)}
+    days, weekdays = found["day of month"], found["day of week"]
+    return Period(
+        text=line,
+        seconds=found.get("second", _all(_SECOND)),
+        minutes=found["minute"],
+        hours=found["hour"],
+        days=days,
+        months=found["month"],
+        weekdays=weekdays,
+        years=found.get("year", _all(_YEAR)),
+        either_day=len(fields) > 5 and len(days) < 31 and len(weekdays) < 7,
+    )
+
+
+@lru_cache(maxsize=256)
+def zone(name: str, local: tzinfo = UTC) -> tzinfo:
+    """The time zone of that name; `local` when there is no name."""
+    if name in ("", "Local"):
+        return local
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PeriodError(
+            f"there is no time zone {name!r}; give a name of the time zone database, such as Europe/Berlin"
+        ) from None
+
+
+def _all(field: _Field) -> frozenset[int]:
+    return frozenset(range(field.low, field.high + 1))
+
+
+def _values(text: str, field: _Field, line: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise _mistake(part, field, line)
+        first, last, step = match["first"], match["last"], int(match["step"] or 1)
+        if step < 1 or (first in "*?" and last):
+            raise _mistake(part, field, line)
+        if first in "*?":
+            begin, end = field.low, field.high
+        else:
+            begin = _number(first, field, line)
+            # A single value with a step goes on to the end of its field, as in other cron programs.
+            end = _number(last, field, line) if last else field.high if match["step"] else begin
+        if begin > end and field is _YEAR:
+            raise _mistake(part, field, line)
+        span = field.high - field.low + 1
+        # Sunday to Sunday, written with both of its numbers, is the whole week.
+        length = span if (first, last) == ("0", "7") and field.names is _DAYS else (end - begin) % span + 1
+        found |= {field.low + (begin - field.low + offset) % span for offset in range(0, length, step)}
+    return frozenset(found)
+
+
+def _number(word: str, field: _Field, line: str) -> int:
+    for number, name in enumerate(field.names, start=field.low):
+        if len(word) >= 3 and name.startswith(word):
+            return number
+    if not word.isdigit():
+        raise _mistake(word, field, line)
+    number = int(word)
+    if field.names is _DAYS and number == 7:
+        return 0
+    if not field.low <= number <= field.high:
+        raise _mistake(word, field, line)
+    return number
+
+
+def _mistake(part: str, field: _Field, line: str) -> PeriodError:
+    names = f" or {field.names[0][:3]} to {field.names[-1][:3]}" if field.names else ""
+    return PeriodError(
+        f"{part!r} in the period {line!r} is no {field.name}; write {field.low} to {field.high}{names}, "
+        "a list (1,3), a range (8-18) or a step (*/2)"
+    )

@@ -1,0 +1,104 @@
+"""Which policy holds at a time: the last one of which a period matches, or else the default.
+
+Decided here: what missing settings mean, and which settings cannot work together. A policy without `idle_time` has the
+default one, not 0: to remove at once has to be asked for. Outside of all periods no idle instances are wanted, and
+those that are there go after the default time. Configuration is read elsewhere; `plan` gets what `resolve` gives.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from remuda.taskscaler.periods import Period, period, zone
+
+DEFAULT_IDLE_SECONDS = 300.0
+NO_POLICY = "no policy matches"
+
+
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy as it is configured; `mistakes` says what is wrong with it."""
+
+    periods: tuple[str, ...] = ("* * * * *",)
+    timezone: str = ""
+    idle_count: int = 0
+    """In jobs."""
+    idle_seconds: float | None = None
+    scale_factor: float = 0.0
+    scale_factor_limit: int = 0
+    preemptive: bool | None = None
+    """None: if `idle_count` is above 0."""
+    is_machine: bool = False
+    """Of a Docker Machine section: its periods may have seconds and years."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted at a time."""
+
+    idle_count: int = 0
+    idle_seconds: float = DEFAULT_IDLE_SECONDS
+    scale_factor: float = 0.0
+    scale_factor_limit: int = 0
+    preemptive: bool = False
+    """No job is asked for without a slot that is ready for it."""
+    because: str = NO_POLICY
+    """The period that matched."""
+    until: float | None = None
+    """It may be another one from then on; None: never."""
+
+
+def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
+    """The policy for a time; `local` is the time zone of rules that name none. PeriodError for what cannot be read."""
+    until = _changes_at(rules, now)
+    for rule in reversed(rules):
+        moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
+        for one in _periods(rule):
+            if one.matches(moment):
+                return Policy(
+                    idle_count=max(rule.idle_count, 0),
+                    idle_seconds=DEFAULT_IDLE_SECONDS if rule.idle_seconds is None else max(rule.idle_seconds, 0.0),
+                    scale_factor=max(rule.scale_factor, 0.0),
+                    scale_factor_limit=max(rule.scale_factor_limit, 0),
+                    preemptive=rule.idle_count > 0 if rule.preemptive is None else rule.preemptive,
+                    because=one.text,
+                    until=until,
+                )
+    return Policy(until=until)
+
+
+def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[str]:
+    """What cannot work, in words. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
+    found = []
+    for number, rule in enumerate(rules, start=1):
+        for line in rule.periods:
+            try:
+                period(line, machine=rule.is_machine)
+            except ValueError as error:
+                found.append(f"policy {number}: {error}")
+        try:
+            zone(rule.timezone)
+        except ValueError as error:
+            found.append(f"policy {number}: {error}")
+        if rule.preemptive and rule.idle_count <= 0 and not has_demand:
+            found.append(
+                f"policy {number}: preemptive_mode without an idle_count never takes a job: none is asked for without "
+                "a ready instance, and none is created without a job. Set idle_count, or leave preemptive_mode out"
+            )
+        if 0 < rule.scale_factor_limit < rule.idle_count and rule.scale_factor > 0:
+            found.append(
+                f"policy {number}: scale_factor_limit {rule.scale_factor_limit} is below idle_count "
+                f"{rule.idle_count}, so scale_factor has no effect; raise the limit"
+            )
+    return found
+
+
+def _periods(rule: PolicyRule) -> list[Period]:
+    return [period(line, machine=rule.is_machine) for line in rule.periods]
+
+
+def _changes_at(rules: Sequence[PolicyRule], now: float) -> float | None:
+    lines = [one for rule in rules for one in _periods(rule)]
+    if all(one.is_always for one in lines):
+        return None
+    step = 1 if any(one.is_by_the_second for one in lines) else 60
+    return (now // step + 1) * step

@@ -1,0 +1,158 @@
+"""Fleets for tests: what carrying out a plan makes of a fleet, and a small world in which plans are carried out.
+
+The world has virtual time and a provider that does as it is told, or not: instances take time to show, to boot and to
+go. It drives the real `plan` and the real `Slots`, as whoever acts on plans does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from remuda.taskscaler.decisions import Plan, Reason
+from remuda.taskscaler.plan import plan
+from remuda.taskscaler.policy import Policy
+from remuda.taskscaler.slots import Slots
+from remuda.taskscaler.values import Demand, Fleet, Group, Instance, InstanceState, KeyDemand, Limits, Request
+
+START = 1_750_000_000.0
+
+
+def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: object) -> Fleet:
+    """A fleet of one group with these limits."""
+    group = Group(limits=Limits(**limits))  # type: ignore[arg-type]
+    return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
+
+
+def a_demand(**numbers: object) -> Demand:
+    """The demand of one key."""
+    return Demand(keys=(KeyDemand(key="linux", **numbers),))  # type: ignore[arg-type]
+
+
+def carried_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
+    """The fleet right after a plan: all that was asked for was accepted, and nothing has happened yet."""
+    removed = {one.id for one in made.remove}
+    drained = {one.id for one in made.drain}
+    gone = {one.id for one in made.forget if one.id}
+    forgotten = Counter[tuple[str, float]]()
+    for one in made.forget:
+        forgotten[one.group, one.asked_at] += 0 if one.id else one.count
+    requests = []
+    for request in fleet.requests:
+        taken = min(forgotten[request.group, request.asked_at], request.count)
+        forgotten[request.group, request.asked_at] -= taken
+        if request.count > taken:
+            requests.append(replace(request, count=request.count - taken))
+    instances = []
+    for instance in fleet.instances:
+        if instance.id in removed:
+            instance = replace(instance, state=InstanceState.DELETING, since=now)
+        elif instance.id in drained:
+            instance = replace(instance, state=InstanceState.DRAINING, since=now)
+        if instance.id not in gone:
+            instances.append(instance)
+    requests += [Request(group=one.group, count=one.count, asked_at=now) for one in made.create]
+    groups = tuple(replace(group, bucket=made.buckets.get(group.name)) for group in fleet.groups)
+    return replace(fleet, groups=groups, instances=tuple(instances), requests=tuple(requests))
+
+
+class World:
+    """A fleet with jobs and a provider, second by second."""
+
+    def __init__(
+        self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0
+    ) -> None:
+        self.groups = groups or (Group(),)
+        self.policy = policy
+        self.boot_seconds = boot_seconds
+        self.delete_seconds = delete_seconds
+        self.show_seconds = 2.0
+        self.now = START
+        self.slots = Slots({group.name: group.limits for group in self.groups})
+        self.requests: list[Request] = []
+        self.ends: dict[str, float] = {}
+        self.began: dict[str, float] = {}
+        self.created = 0
+        self.removed = 0
+        self.reasons = Counter[Reason]()
+        self.last: Plan | None = None
+        self.most = 0
+        self.ready_jobs: Callable[[], int] = lambda: 0
+        """Jobs that wait at a server that tells so."""
+        self._names = 0
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        return self.slots.instances
+
+    def count(self, *states: InstanceState) -> int:
+        """Instances in one of these states, or in any."""
+        return sum(not states or one.state in states for one in self.instances)
+
+    def submit(self, jobs: int, seconds: float) -> list[str]:
+        """Jobs that were accepted and want slots now."""
+        names = [self._name("job") for _ in range(jobs)]
+        for name in names:
+            self.slots.acquire(name, now=self.now)
+            self.ends[name] = seconds
+        return names
+
+    def fleet(self) -> Fleet:
+        """As a plan wants it."""
+        return Fleet(
+            groups=self.groups,
+            instances=self.instances,
+            requests=tuple(self.requests),
+            reserved=self.slots.reserved,
+        )
+
+    def run(self, seconds: int) -> None:
+        """Let time go by."""
+        for _ in range(seconds):
+            self.now += 1.0
+            self._happen()
+            self._act()
+
+    def _happen(self) -> None:
+        for request in list(self.requests):
+            if self.now - request.asked_at >= self.show_seconds:
+                self.requests.remove(request)
+                for _ in range(request.count):
+                    self._see(Instance(id=self._name("i"), group=request.group, created_at=self.now))
+        for one in self.instances:
+            lasted = self.now - one.since
+            if one.state is InstanceState.CREATING and lasted >= self.boot_seconds:
+                self.slots.see(replace(one, state=InstanceState.READY, since=self.now))
+            elif one.state is InstanceState.DELETING and lasted >= self.delete_seconds:
+                assert not self.slots.lose(one.id), "an instance with jobs was removed"
+        for holder, began in list(self.began.items()):
+            if self.now - began >= self.ends[holder]:
+                self.slots.release(holder, now=self.now)
+                del self.began[holder]
+
+    def _see(self, instance: Instance) -> None:
+        self.slots.see(replace(instance, state=InstanceState.CREATING, since=self.now))
+
+    def _act(self) -> None:
+        for grant in self.slots.grants():
+            self.began[grant.holder] = self.now
+        demand = a_demand(waiting=len(self.slots.waiting), ready=self.ready_jobs())
+        made = self.last = plan(self.fleet(), demand, self.policy, self.now)
+        after = carried_out(self.fleet(), made, self.now)
+        self.groups = after.groups
+        self.requests = list(after.requests)
+        left = {one.id for one in after.instances}
+        for one in self.instances:
+            if one.id not in left:
+                self.slots.lose(one.id)
+        for one in after.instances:
+            self.slots.see(one)
+        self.slots.allow(made.reservable)
+        self.created += made.created
+        self.removed += sum(one.because.reason is not Reason.RETRIED for one in made.remove)
+        self.reasons.update(one.because.reason for one in made.remove)
+        self.most = max(self.most, len(self.instances) + sum(one.count for one in self.requests))
+
+    def _name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}-{self._names}"
