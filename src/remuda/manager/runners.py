@@ -5,6 +5,7 @@ A runner whose configuration changes is replaced by another one; jobs keep what 
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,7 +13,7 @@ from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.manager.features import runner_info
-from remuda.manager.journal import settings_name
+from remuda.manager.journal import JobRow, settings_name
 from remuda.manager.link import AgentLink
 from remuda.manager.metrics import ManagerMetrics, RunnerLabels
 from remuda.manager.polling import Poller
@@ -83,3 +84,27 @@ class Clients:
             on_retry=self._metrics.retried,
             load=lambda: load.told if (load := self._metrics.load) is not None else None,
         )
+
+
+class Takers:
+    """The runners that took jobs of the journal: as they were configured then, also when they are not any more."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._gone: dict[tuple[str, str, str], tuple[RunnerConfig, RunnerClient]] = {}
+
+    def of(
+        self, row: JobRow, settings: bytes | None, *, served: Iterable[ServedRunner], concurrent: int
+    ) -> tuple[RunnerConfig, RunnerClient]:
+        """Who ends this job; `settings` are those that the journal has for it."""
+        now = next((one for one in served if one.identity == (row.runner, row.url)), None)
+        if now is not None and (settings is None or now.settings_name == row.settings):
+            return now.config, now.client
+        key = row.settings, row.runner, row.url  # settings that nobody knows have no name
+        if key not in self._gone:
+            config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
+            if settings is not None:
+                config = msgspec.json.decode(settings, type=RunnerConfig)
+            client = now.client if now is not None else self._clients.make(config, concurrent=concurrent)
+            self._gone[key] = config, client
+        return self._gone[key]

@@ -37,7 +37,7 @@ from remuda.manager.ports import Environment, standing_machine
 from remuda.manager.recovery import Note, is_ours, look_at_all, lost_jobs
 from remuda.manager.reload import Changes, changes
 from remuda.manager.room import Room
-from remuda.manager.runners import Clients, ServedRunner
+from remuda.manager.runners import Clients, ServedRunner, Takers
 from remuda.manager.translating import job_key
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -86,6 +86,7 @@ class Manager:
         self._environments = environments
         self._clock = clock
         self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
+        self._takers = Takers(self._clients)
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
         self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
@@ -105,7 +106,6 @@ class Manager:
         self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
         self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
         self._retiring: list[ServedRunner] = []
-        self._gone: dict[str, tuple[RunnerConfig, RunnerClient]] = {}  # runners of earlier configurations, by settings
         self._job_tasks: set[asyncio.Task[None]] = set()
         self._poller_tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
@@ -304,21 +304,11 @@ class Manager:
         found = self._folder.journal.jobs()
         known = self._folder.journal.settings() if found else {}
         for row, record in found:
-            config, client = self._runner_of(row, known.get(row.settings))
+            config, client = self._taker(row, known.get(row.settings))
             self._begin(row, record, config, client, self._environments.of(config))
 
-    def _runner_of(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
-        """The runner that took a job, as it was configured then, also when it is not any more: its job still ends."""
-        now = next((one for one in self._runners if one.identity == (row.runner, row.url)), None)
-        if now is not None and (settings is None or now.settings_name == row.settings):
-            return now.config, now.client
-        if row.settings not in self._gone:
-            config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
-            if settings is not None:
-                config = msgspec.json.decode(settings, type=RunnerConfig)
-            client = now.client if now is not None else self._clients.make(config, concurrent=self.config.concurrent)
-            self._gone[row.settings] = config, client
-        return self._gone[row.settings]
+    def _taker(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
+        return self._takers.of(row, settings, served=self._runners, concurrent=self.config.concurrent)
 
     async def _find_jobs(self) -> None:
         """Those that only agents know: connecting to an agent is looking at it."""
@@ -348,7 +338,7 @@ class Manager:
                 continue
             reach("manager.found")
             self._log.warning("a job was found that the journal did not know", job=row.job_id, machine=link.machine)
-            config, job_client = self._runner_of(row, None)
+            config, job_client = self._taker(row, None)
             self._begin(row, record, config, job_client, link.environment)
 
     # Jobs.
