@@ -117,12 +117,12 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int, process: Cell
 
 def _check_room(folder: Path) -> None:
     """Below the manager's own limit no job would ever start."""
-    from remuda.manager.polling import LEAST_DISK_BYTES
+    from remuda.manager.config import RemudaConfig
 
-    free = shutil.disk_usage(folder).free
-    if free < LEAST_DISK_BYTES:
+    free, least = shutil.disk_usage(folder).free, RemudaConfig().least_disk_bytes
+    if free < least:
         raise CommandError(
-            f"only {free >> 20} MiB are free at {folder}, a run needs {LEAST_DISK_BYTES >> 20}; free some space, or "
+            f"only {free >> 20} MiB are free at {folder}, a run needs {least >> 20}; free some space, or "
             "choose another place with --data or TMPDIR"
         )
 
@@ -142,7 +142,7 @@ async def _through_platform(
     from remuda.cli.follow import Follower
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import forgo_disk
-    from remuda.manager.config import ManagerConfig, RunnerConfig
+    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RunnerConfig
 
     own, others = await packing
     if own.snapshot.remark:
@@ -166,6 +166,7 @@ async def _through_platform(
             cache_dir=str(plan.cache) if plan.cache else "",
             # Everything is on this machine: git need not go through the cell.
             clone_url=links.as_uri() if links else "",
+            custom_build_dir=CustomBuildDirConfig(enabled=True),
         )
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:

@@ -87,7 +87,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
 async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerConfig":
     """The manager's configuration. The runner is made once, and again where the cell does not know it any more."""
     from remuda.cli.access import Access, store, stored
-    from remuda.manager.config import ManagerConfig, RunnerConfig
+    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RunnerConfig
     from remuda.wire.user_client import RefusedError
 
     kept = stored(folder, RUNNER_FILE)
@@ -99,7 +99,12 @@ async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerCo
     token = kept.token if kept else await cell.client.create_instance_runner("remuda up")
     store(folder, Access(url=cell.url, token=token), RUNNER_FILE)
     runner = RunnerConfig(
-        name="remuda up", url=cell.url, token=token, executor="shell", request_concurrency=min(concurrent, 4)
+        name="remuda up",
+        url=cell.url,
+        token=token,
+        executor="shell",
+        request_concurrency=min(concurrent, 4),
+        custom_build_dir=CustomBuildDirConfig(enabled=True),
     )
     return ManagerConfig(concurrent=concurrent, runners=(runner,))
 
