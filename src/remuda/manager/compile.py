@@ -66,7 +66,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
     configured = setting
     if is_custom(setting.runner):
         setting = with_placeholders(setting)
-    variables = Variables(_all_variables(payload, setting, timeout))
+    variables = Variables(all_variables(payload, setting, timeout))
     expanded = variables.expanded()
     sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
     dropped = len(expanded) - len(sendable)
@@ -114,7 +114,7 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
     return [*before, *work, *after, *last]
 
 
-def _all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
+def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
     """From the weakest to the strongest: the runner's environment, its defaults, the job's, what is always true."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     defaults = {

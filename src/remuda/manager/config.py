@@ -24,6 +24,7 @@ from remuda.manager.config_lines import find_lines, line_of_message
 from remuda.manager.config_values import (
     EXECUTORS,
     SECTIONS,
+    CustomBuildDirConfig,
     EnvironmentConfig,
     Inspection,
     Loaded,
@@ -46,6 +47,7 @@ __all__ = [
     "LOG_LEVELS",
     "AutoscalerConfig",
     "CacheConfig",
+    "CustomBuildDirConfig",
     "CustomConfig",
     "DockerConfig",
     "EnvironmentConfig",

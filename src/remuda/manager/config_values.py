@@ -111,6 +111,13 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
         return in_seconds(self.agent_patience) or DEFAULT_AGENT_PATIENCE_SECONDS
 
 
+class CustomBuildDirConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.custom_build_dir]`."""
+
+    enabled: bool | None = None
+    """Whether jobs may choose their folder; None: those in containers."""
+
+
 class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`[runners.artifact]`."""
 
@@ -182,6 +189,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     get_sources_timeout: Span = ""
     """The same for the checkout."""
     artifact: ArtifactConfig = ArtifactConfig()
+    custom_build_dir: CustomBuildDirConfig = CustomBuildDirConfig()
     monitoring: MonitoringConfig = MonitoringConfig()
     use_slot_cgroups: bool = False
     slot_cgroup_template: str = ""
@@ -204,6 +212,12 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def has_containers(self) -> bool:
         """Whether jobs run in containers."""
         return self.executor in WITH_CONTAINERS
+
+    @property
+    def has_custom_build_dir(self) -> bool:
+        """Whether jobs may choose their folder."""
+        enabled = self.custom_build_dir.enabled
+        return self.has_containers if enabled is None else enabled
 
     def slot_cgroup(self, slot: int) -> str:
         """The control group of a slot, a path below the agent's own; empty: none of its own."""

@@ -117,6 +117,7 @@ def order_of(
         "is_shared": False,
         "slot": f"{runner.short_token}/{configured.slot}",
         "project": project_path(payload.git_info.repo_url),
+        "clone_path": configured.clone_path,
     }
     return Variable(key=ORDER, value=json.dumps(order), file=True, raw=True)
 

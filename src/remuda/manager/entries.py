@@ -35,6 +35,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     builds_dir: str
     cache_dir: str
     """Where caches of all projects lie."""
+    clone_path: str = ""
+    """The folder below that of builds which the job chose; empty: none."""
     server_ca: str = ""
     """Certificates by which jobs know the server, as text; empty: those of the machine they run on."""
     now: float = 0.0

@@ -1,8 +1,11 @@
 """A job's place in its environment: what decides it, and how it is given back, with the operator's hook before that."""
 
+from contextlib import suppress
+
+from remuda.manager.clone_path import clone_path, with_clone_path
 from remuda.manager.config import RunnerConfig
 from remuda.manager.custom import is_custom
-from remuda.manager.entries import project_path
+from remuda.manager.entries import CompileError, project_path
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.journal import JobRow
 from remuda.manager.ports import Environment, JobPlace
@@ -12,8 +15,8 @@ from remuda.wire.runner_api import JobPayload
 
 
 def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
-    """What an environment has to know of a job."""
-    return JobPlace(
+    """What an environment has to know of a job; one that asks for a folder it may not have is told at its start."""
+    place = JobPlace(
         key=row.key,
         runner=row.runner,
         slot=row.slot,
@@ -26,6 +29,11 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
         after_job=runner.remuda.after_job,
         manager=row.manager,
     )
+    wanted = ""
+    if not is_custom(runner):
+        with suppress(CompileError):
+            wanted = clone_path(payload, runner, row.slot)
+    return with_clone_path(place, wanted, is_apart=runner.has_containers or has_own_folder or bool(place.run_as))
 
 
 async def put_away(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:

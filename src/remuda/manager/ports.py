@@ -44,6 +44,8 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The same after it."""
     manager: str = ""
     """Tells the folders of its manager from those of another one with the same runner; empty: there is no other."""
+    clone_path: str = ""
+    """Where it works below the folder of builds, if it chose that itself."""
 
     @property
     def own_folder(self) -> str:
@@ -54,7 +56,7 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> str:
         """The working directory, below the folder of builds."""
-        return f"{self.own_folder}/{self.project}"
+        return self.clone_path or f"{self.own_folder}/{self.project}"
 
     @property
     def passing(self) -> str:

@@ -61,8 +61,6 @@ def source_remarks(variables: Variables) -> Iterable[str]:
     for name in _DEPTHS:
         if variables[name] and _number(variables[name]) is None:
             yield f"{name}: {variables[name]!r} is no number and has no effect"
-    if variables["GIT_CLONE_PATH"]:
-        yield "GIT_CLONE_PATH: has no effect; the job runs in the folder that CI_PROJECT_DIR names"
 
 
 def _wishes(variables: Variables) -> dict[str, Any]:

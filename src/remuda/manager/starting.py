@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from remuda.manager.authority import authority_of
+from remuda.manager.clone_path import clone_path
 from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.custom import is_custom
@@ -33,12 +34,15 @@ class Starting(msgspec.Struct, frozen=True, kw_only=True):
 def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequence[Variable]]:
     """The request, and the job's variables as they came. CompileError: the job cannot be run here."""
     runner, prepared = starting.runner, starting.prepared
+    chosen = clone_path(payload, runner, starting.place.slot)
+    builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if starting.place.clone_path else prepared.builds_dir
     setting = Setting(
         runner=runner,
         system_id=starting.system_id,
         slot=starting.place.slot,
         work_dir=prepared.work_dir,
-        builds_dir=prepared.builds_dir,
+        builds_dir=builds_dir,
+        clone_path=chosen,
         cache_dir=prepared.cache_dir,
         now=starting.now,
         server_ca=authority_of(runner),

@@ -104,7 +104,12 @@ class CustomJob:
 
     @property
     def project_dir(self) -> str:
-        """Where builds of several jobs lie beside each other, a folder for the job's slot is between."""
+        """Where builds of several jobs lie beside each other, a folder for the job's slot is between.
+
+        A job may have chosen another one.
+        """
+        if chosen := str(self.order.get("clone_path") or ""):
+            return posixpath.join(self.builds_dir, chosen)
         is_shared = self.order["is_shared"] if self.said.is_shared is None else self.said.is_shared
         between = str(self.order["slot"]) if is_shared else ""
         return posixpath.join(self.builds_dir, between, str(self.order["project"]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from remuda.manager.clone_path import clone_path
 from remuda.manager.compile import compile_job
 from remuda.manager.config import CustomConfig, RunnerConfig
 from remuda.manager.entries import Setting
@@ -130,16 +131,18 @@ class Bench:
             custom=self.driver.config(**custom or {}),
             **runner or {},
         )
+        parsed = msgspec.convert(payload, JobPayload)
         setting = Setting(
             runner=config,
             system_id="s_0123456789ab",
             slot=3,
+            clone_path=clone_path(parsed, config, slot=3),
             work_dir=str(self.folder / "work"),
             builds_dir=str(self.folder),
             cache_dir=str(self.folder / "cache"),
             host_environment=self.driver.env,
         )
-        compiled = compile_job(msgspec.convert(payload, JobPayload), setting)
+        compiled = compile_job(parsed, setting)
         return JobStart(
             id=str(self.count),
             work_dir=str(self.folder / "work"),

@@ -45,6 +45,12 @@ class ManagerBench:
         return self.folder / "data.jobs"
 
     @property
+    def work_dir(self) -> Path:
+        """Of jobs in the first slot, once there was one."""
+        [found] = self.jobs.glob("builds/abcdefghi/0-*/group/project")
+        return found
+
+    @property
     def config(self) -> Path:
         return self.folder / "config.toml"
 

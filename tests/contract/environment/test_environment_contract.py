@@ -142,6 +142,16 @@ async def test_managers_with_the_same_runner_do_not_share_a_folder(subject: Subj
     assert found[0] == found[2] != found[1]
 
 
+async def test_a_job_may_choose_its_folder(subject: Subject) -> None:
+    place = replace(a_place(), clone_path="go/src/project")
+    prepared = await subject.prepare(place)
+    assert prepared.work_dir == f"{prepared.builds_dir}/go/src/project"
+    assert Path(f"{prepared.work_dir}.tmp").is_dir()
+    await subject.clean_up(place)
+    assert not Path(f"{prepared.work_dir}.tmp").exists()
+    assert Path(prepared.work_dir).is_dir()
+
+
 async def test_the_configured_folder_is_used(subject: Subject) -> None:
     prepared = await subject.prepare(a_place(builds_dir=str(subject.folder / "elsewhere")))
     assert Path(prepared.work_dir).is_relative_to(subject.folder / "elsewhere")

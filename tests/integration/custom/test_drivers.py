@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from remuda.manager.config import CustomBuildDirConfig
 from remuda.testing.agent_process import Seen, follow, until
 from remuda.testing.custom_driver import STAGES, Bench
 from remuda.testing.vault_server import JWT, PASSWORD, serving_vault
@@ -86,6 +87,15 @@ async def test_folders_are_those_of_gitlab_runner(bench: Bench, is_shared: bool,
     bench.driver.write("config", f"#!/bin/sh\necho '{shared}'\n")
     await bench.run(runner={"builds_dir": str(bench.driver.builds)})
     assert (bench.driver.builds / folder / "file").exists()
+
+
+async def test_a_job_may_choose_its_folder(bench: Bench) -> None:
+    chooses = CustomBuildDirConfig(enabled=True)
+    await bench.run(
+        runner={"builds_dir": str(bench.driver.builds), "custom_build_dir": chooses},
+        variables=[{"key": "GIT_CLONE_PATH", "value": "$CI_BUILDS_DIR/go/$CI_CONCURRENT_ID"}],
+    )
+    assert (bench.driver.builds / "go" / "3" / "file").exists()
 
 
 async def test_programs_that_are_not_configured_are_not_called(bench: Bench) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 from remuda.manager.core.record import Phase
 from remuda.manager.journal import Journal
 from remuda.testing.agent_process import until
-from remuda.testing.coordinator import Coordinator
+from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.manager_bench import ManagerBench
+
+NO_SOURCES = {"key": "GIT_STRATEGY", "value": "none"}
 
 
 async def test_a_job_succeeds_with_an_exact_trace(bench: ManagerBench, coordinator: Coordinator) -> None:
@@ -50,11 +52,34 @@ async def test_variables_masks_and_after_script_reach_the_job(bench: ManagerBenc
     async with bench.manager():
         job = await coordinator.enqueue(variables=variables, steps=steps)
         await coordinator.until_over(job)
-    work_dir = bench.jobs / "builds" / "abcdefghi" / "0" / "group" / "project"
+    work_dir = bench.work_dir
     assert f"hello world and $NAME and [MASKED] in {work_dir}\n".encode() in job.output
     assert f"{work_dir}\n".encode() in job.output
     assert b"after failed\n" in job.output
     assert job.status == "failed"
+
+
+async def test_a_job_may_choose_its_folder(bench: ManagerBench, coordinator: Coordinator) -> None:
+    bench.write_config(extra="[runners.custom_build_dir]\nenabled = true")
+    path = {"key": "GIT_CLONE_PATH", "value": "$CI_BUILDS_DIR/go/src/$CI_CONCURRENT_ID"}
+    async with bench.manager():
+        job = await coordinator.enqueue("pwd", "echo $CI_PROJECT_DIR of $CI_BUILDS_DIR", variables=[path, NO_SOURCES])
+        await coordinator.until_over(job)
+    builds = bench.jobs / "builds"
+    assert f"{builds}/go/src/0\n{builds}/go/src/0 of {builds}\n".encode() in _printed(job)
+
+
+async def test_a_folder_that_a_job_may_not_choose_ends_it(bench: ManagerBench, coordinator: Coordinator) -> None:
+    path = {"key": "GIT_CLONE_PATH", "value": "$CI_BUILDS_DIR/go"}
+    async with bench.manager():
+        job = await coordinator.enqueue("pwd", variables=[path, NO_SOURCES])
+        await coordinator.until_over(job)
+    assert job.status == "failed"
+    assert b"GIT_CLONE_PATH: this runner does not let jobs choose their folder" in job.trace
+
+
+def _printed(job: ServerJob) -> bytes:
+    return b"".join(line for line in job.output.splitlines(keepends=True) if not line.startswith(b"\x1b"))
 
 
 async def test_a_server_that_is_no_remuda_cell_gets_no_results(bench: ManagerBench, coordinator: Coordinator) -> None:

@@ -80,7 +80,7 @@ async def test_a_manager_that_dies_leaves_no_gap_in_the_trace(
     process = await bench.spawn("manager.result_sent")
     job = await coordinator.enqueue("until [ -e go ]; do sleep 0.1; done", "echo went")
     await process.wait()
-    work_dir = bench.jobs / "builds" / "abcdefghi" / "0" / "group" / "project"
+    work_dir = bench.work_dir
     (work_dir / "go").touch()
     async with bench.manager():
         await coordinator.until_over(job)

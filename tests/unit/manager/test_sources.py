@@ -109,8 +109,3 @@ def test_the_checkout_may_have_a_time_of_its_own() -> None:
     [entry] = sources(RunnerConfig(get_sources_timeout="1m30s"))
     assert entry["timeout"] == 90
     assert "timeout" not in sources()[0]
-
-
-def test_a_folder_of_the_jobs_choice_is_said_to_have_no_effect() -> None:
-    [remark] = source_remarks(Variables(variable_list({"GIT_CLONE_PATH": "$CI_BUILDS_DIR/go"})))
-    assert "GIT_CLONE_PATH: has no effect" in remark

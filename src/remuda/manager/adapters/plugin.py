@@ -92,6 +92,11 @@ class PluginEnvironment:
         client = await self._plugin(place, machine)
         with self._errors():
             made = await client.prepare(_told(place), machine)
+        if place.clone_path and not made.work_dir.endswith(f"/{place.clone_path}"):
+            raise EnvironmentLostError(
+                f"GIT_CLONE_PATH: the plugin {self._wanted.plugin} does not let jobs choose their folder; remove the "
+                "variable, or use a newer plugin"
+            )
         return PreparedPlace(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
 
     async def before(self, place: JobPlace, machine: str) -> str:
@@ -280,5 +285,5 @@ def _first(group: BaseExceptionGroup[Exception]) -> Exception:
 
 def _told(place: JobPlace) -> Place:
     values = msgspec.structs.asdict(place)
-    del values["manager"]
+    del values["manager"], values["clone_path"]
     return Place(**values, folder=place.folder)

@@ -97,7 +97,11 @@ RUNNER: Facts = {
         "the job's timeout",
     ),
     "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
-    "custom_build_dir.enabled": ignored("`GIT_CLONE_PATH` has no effect: jobs run in folders that the manager chooses"),
+    "custom_build_dir.enabled": differs(
+        "whether jobs may choose their folder with `GIT_CLONE_PATH`, below `$CI_BUILDS_DIR`. In containers, and with "
+        "`run_as`, the folder that `$CI_BUILDS_DIR` names then is the job's alone",
+        "true with containers, else false, also for `instance`",
+    ),
     "artifact.upload_timeout": differs("how long an upload may take, its attempts together", "the job's timeout"),
     "artifact.response_header_timeout": ignored("the answer to an upload is waited for as long as the upload may take"),
     "monitoring.job_queuing_durations.periods": works(

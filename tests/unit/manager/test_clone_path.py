@@ -1,0 +1,115 @@
+"""Where a job's sources go when the job says so."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from remuda.manager.clone_path import clone_path
+from remuda.manager.config import CustomBuildDirConfig, RemudaConfig, RunnerConfig
+from remuda.manager.entries import CompileError
+from remuda.manager.journal import JobRow
+from remuda.manager.placing import place_of
+from remuda.manager.ports import JobPlace
+from remuda.wire.runner_api import JobPayload
+
+
+def a_payload(path: str) -> JobPayload:
+    values = {
+        "id": 5,
+        "token": "glcbt-job-token",
+        "git_info": {"repo_url": "https://cell.example/group/project.git", "sha": "0" * 40, "ref": "main"},
+        "variables": [{"key": "CI_PROJECT_NAME", "value": "project"}, {"key": "GIT_CLONE_PATH", "value": path}],
+    }
+    return msgspec.convert(values, JobPayload)
+
+
+def a_runner(enabled: bool | None = True, **values: Any) -> RunnerConfig:
+    values = {"token": "glrt-t1_abcdefghijk", "executor": "shell"} | values
+    return RunnerConfig(custom_build_dir=CustomBuildDirConfig(enabled=enabled), **values)
+
+
+def chosen(path: str, enabled: bool | None = True, **runner: Any) -> str:
+    return clone_path(a_payload(path), a_runner(enabled, **runner), slot=3)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$CI_BUILDS_DIR/go/src/$CI_PROJECT_NAME", "go/src/project"),
+        ("${CI_BUILDS_DIR}/$CI_CONCURRENT_ID/./x/", "3/x"),
+        ("$CI_BUILDS_DIR/a/../b c", "b c"),
+        ("/srv/builds/x", "x"),
+        ("", ""),
+    ],
+)
+def test_the_folder_is_found_below_that_of_builds(path: str, found: str) -> None:
+    assert chosen(path, builds_dir="/srv/builds/") == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("$CI_BUILDS_DIR", "$CI_BUILDS_DIR/..", "$CI_BUILDS_DIR/../x", "$CI_BUILDS_DIR/a/../../x", "/etc", "x", "~/x"),
+        *("$CI_PROJECT_DIR/x", "$CI_BUILDS_DIR.x/y", "$CI_BUILDS_DIR/a\nb", "$CI_BUILDS_DIR/$$x", "$CI_BUILDS_DIR/a'b"),
+    ],
+)
+def test_folders_elsewhere_are_refused(path: str) -> None:
+    with pytest.raises(CompileError, match=r"GIT_CLONE_PATH: .* is not a folder in \$CI_BUILDS_DIR; write it as"):
+        chosen(path)
+
+
+def test_a_runner_may_not_allow_it() -> None:
+    for enabled in (None, False):
+        with pytest.raises(CompileError, match=r"set enabled = true in \[runners.custom_build_dir\]"):
+            chosen("$CI_BUILDS_DIR/x", enabled)
+    with pytest.raises(CompileError, match="does not let jobs choose"):
+        chosen("$CI_BUILDS_DIR/x", enabled=False, executor="docker")
+    assert chosen("$CI_BUILDS_DIR/x", enabled=None, executor="docker") == "x"
+    assert chosen("$CI_BUILDS_DIR/x", enabled=None, executor="docker-autoscaler") == "x"
+
+
+def test_a_runners_environment_may_choose_too() -> None:
+    payload = msgspec.structs.replace(a_payload(""), variables=[])
+    assert clone_path(payload, a_runner(environment=("GIT_CLONE_PATH=$CI_BUILDS_DIR/x",)), slot=0) == "x"
+
+
+def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False) -> JobPlace:
+    row = JobRow(
+        key="5-abc",
+        job_id=5,
+        url="https://cell.example",
+        runner="abcdefghi",
+        runner_name="one",
+        slot=3,
+        sends_results=True,
+        received_at=0.0,
+        api_version=1,
+        payload=b"",
+        manager="1a2b",
+    )
+    return place_of(row, a_payload(path), runner, has_own_folder=has_own_folder)
+
+
+def test_a_place_has_the_chosen_folder() -> None:
+    found = placed("$CI_BUILDS_DIR/x/y", a_runner())
+    assert (found.folder, found.passing) == ("x/y", "x/y.tmp")
+    assert placed("", a_runner()).folder == "abcdefghi/3-1a2b/group/project"
+    assert placed("/etc", a_runner()).folder == "abcdefghi/3-1a2b/group/project"
+
+
+def test_jobs_that_must_not_meet_have_no_folder_in_common() -> None:
+    container = a_runner(executor="docker")
+    found = [placed(f"$CI_BUILDS_DIR/{path}", container).folder for path in ("a", "a/b", "a/b")]
+    assert found[1] == found[2]
+    assert found[1].endswith("/a/b")
+    roots = {folder.removesuffix("/a").removesuffix("/a/b") for folder in found}
+    assert len(roots) == 2
+    assert all(root.startswith("abcdefghi/3-1a2b/@") for root in roots)
+    assert "/@" in placed("$CI_BUILDS_DIR/a", a_runner(remuda=RemudaConfig(run_as="4000"))).folder
+
+
+def test_a_folder_of_the_jobs_own_goes_with_it() -> None:
+    found = placed("$CI_BUILDS_DIR/a", a_runner(), has_own_folder=True)
+    assert found.folder.startswith("abcdefghi/job-5/@")
+    assert found.passing == "abcdefghi/job-5"
