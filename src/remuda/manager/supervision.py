@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
@@ -233,7 +231,7 @@ class Manager:
         async with asyncio.TaskGroup() as waiting:
             stopped = waiting.create_task(stop.wait(), name="stop")
             draining = waiting.create_task(drain.wait(), name="drain")
-            tending = waiting.create_task(self._tend(), name="tend")
+            tending = waiting.create_task(self._supervise("tend", self._tend), name="tend")
             await asyncio.wait({stopped, draining, tending}, return_when=asyncio.FIRST_COMPLETED)
             if not stopped.done() and not tending.done():
                 await self._drain(waiting, {stopped, tending})
@@ -336,6 +334,8 @@ class Manager:
             except sqlite3.Error as error:
                 self._log.error("a job that was found is not taken up", job=row.job_id, cause=str(error))
                 continue
+            if row.key in self._jobs:  # two names may lead to the same machine
+                continue
             reach("manager.found")
             self._log.warning("a job was found that the journal did not know", job=row.job_id, machine=link.machine)
             config, job_client = self._taker(row, None)
@@ -392,6 +392,8 @@ class Manager:
         held = slot or self._room.adopt(Slot(row.runner, row.slot))
         job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
         self._jobs[row.key] = job
+        if self.state == "draining":
+            job.release()
         self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job, held)))
 
     async def _finish(self, job: ManagedJob, slot: Slot) -> None:
@@ -412,21 +414,21 @@ class Manager:
         task.add_done_callback(lambda _: self._quiet.set())
 
     def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """A task that is started again when it fails in a way nobody foresaw."""
+        """A task of it."""
+        return self._group.create_task(self._supervise(name, work), name=name)
 
-        async def supervise() -> None:
-            failures = 0
-            while True:
-                try:
-                    await work()
-                except Exception as error:  # noqa: BLE001 - an unforeseen failure must stay that of one part
-                    failures += 1
-                    self._log.error("a part of the manager failed", failed=name, exc_info=error)
-                    await self._clock.sleep(_AGAIN.delay(failures))
-                else:
-                    return
-
-        return self._group.create_task(supervise(), name=name)
+    async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin anew what fails in a way nobody foresaw."""
+        failures = 0
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - an unforeseen failure must stay that of one part
+                failures += 1
+                self._log.error("a part of the manager failed", failed=name, exc_info=error)
+                await self._clock.sleep(_AGAIN.delay(failures))
+            else:
+                return
 
     def _samples(self) -> Iterable[JobSample]:
         return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in self._jobs.values()]

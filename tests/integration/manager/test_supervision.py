@@ -1,0 +1,90 @@
+"""What the parts of a manager do to each other: as little as possible."""
+
+import asyncio
+
+import pytest
+
+from remuda.manager import supervision
+from remuda.manager.control import ask_status
+from remuda.manager.core.record import Record
+from remuda.manager.journal import JobRow, Journal
+from remuda.manager.links import Links
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.environment import FakeEnvironment
+from remuda.testing.manager_bench import ManagerBench
+
+
+async def test_a_look_that_fails_does_not_end_the_manager(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+    close_idle = Links.close_idle
+
+    def fail_once(links: Links) -> None:
+        if not looked.is_set():
+            looked.set()
+            raise RuntimeError("nobody foresaw this")
+        close_idle(links)
+
+    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(Links, "close_idle", fail_once)
+    async with bench.manager(environment):
+        await looked.wait()
+        job = await coordinator.enqueue("true")
+        await environment.agent.end(await environment.agent.job())
+        await coordinator.until_over(job)
+    assert job.status == "success"
+
+
+async def test_a_job_that_comes_while_the_manager_drains_is_not_held(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.write_config(extra='[runners.remuda]\nhold_failed = "30m"\n')
+    add = Journal.add
+    drain = asyncio.Event()
+
+    async def drain_first(journal: Journal, row: JobRow, record: Record, settings: bytes = b"") -> None:
+        drain.set()
+        while (await ask_status(bench.data)).state != "draining":
+            pass
+        await add(journal, row, record, settings)
+
+    monkeypatch.setattr(Journal, "add", drain_first)
+    async with bench.manager(environment) as events:
+        job = await coordinator.enqueue("false")
+        await drain.wait()
+        events.drain.set()
+        key = await environment.agent.job()
+        assert environment.agent.jobs[key].request.hold_failed_seconds == 0
+        await environment.agent.end(key, status="failure", reason="script_failure", exit_code=1)
+        await coordinator.until_over(job)
+    assert job.status == "failed"
+
+
+async def test_a_job_that_two_ways_lead_to_is_found_once(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench.manager(environment) as events:
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        events.stop.set()
+    (bench.data / "journal.sqlite").unlink()
+    # The same machine by another name: of another runner's list, for instance.
+    environment.machines["other"] = environment.machines["fake"]
+    added: list[str] = []
+    both, add = asyncio.Event(), Journal.add
+
+    async def together(journal: Journal, row: JobRow, record: Record, settings: bytes = b"") -> None:
+        added.append(record.machine)
+        if len(added) == 2:
+            both.set()
+        await both.wait()
+        await add(journal, row, record, settings)
+
+    monkeypatch.setattr(Journal, "add", together)
+    async with bench.manager(environment):
+        await both.wait()
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    assert environment.agent.closed == [key]
+    assert job.status == "success"
