@@ -1,0 +1,104 @@
+"""Certificates for hosts and plugins that ask each other for TLS, as go-plugin's AutoMTLS makes them.
+
+Each side makes one of its own, tells it to the other over the pipe or the environment, and trusts exactly the other's.
+Nothing here is kept: the files that the library wants to read are gone when this returns. Everything else works without
+this module, and without the library that it needs.
+"""
+
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from remuda.fleeting.errors import PermanentError
+from remuda.lib.values import dataclass
+
+NAME = "localhost"
+"""The name that both sides' certificates have."""
+_LIFE = timedelta(hours=262_980)
+_LATE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A certificate of our own with its key."""
+
+    certificate: bytes
+    """PEM."""
+    key: bytes
+    der: bytes
+
+
+def new_identity() -> Identity:
+    key = ec.generate_private_key(ec.SECP521R1())
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, NAME),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "HashiCorp"),
+        ]
+    )
+    now = datetime.now(UTC)
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=True,
+        key_agreement=True,
+        key_cert_sign=True,
+        content_commitment=False,
+        data_encipherment=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _LATE)
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .sign(key, hashes.SHA512())
+    )
+    kept = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    encoding = serialization.Encoding
+    return Identity(certificate=made.public_bytes(encoding.PEM), key=kept, der=made.public_bytes(encoding.DER))
+
+
+def server_context(own: Identity, client: str) -> ssl.SSLContext:
+    """For a plugin whose host gave this certificate (PEM)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return _filled(context, own, client)
+
+
+def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
+    """For a host whose plugin gave this certificate (DER) in its handshake."""
+    try:
+        shown = ssl.DER_cert_to_PEM_cert(server)
+        return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)
+    except ssl.SSLError as error:
+        raise PermanentError(f"the certificate in the plugin's handshake cannot be read: {error}") from error
+
+
+def _filled(context: ssl.SSLContext, own: Identity, trusted: str) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    context.load_verify_locations(cadata=trusted)
+    with tempfile.TemporaryDirectory(prefix="remuda-tls-") as folder:
+        file = Path(folder) / "own.pem"
+        file.touch(0o600)
+        file.write_bytes(own.key + own.certificate)
+        context.load_cert_chain(file)
+    return context

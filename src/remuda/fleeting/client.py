@@ -1,0 +1,210 @@
+"""The host's side of the calls: values in and out, and errors that are temporary or permanent.
+
+Every call has a deadline. Nothing is retried here, and answers are not believed further than they can be: a plugin that
+accepts more than it was asked for is told so in the log. `host` makes one of these for each process.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Status
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.fleeting.codec import (
+    connect_info_from_wire,
+    connector_to_wire,
+    info_from_wire,
+    state_from_wire,
+)
+from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
+from remuda.fleeting.port import (
+    MOST_INSTANCES,
+    Capability,
+    ConnectInfo,
+    GroupStats,
+    InstanceState,
+    ProviderInfo,
+    Settings,
+    TaggedInstance,
+)
+from remuda.lib.values import dataclass
+from remuda.telemetry.logs import Logger
+from remuda.wire.proto import fleeting_pb2 as pb
+from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesStub
+from remuda.wire.proto.fleeting_abilities_pb2 import StatsResponse
+from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
+
+_PERMANENT = (
+    Status.INVALID_ARGUMENT,
+    Status.FAILED_PRECONDITION,
+    Status.NOT_FOUND,
+    Status.PERMISSION_DENIED,
+    Status.UNAUTHENTICATED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds that a plugin may take to answer."""
+
+    init: float = 60.0
+    update: float = 60.0
+    increase: float = 300.0
+    decrease: float = 300.0
+    """Of these three a plugin that has not answered is taken to hang, and is started anew."""
+    connect_info: float = 120.0
+    heartbeat: float = 60.0
+    shutdown: float = 30.0
+    other: float = 60.0
+
+
+class HungError(TemporaryError):
+    """The plugin has not answered in time."""
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Errors of a call as temporary and permanent ones."""
+    try:
+        yield
+    except GRPCError as error:
+        text = error.message or error.status.name
+        if error.status is Status.UNIMPLEMENTED:
+            raise UnsupportedError(f"the plugin does not have {what}") from error
+        if error.status in _PERMANENT:
+            raise PermanentError(text) from error
+        raise TemporaryError(text) from error
+    except TimeoutError as error:
+        raise HungError(f"the plugin has not answered {what} in time") from error
+    except (ProtocolError, StreamTerminatedError, OSError) as error:
+        raise TemporaryError(f"the plugin cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+class WireGroup:
+    """An instance group behind a channel."""
+
+    def __init__(self, channel: Channel, log: Logger, deadlines: Deadlines) -> None:
+        self._stub = InstanceGroupStub(channel)
+        self._abilities = AbilitiesStub(channel)
+        self._log = log
+        self._deadlines = deadlines
+        self._odd: set[str] = set()
+        """Instances about whose state the log has a line."""
+
+    async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
+        request = pb.InitRequest(
+            config=json.dumps(dict(config), sort_keys=True).encode(),
+            settings=pb.Settings(connector_config=connector_to_wire(settings.connector)),
+        )
+        with translated("Init"):
+            return info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))
+
+    async def update(self) -> Mapping[str, InstanceState]:
+        found: dict[str, InstanceState] = {}
+        with translated("Update"):
+            async with self._stub.Update.open(timeout=self._deadlines.update) as stream:
+                await stream.send_message(pb.Empty(), end=True)
+                async for one in stream:
+                    found[one.instance] = state_from_wire(one.state)
+                    if found[one.instance] is InstanceState.UNKNOWN and one.instance not in self._odd:
+                        self._odd.add(one.instance)
+                        text = "an instance is in a state that is not known here; it is left alone"
+                        self._log.warning(text, instance=one.instance, state=one.state)
+                    if len(found) > MOST_INSTANCES:
+                        raise TemporaryError(f"the plugin shows more than {MOST_INSTANCES} instances")
+        self._odd &= found.keys()
+        return found
+
+    async def increase(self, count: int) -> int:
+        with translated("Increase"):
+            answer = await self._stub.Increase(pb.IncreaseRequest(n=count), timeout=self._deadlines.increase)
+        if answer.succeeded > count:
+            self._log.warning("the plugin accepted more than asked for", asked=count, accepted=answer.succeeded)
+        return min(answer.succeeded, count)
+
+    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
+        request = pb.DecreaseRequest(instances=instances)
+        with translated("Decrease"):
+            answer = await self._stub.Decrease(request, timeout=self._deadlines.decrease)
+        return self._of_these(instances, answer.succeeded)
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        request = pb.ConnectInfoRequest(instance=instance)
+        with translated("ConnectInfo"):
+            answer = await self._stub.ConnectInfo(request, timeout=self._deadlines.connect_info)
+        return connect_info_from_wire(answer)
+
+    async def shutdown(self) -> None:
+        try:
+            with translated("Shutdown"):
+                await self._stub.Shutdown(pb.Empty(), timeout=self._deadlines.shutdown)
+        except UnsupportedError:
+            return  # plugins of 2023
+
+    async def heartbeat(self, instance: str) -> None:
+        try:
+            with translated("Heartbeat"):
+                await self._stub.Heartbeat(pb.HeartbeatRequest(instance=instance), timeout=self._deadlines.heartbeat)
+        except UnsupportedError:
+            return  # plugins before 2025
+        except (TemporaryError, PermanentError) as error:
+            if isinstance(error.__cause__, GRPCError):
+                raise UnhealthyError(str(error)) from error
+            raise
+
+    async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
+        return await self._partly("Suspend", self._stub.Suspend, pb.SuspendRequest, instances)
+
+    async def resume(self, instances: Sequence[str]) -> Sequence[str]:
+        return await self._partly("Resume", self._stub.Resume, pb.ResumeRequest, instances)
+
+    async def stats(self) -> GroupStats:
+        with translated(Capability.STATS):
+            answer: StatsResponse = await self._abilities.Stats(Empty(), timeout=self._deadlines.other)
+        return GroupStats(
+            quota=answer.quota if answer.HasField("quota") else None,
+            hourly_price=answer.hourly_price if answer.HasField("hourly_price") else None,
+        )
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        found: list[TaggedInstance] = []
+        with translated(Capability.RECOVER):
+            async with self._abilities.Recover.open(timeout=self._deadlines.other) as stream:
+                await stream.send_message(Empty(), end=True)
+                async for one in stream:
+                    made = float(one.created_at) if one.created_at > 0 else None
+                    found.append(TaggedInstance(instance=one.instance, owner=one.owner, created_at=made))
+                    if len(found) > MOST_INSTANCES:
+                        raise TemporaryError(f"the plugin finds more than {MOST_INSTANCES} instances")
+        return found
+
+    async def _partly(
+        self,
+        what: str,
+        call: "UnaryUnaryMethod[Any, Any]",
+        request: Callable[..., Any],
+        instances: Sequence[str],
+    ) -> Sequence[str]:
+        try:
+            with translated(what):
+                answer = await call(request(instances=instances), timeout=self._deadlines.other)
+                succeeded = answer.succeeded
+        except TemporaryError as error:
+            details = error.__cause__.details if isinstance(error.__cause__, GRPCError) else None
+            if not details:
+                raise
+            succeeded = details[0].succeeded
+            self._log.warning(f"{what} did not succeed for all instances", cause=str(error))
+        return self._of_these(instances, succeeded)
+
+    def _of_these(self, asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
+        ghosts = sorted(set(answered) - set(asked))
+        if ghosts:
+            self._log.warning("the plugin named instances that it was not asked about", instances=ghosts[:10])
+        accepted = set(answered)
+        return [one for one in asked if one in accepted]

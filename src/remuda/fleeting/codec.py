@@ -1,0 +1,97 @@
+"""Values to messages and back; the one place that knows units of the wire (nanoseconds, 0 for none)."""
+
+from remuda.fleeting.errors import TemporaryError
+from remuda.fleeting.port import (
+    KEEPALIVE_SECONDS,
+    TIMEOUT_SECONDS,
+    ConnectInfo,
+    Connector,
+    InstanceState,
+    ProviderInfo,
+)
+from remuda.wire.proto import fleeting_pb2 as pb
+
+NANOSECONDS = 1_000_000_000
+MOST_SIZE = 2**32 - 1
+_STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, number in pb.State.items()}
+
+
+def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
+    """Times of 0 become the defaults: hosts spin on one and fail at once on the other."""
+    return pb.ConnectorConfig(
+        os=connector.os,
+        arch=connector.arch,
+        protocol=connector.protocol,
+        username=connector.username,
+        password=connector.password,
+        key=connector.key,
+        useStaticCredentials=connector.use_static_credentials,
+        keepalive=round((connector.keepalive_seconds or KEEPALIVE_SECONDS) * NANOSECONDS),
+        timeout=round((connector.timeout_seconds or TIMEOUT_SECONDS) * NANOSECONDS),
+        protocol_port=connector.port,
+    )
+
+
+def connector_from_wire(sent: pb.ConnectorConfig) -> Connector:
+    return Connector(
+        os=sent.os,
+        arch=sent.arch,
+        protocol=sent.protocol,
+        username=sent.username,
+        password=sent.password,
+        key=sent.key,
+        use_static_credentials=sent.useStaticCredentials,
+        keepalive_seconds=sent.keepalive / NANOSECONDS if sent.keepalive > 0 else KEEPALIVE_SECONDS,
+        timeout_seconds=sent.timeout / NANOSECONDS if sent.timeout > 0 else TIMEOUT_SECONDS,
+        port=sent.protocol_port,
+    )
+
+
+def info_to_wire(info: ProviderInfo) -> pb.InitResponse:
+    return pb.InitResponse(
+        id=info.id,
+        max_size=min(max(info.max_size, 0), MOST_SIZE),
+        version=info.version,
+        build_info=info.build_info,
+        capabilities=sorted(info.capabilities),
+    )
+
+
+def info_from_wire(sent: pb.InitResponse) -> ProviderInfo:
+    return ProviderInfo(
+        id=sent.id,
+        max_size=sent.max_size,
+        version=sent.version,
+        build_info=sent.build_info,
+        capabilities=frozenset(sent.capabilities),
+    )
+
+
+def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
+    return pb.ConnectInfoResponse(
+        connector=connector_to_wire(info.connector),
+        ExternalAddr=info.external_addr,
+        InternalAddr=info.internal_addr,
+        expires=0 if info.expires_at is None else max(int(info.expires_at), 1),
+    )
+
+
+def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
+    """TemporaryError when the plugin left out how to log in."""
+    if not sent.HasField("connector"):
+        raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
+    return ConnectInfo(
+        connector=connector_from_wire(sent.connector),
+        external_addr=sent.ExternalAddr,
+        internal_addr=sent.InternalAddr,
+        expires_at=float(sent.expires) if sent.expires > 0 else None,
+    )
+
+
+def state_from_wire(number: int) -> InstanceState:
+    return _STATES.get(number, InstanceState.UNKNOWN)
+
+
+def state_to_wire(state: InstanceState) -> str:
+    """By name. UNKNOWN has no number; as creating it takes a place and no job at any host."""
+    return InstanceState.CREATING if state is InstanceState.UNKNOWN else state.value

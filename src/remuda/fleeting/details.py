@@ -1,0 +1,30 @@
+"""What a status says beside its text: how Suspend and Resume tell which instances succeeded although others failed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+from grpclib.const import Status
+from grpclib.encoding.base import StatusDetailsCodecBase
+
+from remuda.wire.proto import fleeting_pb2 as pb
+from remuda.wire.proto.fleeting_abilities_pb2 import StatusDetails
+
+_KNOWN: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in (pb.SuspendResponse, pb.ResumeResponse)}
+
+
+class Details(StatusDetailsCodecBase):
+    """google.rpc.Status with messages of the protocol in it; others are left out."""
+
+    def encode(self, status: Status, message: str | None, details: Sequence[Message]) -> bytes:
+        made = StatusDetails(code=status.value, message=message or "")
+        for detail in details:
+            made.details.add().Pack(detail)
+        return made.SerializeToString()
+
+    def decode(self, status: Status, message: str | None, data: bytes) -> Sequence[Any]:
+        try:
+            packed = [one for one in StatusDetails.FromString(data).details if one.TypeName() in _KNOWN]
+            return [_KNOWN[one.TypeName()].FromString(one.value) for one in packed]
+        except DecodeError:
+            return []  # the status itself says what is wrong

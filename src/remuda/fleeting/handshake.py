@@ -1,0 +1,109 @@
+"""The first line of a plugin, and the variables with which it is started. Pure.
+
+`1|0|unix|PATH|grpc|CERTIFICATE`, as HashiCorp's go-plugin has it: core protocol, version of the plugin's protocol,
+where it listens, what it speaks, and its certificate if the host asked for TLS. `host` reads it, `serving` writes it.
+"""
+
+import base64
+import binascii
+from collections.abc import Collection, Mapping
+
+from remuda.fleeting.errors import PermanentError
+from remuda.lib.values import dataclass
+
+COOKIE = "FLEETING_INSTANCE_GROUP_PLUGIN"
+COOKIE_VALUE = "4c6410b1-cb78-4962-8c76-ab936d0ea908"
+CORE_VERSION = 1
+VERSIONS = (0,)
+"""Of the plugins' protocol."""
+PREFIX = "PLUGIN_"
+OFFERED = "PLUGIN_PROTOCOL_VERSIONS"
+CLIENT_CERTIFICATE = "PLUGIN_CLIENT_CERT"
+SOCKETS = "PLUGIN_UNIX_SOCKET_DIR"
+SOCKETS_GROUP = "PLUGIN_UNIX_SOCKET_GROUP"
+LONGEST_LINE_BYTES = 16 * 1024
+LEAST_CERTIFICATE = 50
+"""A shorter sixth field is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handshake:
+    """What the line says."""
+
+    version: int
+    network: str
+    address: str
+    certificate: bytes = b""
+    """DER."""
+
+    @property
+    def line(self) -> str:
+        certificate = base64.b64encode(self.certificate).decode().rstrip("=")
+        return f"{CORE_VERSION}|{self.version}|{self.network}|{self.address}|grpc|{certificate}"
+
+
+def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str = "") -> dict[str, str]:
+    """That of a plugin. What go-plugin told us ourselves is not for it: a certificate would turn TLS on."""
+    kept = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
+    told = {
+        COOKIE: COOKIE_VALUE,
+        "PLUGIN_MIN_PORT": "10000",
+        "PLUGIN_MAX_PORT": "25000",
+        OFFERED: ",".join(str(one) for one in VERSIONS),
+        SOCKETS: sockets,
+    }
+    return kept | told | ({CLIENT_CERTIFICATE: certificate} if certificate else {})
+
+
+def chosen_version(offered: str, own: Collection[int] = VERSIONS) -> int:
+    """The highest that both speak, or else our lowest, which the host then refuses with both numbers."""
+    theirs = {int(one) for one in offered.split(",") if one.strip().isascii() and one.strip().isdigit()}
+    return max(theirs & set(own), default=min(own))
+
+
+def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
+    """PermanentError says what is wrong with the line."""
+    fields = line.strip().split("|")
+    if len(fields) < 4 or not fields[0].isdigit():
+        raise PermanentError(
+            f"this is no handshake: {line.strip()[:200]!r}; the first line on stdout has to be "
+            "1|0|unix|PATH|grpc|, and nothing may be printed before"
+        )
+    core, version, network, address, *rest = fields
+    if core != str(CORE_VERSION):
+        raise PermanentError(f"the plugin speaks go-plugin's core protocol {core[:20]}, this Remuda {CORE_VERSION}")
+    if version not in {str(one) for one in VERSIONS}:
+        known = ", ".join(str(one) for one in VERSIONS)
+        raise PermanentError(
+            f"no protocol version in common: the plugin speaks {version[:20]!r}, this Remuda {known}; "
+            "use another version of one of them"
+        )
+    speaks = rest[0] if rest else "netrpc"
+    if speaks != "grpc":
+        raise PermanentError(f"the plugin speaks {speaks[:20]}, only grpc is known; build it with a newer SDK")
+    _check_address(network, address)
+    encoded = rest[1] if len(rest) > 1 and len(rest[1]) > LEAST_CERTIFICATE else ""
+    if encoded and not asked_for_certificate:
+        raise PermanentError("the handshake has a certificate although none was asked for; leave its sixth field empty")
+    if asked_for_certificate and not encoded:
+        raise PermanentError("the handshake has no certificate although one was asked for; switch AutoMTLS off for it")
+    return Handshake(version=int(version), network=network, address=address, certificate=_decoded(encoded))
+
+
+def _check_address(network: str, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if network == "unix" and address.startswith("/"):
+        return
+    if network == "tcp" and host in ("127.0.0.1", "localhost", "[::1]") and port.isdigit() and int(port) < 65536:
+        return
+    raise PermanentError(
+        f"the handshake names {network[:20]!r} and {address[:200]!r}; "
+        "known are unix with a whole path, and tcp with a port of this machine"
+    )
+
+
+def _decoded(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except binascii.Error as error:
+        raise PermanentError(f"the certificate in the handshake is not base64: {error}") from error

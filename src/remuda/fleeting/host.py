@@ -1,0 +1,244 @@
+"""Keeps a plugin running, and is the instance group that it serves.
+
+`init` starts the program and fails with its cause if that does not work out; from then on a process that ends, or that
+does not answer, is replaced after a pause that grows, and told again what `init` was told. Meanwhile calls fail at once
+with the cause, as something that may pass. Instances are none of this module's business: they stay whatever happens to
+processes. Used by whoever scales groups; `close` ends everything.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError
+from grpclib.client import Channel
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.fleeting.client import Deadlines, HungError, WireGroup
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.output import Gate, Line, Reader, Splitter
+from remuda.fleeting.port import (
+    ConnectInfo,
+    GroupStats,
+    InstanceState,
+    ProviderInfo,
+    Settings,
+    TaggedInstance,
+)
+from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess, find_program
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock, SystemClock
+from remuda.telemetry.logs import logger
+from remuda.wire.proto import fleeting_process_pb2 as pb
+from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerStub, GRPCControllerStub, GRPCStdioStub
+
+STEADY_SECONDS = 60.0
+"""A plugin that ran so long has worked; what ends it then is another failure."""
+BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
+_ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
+T = TypeVar("T")
+
+
+class HostedGroup:
+    """The instance group of a plugin in a process of its own. All Protocols of `port`."""
+
+    def __init__(
+        self,
+        plugin: str,
+        *,
+        clock: Clock | None = None,
+        auto_mtls: bool = False,
+        deadlines: Deadlines | None = None,
+        backoff: Backoff = BACKOFF,
+        start_seconds: float = START_SECONDS,
+        end_seconds: float = END_SECONDS,
+    ) -> None:
+        self._plugin = plugin
+        self._clock = clock or SystemClock()
+        self._auto_mtls = auto_mtls
+        self._deadlines = deadlines or Deadlines()
+        self._backoff = backoff
+        self._start_seconds = start_seconds
+        self._end_seconds = end_seconds
+        self._log = logger("fleeting").bind(plugin=Path(plugin).name)
+        self._gate = Gate()
+        self._told: tuple[Mapping[str, Any], Settings] | None = None
+        self._process: PluginProcess | None = None
+        self._group: WireGroup | None = None
+        self._cause: Exception = TemporaryError("it has not been started")
+        self._keeper: asyncio.Task[None] | None = None
+        self.info: ProviderInfo | None = None
+        """What the process that runs, or the last one, said of itself."""
+        self.starts = 0
+        """How often a process was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the plugin that runs."""
+        return self._process.pid if self._process is not None and self._group is not None else None
+
+    async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
+        if self._keeper is not None:
+            raise PermanentError(f"plugin {self._plugin} has been started already")
+        self._told = (config, settings)
+        running: asyncio.Future[ProviderInfo] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(running), name=f"plugin {self._plugin}")
+        try:
+            return await running
+        except BaseException:
+            await self.close()
+            raise
+
+    async def update(self) -> Mapping[str, InstanceState]:
+        return await self._call(lambda group: group.update(), is_vital=True)
+
+    async def increase(self, count: int) -> int:
+        return await self._call(lambda group: group.increase(count), is_vital=True)
+
+    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
+        return await self._call(lambda group: group.decrease(instances), is_vital=True)
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        return await self._call(lambda group: group.connect_info(instance))
+
+    async def shutdown(self) -> None:
+        await self._call(lambda group: group.shutdown())
+
+    async def heartbeat(self, instance: str) -> None:
+        await self._call(lambda group: group.heartbeat(instance))
+
+    async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
+        return await self._call(lambda group: group.suspend(instances))
+
+    async def resume(self, instances: Sequence[str]) -> Sequence[str]:
+        return await self._call(lambda group: group.resume(instances))
+
+    async def stats(self) -> GroupStats:
+        return await self._call(lambda group: group.stats())
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        return await self._call(lambda group: group.recover())
+
+    async def close(self) -> None:
+        """End the plugin; may be repeated, and `init` may follow."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+
+    async def _call(self, call: Callable[[WireGroup], Awaitable[T]], *, is_vital: bool = False) -> T:
+        group, process = self._group, self._process
+        if group is None or process is None:
+            raise _saying(self._cause, f"the plugin {self._plugin} does not run: {self._cause}")
+        try:
+            return await call(group)
+        except HungError as error:
+            if is_vital:
+                self._cause = error
+                process.kill()
+            raise
+
+    async def _keep(self, running: "asyncio.Future[ProviderInfo]") -> None:
+        failures = 0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                async with self._started() as process:
+                    if not running.done():
+                        assert self.info is not None
+                        running.set_result(self.info)
+                    await process.ended.wait()
+                    await process.last_words()
+                    hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""
+                    self._cause = TemporaryError(hung + process.with_words(f"ended with {process.code}"))
+            except (TemporaryError, PermanentError) as error:
+                self._cause = error
+                if not running.done():
+                    running.set_exception(error)
+                    return
+            failures = 1 if self._clock.monotonic() - began > STEADY_SECONDS else failures + 1
+            pause = self._backoff.delay(failures, jitter=random.random())
+            self._log.warning("the plugin does not run", cause=str(self._cause), again_in_seconds=round(pause, 1))
+            await self._clock.sleep(pause)
+
+    @asynccontextmanager
+    async def _started(self) -> AsyncIterator[PluginProcess]:
+        """A process that has been told what it has to know; it is ended with the block."""
+        assert self._told is not None
+        process = self._process = PluginProcess(
+            find_program(self._plugin),
+            say=self._say,
+            auto_mtls=self._auto_mtls,
+            start_seconds=self._start_seconds,
+            end_seconds=self._end_seconds,
+        )
+        channel: Channel | None = None
+        side: list[asyncio.Task[None]] = []
+        try:
+            channel = await process.start()
+            side += [
+                asyncio.create_task(self._read_stdio(channel), name=f"stdio of {self._plugin}"),
+                asyncio.create_task(_hold_broker(channel), name=f"broker of {self._plugin}"),
+            ]
+            self.starts += 1
+            group = WireGroup(channel, self._log, self._deadlines)
+            try:
+                self.info = await group.init(*self._told)
+            except TemporaryError as error:
+                if process.ended.is_set() or not isinstance(error.__cause__, GRPCError):
+                    await process.last_words()
+                    raise TemporaryError(process.with_words(f"failed in Init: {error}")) from error
+                raise
+            self._cause = TemporaryError("it has ended")
+            self._group = group
+            yield process
+        finally:
+            self._group = None
+            await self._end(process, channel, side)
+
+    async def _end(self, process: PluginProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
+        if channel is not None and not process.ended.is_set():
+            # Go's plugins end before they have answered.
+            with suppress(*_ENDS):
+                await GRPCControllerStub(channel).Shutdown(pb.Empty(), timeout=self._end_seconds)
+        for task in side:
+            task.cancel()
+        await asyncio.gather(*side, return_exceptions=True)
+        if channel is not None:
+            channel.close()
+        elif not process.ended.is_set():
+            process.kill()  # it cannot be asked to end
+        await process.close()
+
+    async def _read_stdio(self, channel: Channel) -> None:
+        splitter, reader = Splitter(), Reader()
+        with suppress(*_ENDS):
+            async with GRPCStdioStub(channel).StreamStdio.open() as stream:
+                await stream.send_message(Empty(), end=True)
+                async for piece in stream:
+                    for text in splitter.feed(piece.data) if piece.data else ():
+                        self._say(reader.read(text))
+
+    def _say(self, line: Line) -> None:
+        if not self._gate.passes(self._clock.monotonic()):
+            return
+        if left_out := self._gate.left_out():
+            self._log.warning("the plugin writes too much; lines were left out", lines=left_out)
+        log = self._log.bind(values=line.values) if line.values else self._log
+        getattr(log, line.level)(line.text)
+
+
+async def _hold_broker(channel: Channel) -> None:
+    """The stream that go-plugin's hosts keep open; nothing comes."""
+    with suppress(*_ENDS):
+        async with GRPCBrokerStub(channel).StartStream.open() as stream:
+            await stream.send_request()
+            await stream.recv_message()
+
+
+def _saying(error: Exception, text: str) -> Exception:
+    return PermanentError(text) if isinstance(error, PermanentError) else TemporaryError(text)

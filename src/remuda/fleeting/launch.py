@@ -1,0 +1,29 @@
+"""Becomes a plugin's program that ends when its host does. Run as a script of its own, so nothing of ours is imported.
+
+The kernel tells a process of its parent's death if it asked for that; most programs never ask. Asking survives becoming
+another program, so it is done here, before. Where the kernel knows nothing of the kind the program is on its own.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+NOT_STARTED = 127
+
+
+def main(host: str, program: str) -> None:
+    """Never returns."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(host):
+            sys.exit(NOT_STARTED)  # the host ended before the kernel knew
+    try:
+        os.execv(program, [program])
+    except OSError as error:
+        sys.exit(f"{program} cannot be started: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,218 @@
+"""One process of a plugin: starts it, reads its handshake, passes its output on, and ends it.
+
+It is started in a session of its own, with nothing of go-plugin's that we may have been told ourselves, and it ends
+with us (`launch`). Its pipes are read until it has ended, whatever it writes. `host` keeps a plugin running, out of
+processes like this. Invariant: after `close` neither the process nor its socket is there.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from grpclib.client import Channel
+from grpclib.config import Configuration
+
+from remuda.fleeting import launch
+from remuda.fleeting.details import Details
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
+from remuda.fleeting.output import Line, Reader, Splitter
+
+PREFIX = "fleeting-plugin-"
+START_SECONDS = 60.0
+END_SECONDS = 2.0
+CHUNK_BYTES = 64 * 1024
+SHORT_FOLDER = "/tmp"
+LONGEST_FOLDER_BYTES = 50
+"""The whole path of a socket has 107 at most, on macOS 103; a plugin needs some of them."""
+_LAST_LINES = 5
+_LAST_BYTES = 300
+
+
+def find_program(name: str) -> str:
+    """The program of a path, or of a name on PATH. PermanentError."""
+    if "/" in name:
+        if Path(name).is_dir() or not os.access(name, os.X_OK):
+            raise PermanentError(f"{name}: there is no such program, or it may not be executed")
+        return str(Path(name).absolute())
+    wanted = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
+    found = shutil.which(wanted)
+    if found is None:
+        raise PermanentError(
+            f"there is no plugin {name}: no program {wanted} in PATH; install it, or give the path of its program"
+        )
+    return str(Path(found).absolute())
+
+
+class PluginProcess:
+    """A plugin that was started."""
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        say: Callable[[Line], None],
+        auto_mtls: bool = False,
+        start_seconds: float = START_SECONDS,
+        end_seconds: float = END_SECONDS,
+    ) -> None:
+        self.program = program
+        self._say = say
+        self._wants_tls = auto_mtls
+        self._start_seconds = start_seconds
+        self._end_seconds = end_seconds
+        room = None if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER_BYTES else SHORT_FOLDER
+        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir=room)
+        self._process: asyncio.subprocess.Process | None = None
+        self._pipes: list[asyncio.ReadTransport] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last: list[str] = []
+        self.ended = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def code(self) -> int | None:
+        """With which it ended."""
+        return self._process.returncode if self._process is not None else None
+
+    async def start(self) -> Channel:
+        """A channel to it, once it has said its line. TemporaryError, PermanentError."""
+        identity = None
+        if self._wants_tls:
+            from remuda.fleeting.certificates import new_identity
+
+            identity = await asyncio.to_thread(new_identity)
+        shown = identity.certificate.decode() if identity is not None else ""
+        line = await self._first_line(environment(os.environ, sockets=self._sockets.name, certificate=shown))
+        try:
+            handshake = read_handshake(line, asked_for_certificate=self._wants_tls)
+        except PermanentError as error:
+            raise PermanentError(f"{self.program}: {error}") from error
+        if identity is None:
+            return _channel(handshake)
+        from remuda.fleeting.certificates import client_context
+
+        return _channel(handshake, client_context(identity, handshake.certificate))
+
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it started in its session."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def close(self) -> bool:
+        """Have it end: wait, SIGTERM, SIGKILL. Whether it ended without a signal."""
+        by_itself = True
+        if self._process is not None:
+            for number in (None, signal.SIGTERM, signal.SIGKILL):
+                if number is signal.SIGKILL:
+                    self.kill()
+                elif number is not None:
+                    by_itself = False
+                    with suppress(ProcessLookupError):
+                        self._process.send_signal(number)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._end_seconds):
+                        await self.ended.wait()
+                    break
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pipe in self._pipes:
+            pipe.close()
+        self._sockets.cleanup()
+        return by_itself
+
+    def with_words(self, what: str) -> str:
+        """A sentence about it, with what it wrote last."""
+        words = f"; its last words: {' / '.join(self._last)}" if self._last else ""
+        return f"{self.program} {what}{words}"
+
+    async def last_words(self) -> None:
+        """Wait for what a process that has ended wrote before; not for its children, who may hold the pipes."""
+        readers = self._tasks[1:]
+        if readers:
+            await asyncio.wait(readers, timeout=0.5)
+
+    async def _first_line(self, env: dict[str, str]) -> str:
+        stdout, their_stdout = await self._pipe()
+        stderr, their_stderr = await self._pipe()
+        try:
+            # Not by pipes of the library's own: with them a process has not ended while a child of it holds one.
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), self.program),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=their_stdout,
+                stderr=their_stderr,
+                env=env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TemporaryError(f"{self.program} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(their_stdout)
+            os.close(their_stderr)
+        self._tasks.append(asyncio.create_task(self._watch(), name=f"end of {self.program}"))
+        self._tasks.append(asyncio.create_task(self._drain(stderr), name=f"stderr of {self.program}"))
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                line = await stdout.readuntil(b"\n")
+        except TimeoutError:
+            raise TemporaryError(self.with_words(f"said no handshake within {self._start_seconds:.0f} s")) from None
+        except asyncio.LimitOverrunError:
+            longest = f"more than {LONGEST_LINE_BYTES} bytes"
+            raise PermanentError(f"{self.program} printed a first line of {longest}; it is no plugin") from None
+        except asyncio.IncompleteReadError as error:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._end_seconds):
+                    await self.ended.wait()
+            await self.last_words()
+            said = f" and after printing {error.partial[:200]!r}" if error.partial else ""
+            ended = f"ended with {self.code}" if self.code is not None else "closed its stdout"
+            raise TemporaryError(self.with_words(f"{ended} before its handshake{said}")) from None
+        self._tasks.append(asyncio.create_task(self._drain(stdout), name=f"stdout of {self.program}"))
+        return line.decode(errors="replace")
+
+    async def _pipe(self) -> tuple[asyncio.StreamReader, int]:
+        ours, theirs = os.pipe()
+        reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", buffering=0)
+        )
+        self._pipes.append(transport)
+        return reader, theirs
+
+    async def _drain(self, pipe: asyncio.StreamReader) -> None:
+        splitter, reader = Splitter(), Reader()
+        while True:
+            data = await pipe.read(CHUNK_BYTES)
+            for text in splitter.feed(data):
+                self._last = [*self._last[1 - _LAST_LINES :], text[:_LAST_BYTES]]
+                self._say(reader.read(text))
+            if not data:
+                return
+
+    async def _watch(self) -> None:
+        assert self._process is not None
+        await self._process.wait()
+        self.ended.set()
+
+
+def _channel(handshake: Handshake, context: ssl.SSLContext | None = None) -> Channel:
+    # Certificates name localhost, wherever the socket is.
+    config = Configuration(ssl_target_name_override="localhost") if context is not None else Configuration()
+    if handshake.network == "unix":
+        return Channel(path=handshake.address, ssl=context, config=config, status_details_codec=Details())
+    host, _, port = handshake.address.rpartition(":")
+    return Channel(host.strip("[]"), int(port), ssl=context, config=config, status_details_codec=Details())

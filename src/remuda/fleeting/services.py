@@ -1,0 +1,202 @@
+"""The calls of the protocol, turned into those of a plugin, and go-plugin's own services beside them.
+
+A plugin reached over the wire is exactly the one in `in_process`, so both give the same answers. `serving` runs these.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError
+from grpclib.const import Status
+from grpclib.health.v1.health_grpc import HealthBase
+from grpclib.health.v1.health_pb2 import HealthCheckResponse
+from grpclib.server import Stream
+
+from remuda.fleeting.codec import connect_info_to_wire, connector_from_wire, info_to_wire, state_to_wire
+from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
+from remuda.fleeting.in_process import InProcess
+from remuda.fleeting.port import HasHeartbeat, Settings
+from remuda.fleeting.sdk import Plugin
+from remuda.wire.proto import fleeting_abilities_pb2 as own
+from remuda.wire.proto import fleeting_pb2 as pb
+from remuda.wire.proto import fleeting_process_pb2 as process
+from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesBase
+from remuda.wire.proto.fleeting_grpc import InstanceGroupBase
+from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerBase, GRPCControllerBase, GRPCStdioBase
+
+T = TypeVar("T")
+_log = logging.getLogger("remuda.fleeting")
+
+
+async def _request(stream: "Stream[T, Any]") -> T:
+    message = await stream.recv_message()
+    if message is None:
+        raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
+    return message
+
+
+@contextmanager
+def _as_status() -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedError as error:
+        raise GRPCError(Status.UNIMPLEMENTED, str(error)) from error
+    except PermanentError as error:
+        raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+    except TemporaryError as error:
+        if error.__cause__ is not None and not isinstance(error.__cause__, (TemporaryError, PermanentError)):
+            _log.error("a fault of the plugin", exc_info=error.__cause__)
+        raise GRPCError(Status.UNKNOWN, str(error)) from error
+
+
+class GroupService(InstanceGroupBase):
+    """The instance group."""
+
+    def __init__(self, plugin: Plugin[Any]) -> None:
+        self._plugin = plugin
+        self.group = InProcess(plugin)
+
+    async def Init(self, stream: "Stream[pb.InitRequest, pb.InitResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        try:
+            config = json.loads(request.config or b"null")
+        except ValueError as error:
+            raise GRPCError(Status.INVALID_ARGUMENT, f"plugin_config is no JSON: {error}") from error
+        settings = Settings(connector=connector_from_wire(request.settings.connector_config))
+        with _as_status():
+            info = await self.group.init(config, settings)
+        await stream.send_message(info_to_wire(info))
+
+    async def Update(self, stream: "Stream[pb.Empty, pb.UpdateResponse]") -> None:  # noqa: N802
+        await _request(stream)
+        with _as_status():
+            found = await self.group.update()
+        for instance, state in found.items():
+            await stream.send_message(pb.UpdateResponse(instance=instance, state=state_to_wire(state)))
+
+    async def Increase(self, stream: "Stream[pb.IncreaseRequest, pb.IncreaseResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            accepted = await self.group.increase(request.n)
+        await stream.send_message(pb.IncreaseResponse(succeeded=max(accepted, 0)))
+
+    async def Decrease(self, stream: "Stream[pb.DecreaseRequest, pb.DecreaseResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            accepted = await self.group.decrease(list(request.instances))
+        await stream.send_message(pb.DecreaseResponse(succeeded=accepted))
+
+    async def ConnectInfo(self, stream: "Stream[pb.ConnectInfoRequest, pb.ConnectInfoResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            info = await self.group.connect_info(request.instance)
+        await stream.send_message(connect_info_to_wire(info))
+
+    async def Shutdown(self, stream: "Stream[pb.Empty, pb.Empty]") -> None:  # noqa: N802
+        await _request(stream)
+        with _as_status():
+            await self.group.shutdown()
+        await stream.send_message(pb.Empty())
+
+    async def Heartbeat(self, stream: "Stream[pb.HeartbeatRequest, pb.Empty]") -> None:  # noqa: N802
+        request = await _request(stream)
+        if not isinstance(self._plugin, HasHeartbeat):
+            raise GRPCError(Status.UNIMPLEMENTED, "the plugin does not have Heartbeat")
+        with _as_status():
+            await self.group.heartbeat(request.instance)
+        await stream.send_message(pb.Empty())
+
+    async def Suspend(self, stream: "Stream[pb.SuspendRequest, pb.SuspendResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            accepted = await self.group.suspend(list(request.instances))
+        await stream.send_message(pb.SuspendResponse(succeeded=accepted))
+
+    async def Resume(self, stream: "Stream[pb.ResumeRequest, pb.ResumeResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            accepted = await self.group.resume(list(request.instances))
+        await stream.send_message(pb.ResumeResponse(succeeded=accepted))
+
+
+class AbilitiesService(AbilitiesBase):
+    """What only our hosts ask for."""
+
+    def __init__(self, group: InProcess) -> None:
+        self._group = group
+
+    async def Stats(self, stream: "Stream[Empty, own.StatsResponse]") -> None:  # noqa: N802
+        await _request(stream)
+        with _as_status():
+            found = await self._group.stats()
+        await stream.send_message(own.StatsResponse(quota=found.quota, hourly_price=found.hourly_price))
+
+    async def Recover(self, stream: "Stream[Empty, own.TaggedInstance]") -> None:  # noqa: N802
+        await _request(stream)
+        with _as_status():
+            found = await self._group.recover()
+        for one in found:
+            made = int(one.created_at or 0)
+            await stream.send_message(own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=made))
+
+
+class StdioService(GRPCStdioBase):
+    """Held open and idle: what the plugin prints goes to stderr, where hosts log it."""
+
+    async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
+        await _request(stream)
+        await asyncio.Event().wait()
+
+
+class BrokerService(GRPCBrokerBase):
+    """Held open and idle until the host ends it."""
+
+    async def StartStream(self, stream: "Stream[process.ConnInfo, process.ConnInfo]") -> None:  # noqa: N802
+        while await stream.recv_message() is not None:
+            pass
+
+
+class ControllerService(GRPCControllerBase):
+    """Ends the process after it has answered."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    async def Shutdown(self, stream: "Stream[process.Empty, process.Empty]") -> None:  # noqa: N802
+        await _request(stream)
+        await stream.send_message(process.Empty())
+        await stream.send_trailing_metadata()
+        self._end()
+
+
+class HealthService(HealthBase):
+    """Well as long as it answers."""
+
+    async def Check(self, stream: Any) -> None:  # noqa: N802
+        request = await _request(stream)
+        if request.service not in ("", "plugin"):
+            raise GRPCError(Status.NOT_FOUND, "there is no such service")
+        await stream.send_message(HealthCheckResponse(status=HealthCheckResponse.SERVING))
+
+    async def Watch(self, stream: Any) -> None:  # noqa: N802
+        await _request(stream)
+        await stream.send_message(HealthCheckResponse(status=HealthCheckResponse.SERVING))
+        await asyncio.Event().wait()
+
+
+def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
+    """All that a plugin's server serves."""
+    group = GroupService(plugin)
+    return [
+        group,
+        AbilitiesService(group.group),
+        StdioService(),
+        BrokerService(),
+        ControllerService(end),
+        HealthService(),
+    ]

@@ -1,0 +1,135 @@
+"""Makes a program of a `Plugin`: what a host launches, ours or upstream's in Go.
+
+stdout belongs to the handshake, so what the plugin prints goes to stderr, and what it logs goes there in the form that
+hosts read. The process ends when its host tells it to, on SIGTERM, or when its parent is gone; none of that deletes an
+instance. Ctrl-C is the host's to decide about.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from grpclib.server import Server
+
+from remuda.fleeting.details import Details
+from remuda.fleeting.handshake import (
+    CLIENT_CERTIFICATE,
+    COOKIE,
+    COOKIE_VALUE,
+    OFFERED,
+    SOCKETS,
+    SOCKETS_GROUP,
+    Handshake,
+    chosen_version,
+)
+from remuda.fleeting.sdk import Plugin
+from remuda.fleeting.services import services
+
+LOOK_SECONDS = 0.5
+"""How often the parent is looked for."""
+SHORT_FOLDER = "/tmp"
+LONGEST_PATH_BYTES = 100
+_LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
+
+
+def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
+    """Run the plugin as a program; its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] and words[0].lstrip("-") == "version":
+        sys.stdout.write(f"Name: fleeting-plugin-{plugin.name}\nVersion: {plugin.version}\n")
+        return 0
+    if words not in ([], ["serve"]):
+        sys.stderr.write(f"Unknown arguments: {' '.join(words)}\nKnown are: version, serve.\n")
+        return 2
+    if os.environ.get(COOKIE) != COOKIE_VALUE:
+        sys.stderr.write(
+            f"This is fleeting-plugin-{plugin.name} {plugin.version}, a plugin that makes machines for CI jobs.\n"
+            "It is not to be started by hand: a runner manager (Remuda's or gitlab-runner) starts it when its\n"
+            f'config.toml says plugin = "fleeting-plugin-{plugin.name}" in [runners.autoscaler].\n'
+        )
+        return 1
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)
+        _log_as_hosts_read(sys.stderr)
+        asyncio.run(_serve(plugin, stdout, parent))
+    return 0
+
+
+async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    server = Server(services(plugin, ended.set), status_details_codec=Details())
+    context, certificate = None, b""
+    if shown := os.environ.get(CLIENT_CERTIFICATE):
+        # Only here: most hosts do not ask, and the library takes a while to import.
+        from remuda.fleeting.certificates import new_identity, server_context
+
+        identity = new_identity()
+        context, certificate = server_context(identity, shown), identity.der
+    folder = _folder()
+    try:
+        path = folder / "socket"
+        await server.start(path=str(path), ssl=context)
+        _share(folder, path)
+        version = chosen_version(os.environ.get(OFFERED, ""))
+        line = Handshake(version=version, network="unix", address=str(path), certificate=certificate).line
+        stdout.write(f"{line}\n")
+        stdout.flush()
+        while not ended.is_set() and os.getppid() == parent:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await ended.wait()
+        server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await server.wait_closed()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder() -> Path:
+    """One of our own for the socket: where the host says, and where its path is not too long."""
+    wanted = os.environ.get(SOCKETS) or tempfile.gettempdir()
+    made = Path(tempfile.mkdtemp(prefix="plugin", dir=wanted))
+    if len(os.fsencode(made / "socket")) <= LONGEST_PATH_BYTES:
+        return made
+    made.rmdir()
+    return Path(tempfile.mkdtemp(prefix="plugin", dir=SHORT_FOLDER))
+
+
+def _share(folder: Path, path: Path) -> None:
+    """With a group, where the host runs as somebody else and names it."""
+    if group := os.environ.get(SOCKETS_GROUP):
+        for one, mode in ((folder, 0o750), (path, 0o660)):
+            shutil.chown(one, group=int(group) if group.isdigit() else group)
+            one.chmod(mode)
+
+
+class _HostFormat(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        level = next((name for number, name in _LEVELS if record.levelno >= number), "trace")
+        text = record.getMessage()
+        if record.exc_info:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return json.dumps({"@level": level, "@message": text, "@module": record.name, "@timestamp": at})
+
+
+def _log_as_hosts_read(stream: TextIO) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_HostFormat())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # It tells of every stream that a host ends.
+    logging.getLogger("grpclib").setLevel(logging.WARNING)
