@@ -49,6 +49,13 @@ async def bare_spawns(count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
+def processor_ms(pid: int) -> tuple[float, float]:
+    """What a process has used, and what its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    times = [int(ticks) * 1000 / os.sysconf("SC_CLK_TCK") for ticks in fields[11:15]]
+    return times[0] + times[1], times[2] + times[3]
+
+
 async def noop_steps(agent: AgentProcess, folder: Path, round_number: int) -> float:
     """Steps a second: jobs of many steps, each of them a command that does nothing."""
     package = folder / "noop"
@@ -167,13 +174,25 @@ async def _steps(folder: Path, show: Show, rounds: int) -> None:
     async with AgentProcess(folder / "agent") as agent:
         await agent.start()
         for number in range(1, rounds + 1):
+            marks = [processor_ms(os.getpid())]
             spawns = await bare_spawns(1000)
+            marks += [processor_ms(os.getpid()), processor_ms(agent.pid)]
             steps = await noop_steps(agent, folder, number)
+            marks.append(processor_ms(agent.pid))
+            bare = sum(marks[1]) - sum(marks[0])
+            own, below = (after - before for after, before in zip(marks[3], marks[2], strict=True))
             stream = await raw_stream(folder)
             log = await log_rate(agent, folder, number)
             show(f"round {number}: bare spawns", f"{spawns:.0f}/s", f"{AT_A_TIME} at a time")
             show("  no-op steps", f"{steps:.0f}/s", f"{AT_A_TIME} jobs of {STEPS_OF_ONE}")
             show("    of the bare spawns", f"{steps / spawns:.2f}")
+            count = AT_A_TIME * STEPS_OF_ONE
+            show(
+                "    processor time of a step",
+                f"{(own + below) / count:.2f} ms",
+                f"the agent's own {own / count:.2f} ms",
+            )
+            show("    of a bare spawn", f"{bare / 1000:.2f} ms", f"a step takes {(own + below) / bare:.2f} of it")
             show("  raw stream of the gRPC library", f"{stream / 1e6:.0f} MB/s")
             show(f"  a step's log, {SECRETS} secrets masked", f"{log / 1e6:.0f} MB/s")
             show("    of the raw stream", f"{log / stream:.2f}")

@@ -69,6 +69,8 @@ class Carrier:
         self._executions: dict[int, Execution] = {}
         self._loading: dict[Node, asyncio.Timeout] = {}
         self._is_holding = False
+        self._newest = -1
+        """Number of the step that began last, under this agent."""
         self._returned: dict[int, tuple[int, int]] = {}
         """Of a step that another agent runs: how far its results are read."""
 
@@ -182,6 +184,7 @@ class Carrier:
             timeout_seconds=decision.limits.timeout_seconds,
         )
         replay.apply(self.tree, self.facts, event, entering=(loaded, entered))
+        self._newest = serial
         self._journal.record(event, reporting.started(node, self._log.secrets, now=now))
         return True
 
@@ -247,7 +250,8 @@ class Carrier:
             self.mask(masks)
         else:
             output = Output(self._log, node.serial, files.own(".raw"))
-            execution = Execution(files, output, self._watched(node, files), self._around)
+            watched = self._watched(node, files)
+            execution = Execution(files, output, watched, self._around, is_new=node.serial == self._newest)
             self._executions[node.serial] = execution
             try:
                 if refusal := self._custody.refusal(enclosure):

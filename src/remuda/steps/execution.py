@@ -89,7 +89,11 @@ class Watched:
 class Execution:
     """A step that runs."""
 
-    def __init__(self, files: StepFiles, output: Output, job: Watched, around: Surroundings) -> None:
+    def __init__(
+        self, files: StepFiles, output: Output, job: Watched, around: Surroundings, *, is_new: bool = False
+    ) -> None:
+        """`is_new`: no agent can have started it before."""
+        self._is_new = is_new
         self._files = files
         self._output = output
         self._job = job
@@ -138,7 +142,7 @@ class Execution:
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
-        found = shim.record(self._files)
+        found = None if self._is_new else shim.record(self._files)
         if found is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
         process = self._adopt(found) if found else self._spawn(prepare)
@@ -269,6 +273,8 @@ class Execution:
                 self._has_unread = True
                 self._pipe.take(self._files.own(".raw"), left)
         self._is_dismissed = True
+        if self._pipe is not None and not self._takes():
+            self._pipe.disarm()
         process.dismiss()
 
     def _let_go(self) -> None:

@@ -126,7 +126,8 @@ class Journal:
             line = b'%s,"public":%s}' % (line[:-1], told)
         _append(self._events, line)
         if public is not None:
-            self.account.add(public.get("usage", {}))
+            if "usage" in public:
+                self.account.add(public["usage"])
             self.results.append(told)
             reach("agent.result_stored")
 

@@ -196,15 +196,13 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 
 def _make_mentioned(node: Node, files: StepFiles, inputs: Mapping[str, Any]) -> None:
     """Files that the step names itself exist before it starts, since its program need not know how to make them."""
-    definition, folder = node.definition, str(files.outputs.parent)
+    definition, folder = node.definition, files.shared("").rpartition("/")[0]
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
         words = tuple(map(str, reveal(list(inputs.values()))))
     if not any(folder in word for word in words):
         return
     frame = node.frame
-    if not any(f"/{EXCHANGE}/" in word for word in words):
-        return
     for one in (files, StepFiles(files.base.parent, frame.serial)):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):

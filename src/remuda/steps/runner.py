@@ -43,7 +43,7 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 
 UNWANTED = "unwanted"
 """A file in the folder of a job that was closed while something had to be closed elsewhere."""
-TELL_SECONDS = 0.02
+TELL_SECONDS = 0.05
 """How long something that happened may wait for company before clients are told."""
 
 logger = logging.getLogger(__name__)
