@@ -420,9 +420,9 @@ class ManagedJob:
         """For how long its environment stays; 0: it runs, or is gone."""
         return self.life.held_seconds(self._around.clock.monotonic()) if self.life.phase is Phase.HELD else 0.0
 
-    def is_of(self, runner: str, url: str) -> bool:
-        """Whether this runner of this server took it."""
-        return (self.runner, self._client.url) == (runner, url)
+    def is_on(self, url: str) -> bool:
+        """Whether it came from this server."""
+        return self._client.url == url
 
     def release(self) -> None:
         """Do not hold it any longer, nor if it fails later."""

@@ -136,7 +136,8 @@ class _Watch:
                         pass
 
     def _has(self, job: ManagedJob) -> bool:
-        return job.is_of(self._served.config.short_token, self._served.client.url)
+        # The cell knows which are the runner's; it may have taken them with a token that it does not have any more.
+        return job.is_on(self._served.client.url)
 
     async def _ask(self) -> Wanted | int | None:
         """What is wanted; a status, or 0, when the cell does not say; None when there is something to tell it."""

@@ -328,3 +328,17 @@ def test_job_may_not_ask_for_more_than_the_runner_allows(lab: Lab) -> None:
         lab.call("POST", f"/api/remuda/v1/jobs/{job}/shells", {})
     refused.value.close()
     assert refused.value.code == 409
+
+
+def test_held_job_stays_in_reach_when_the_runner_gets_a_new_token(lab: Lab) -> None:
+    configure(lab, 'hold_failed = "10m"')
+    job = a_job(lab, FAILS, name="broken", status="failed")
+    lab.wait_until(lambda: is_held(lab, job), "the job is held")
+    before = lab.config.read_text()
+    assert remuda(lab, "manager", "reset-token", "--config", str(lab.config), "--all-runners").returncode == 0
+    assert lab.config.read_text() != before
+    log = lab.folder / "manager.out"
+    lab.wait_until(lambda: b"the configuration was read again" in log.read_bytes(), "the new token is used")
+
+    lab.wait_until(lambda: remuda(lab, "job", "shell", str(job), "--", "cat", "made").stdout == b"made\n", "a shell")
+    assert remuda(lab, "job", "release", str(job)).returncode == 0
