@@ -61,5 +61,5 @@ async def _run(config: Path, data: Path, jobs: Path | None) -> None:
     )
     orders = Orders()
     service = ManagerService(config, data, jobs=jobs)
-    with handled(orders.by_signal):
+    with handled(orders.by_signal, hangup_stops=False):
         await service.run(orders.stop, drain=orders.drain, reload=orders.reload)

@@ -1,7 +1,7 @@
 """Signals as events of the running loop, for as long as a command runs.
 
-A SIGHUP that the caller has switched off (`nohup`) stays off. SIGINT does not: shells switch it off for whatever a
-script starts in the background, and such a script still means it when it sends one.
+A SIGHUP that the caller has switched off (`nohup`) stays off where it would stop the command. SIGINT does not: shells
+switch it off for whatever a script starts in the background, and such a script still means it when it sends one.
 """
 
 import asyncio
@@ -14,10 +14,11 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def handled(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+def handled(handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True) -> Iterator[None]:
     """Call these in the running loop when the signals come."""
     loop = asyncio.get_running_loop()
-    wanted = [n for n in handlers if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    is_off = hangup_stops and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    wanted = [n for n in handlers if n is not signal.SIGHUP or not is_off]
     for number in wanted:
         loop.add_signal_handler(number, handlers[number])
     try:
