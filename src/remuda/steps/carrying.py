@@ -37,8 +37,6 @@ from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
 _CLEAR = "\r\033[0K"
-_TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
-"""Failures of which a step's own output says nothing."""
 _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 """What only words, variables or names that are too long can cause."""
 _NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
@@ -137,7 +135,7 @@ class Carrier:
 
     def show(self, node: Node) -> None:
         """The first line of a step in the log."""
-        first = f"section_start:{int(node.started_at)}:{_section(node)}{_CLEAR}"
+        first = f"section_start:{int(node.started_at)}:{reporting.section(node)}{_CLEAR}"
         self._log.open(node.serial, first, stream=node.stream)
 
     async def _begin(self, node: Node) -> bool:
@@ -406,9 +404,9 @@ class Carrier:
         more = dict(more or {})
         if node.loaded is not None and "policy" not in more:
             more |= self._custody.report(self._custody.decide(node, node.loaded), None)
-        lines = _last_words(node, result, again_at=again_at, now=now)
+        lines = reporting.last_words(node, result, again_at=again_at, now=now)
         if is_open:
-            self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{_section(node)}{_CLEAR}")
+            self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{reporting.section(node)}{_CLEAR}")
         elif lines:
             self._log.say(*lines)
         files = self._journal.step_files(serial)
@@ -447,19 +445,3 @@ def _unstarted(error: OSError) -> Finished:
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     return failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)
-
-
-def _section(node: Node) -> str:
-    return node.path[1:].replace("/", ".").replace("+", "")
-
-
-def _last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
-    """What the log says about a failure of which the step's own output says nothing."""
-    if result.status is not Status.FAILURE:
-        return []
-    name = node.path[1:]
-    if again_at is not None:
-        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
-    if node.call.continue_on_error:
-        return [f'WARNING: step "{name}" failed: {result.error}']
-    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []

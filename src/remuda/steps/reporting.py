@@ -1,4 +1,5 @@
-"""What clients are told about steps: one value for every event (docs/reference/step-results.md). Pure.
+"""What clients are told about steps: one value for every event (docs/reference/step-results.md), and what the log says
+of a failure. Pure.
 
 Nothing here is secret: sensitive values are replaced, texts are masked like the log, and large values are cut with a
 note, because results are kept and sent whole. What an event says never changes.
@@ -11,7 +12,7 @@ from typing import Any
 from remuda.lib.clock import stamp
 from remuda.lib.masking import Secrets
 from remuda.steps.language.evaluate import conceal
-from remuda.steps.outcome import Finished
+from remuda.steps.outcome import Finished, Kind, Status
 from remuda.steps.resolving.values import shown as without_credentials
 from remuda.steps.tree import INSERTED, Loaded, Node
 
@@ -22,6 +23,10 @@ LONGEST_OUTPUT = 512 * 1024
 DEEPEST = 32
 """How deep the values of a result may be nested; who keeps results takes no more than twice that."""
 _SIGNALS = frozenset(int(number) for number in signal.valid_signals())
+
+
+_TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
+"""Failures of which a step's own output says nothing."""
 
 
 def started(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
@@ -149,6 +154,23 @@ class Shown:
 def _left_out(number: int) -> str:
     """One note, however much it stands for."""
     return f"({number} more: the result has no room for them)"
+
+
+def section(node: Node) -> str:
+    """The name of a step's section in the log."""
+    return node.path[1:].replace("/", ".").replace("+", "")
+
+
+def last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
+    """What the log says about a failure of which the step's own output says nothing."""
+    if result.status is not Status.FAILURE:
+        return []
+    name = node.path[1:]
+    if again_at is not None:
+        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
+    if node.call.continue_on_error:
+        return [f'WARNING: step "{name}" failed: {result.error}']
+    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []
 
 
 def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_a_pushed_repository_runs_and_its_jobs_can_be_seen(platform: Platform, p
     assert "job 1: hello" in shown.out
     assert re.search(r"script +success +1\.\ds", shown.out)
     steps = json.loads(platform.job("show", "1", "--output", "json").out)["steps"]
-    assert [step["event"] for step in steps if step["name"] == "step_script"] == ["started", "finished"]
+    assert [step["event"] for step in steps if step.get("name") == "step_script"] == ["started", "finished"]
 
 
 def test_what_does_not_exist_is_named(platform: Platform) -> None:
