@@ -4,18 +4,15 @@ The loop is the same for a job that just came and for one out of the journal. Ev
 to server and agent are repeatable, and the kill points mark where a process may die between the two sides.
 """
 
-import asyncio
 import math
 import sqlite3
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.manager import kept
 from remuda.manager.config import RunnerConfig
@@ -36,20 +33,20 @@ from remuda.manager.core.actions import (
     Wait,
 )
 from remuda.manager.core.life import Life
-from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.entries import CompileError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.journal import JobRow, Journal
+from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
-from remuda.manager.links import Links
 from remuda.manager.metrics import RunnerLabels, mode_of
 from remuda.manager.placing import place_of, put_away
 from remuda.manager.ports import Environment, PreparedPlace, standing_machine
 from remuda.manager.recovery import owner_note
 from remuda.manager.starting import Starting, start_of
+from remuda.manager.surroundings import Surroundings
 from remuda.manager.translating import ask_server, outcome_of, step_name
+from remuda.manager.waiting import Bell, beside
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import (
@@ -65,32 +62,9 @@ from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_client import RunnerClient, read_payload
 from remuda.wire.runner_server import RunnerApiTemporaryError
 
-if TYPE_CHECKING:
-    from remuda.manager.tracing import JobSpans
-
 T = TypeVar("T")
 _JOURNAL_SECONDS = 1.0
 """How long to wait before writing again when the journal could not be written."""
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs of a manager share."""
-
-    links: Links
-    journal: Journal
-    clock: Clock
-    system_id: str
-    limits: Limits
-    recovers: bool = True
-    """Whether jobs can be found through their agents alone, which give them up when nobody does."""
-    keeps_in: Path | None = None
-    """The data folder, where working directories of failed jobs stay; None: they do not."""
-    staged: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
-    """Told when a job leaves a stage, and how long it was there."""
-    spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
-    """Who makes spans of a job; None: nobody."""
-    held: "Callable[[ManagedJob], None]" = lambda _: None
-    """Told when a job begins to be held, and when it is not any more."""
 
 
 class ManagedJob:
@@ -134,7 +108,7 @@ class ManagedJob:
             environment.adopt(self._place, record.machine)
         self._saved = record
         self._spans = None if around.spans_of is None else around.spans_of(row, payload)
-        self._wake = asyncio.Event()
+        self._bell = Bell(around.clock, f"job {row.key}")
         self._log = logger("manager").bind(job=row.job_id, runner=row.runner)
         now = around.clock.monotonic()
         self.life = Life(
@@ -169,7 +143,7 @@ class ManagedJob:
             while True:
                 if not await self._save():
                     continue
-                self._wake.clear()
+                self._bell.clear()
                 action = self.life.next(self._around.clock.monotonic())
                 if isinstance(action, Forget):
                     if self._spans is not None:
@@ -235,7 +209,7 @@ class ManagedJob:
                 case Close():
                     await self._close(tells_agent=action.tells_agent)
                 case Wait():
-                    await self._wait(action.until)
+                    await self._bell.until(action.until)
                 case Forget():
                     pass
         except EnvironmentTemporaryError as error:
@@ -335,34 +309,22 @@ class ManagedJob:
 
     async def _while_heard(self, work: Awaitable[T]) -> T | None:
         """What may take long, while the server hears that the job is alive; None when it wants the job no more."""
-        result: T | None = None
-        failed: Exception | None = None
+        clock, late_at = self._around.clock, self._late_at()
 
-        async def attempt() -> None:
-            nonlocal result, failed
-            try:
-                result = await work
-            except Exception as error:  # noqa: BLE001 - it is raised below, outside the group
-                failed = error
-            finally:
-                self._wake.set()
+        async def be_heard() -> bool:
+            if self.life.phase is not Phase.ACKNOWLEDGED or clock.monotonic() >= late_at:
+                return False
+            self._bell.clear()
+            match self.life.meanwhile(clock.monotonic()):
+                case Wait() as wait:
+                    await self._bell.until(min(wait.until, late_at))
+                case call:
+                    await self._call(call)
+            return True
 
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(attempt(), name=f"place of job {self.key}")
-            late_at = self._late_at()
-            while not task.done() and self.life.phase is Phase.ACKNOWLEDGED:
-                if self._around.clock.monotonic() >= late_at:
-                    failed = EnvironmentLostError(self._too_late)
-                    break
-                self._wake.clear()
-                match self.life.meanwhile(self._around.clock.monotonic()):
-                    case Wait() as wait:
-                        await self._wait(min(wait.until, late_at))
-                    case call:
-                        await self._call(call)
-            task.cancel()
-        if failed is not None:
-            raise failed
+        result = await beside(work, be_heard, self._bell)
+        if result is None and self.life.phase is Phase.ACKNOWLEDGED:
+            raise EnvironmentLostError(self._too_late)
         return result
 
     def _late_at(self) -> float:
@@ -394,16 +356,6 @@ class ManagedJob:
             kept.forget(folder, self.job_id)
         await put_away(self.environment, self._place, self.life.machine, self._log)
 
-    async def _wait(self, until: float) -> None:
-        async def ring() -> None:
-            await self._around.clock.sleep(until - self._around.clock.monotonic())
-            self._wake.set()
-
-        async with asyncio.TaskGroup() as group:
-            alarm = group.create_task(ring(), name=f"alarm of job {self.key}")
-            await self._wake.wait()
-            alarm.cancel()
-
     def _fail(self, reason: FailureReason, cause: str) -> None:
         self._log.warning("the job cannot run", cause=cause)
         self.life.fail(reason, cause, self._around.clock.monotonic())
@@ -428,7 +380,7 @@ class ManagedJob:
         """Do not hold it any longer, nor if it fails later."""
         self._is_unwanted = True
         self.life.release()
-        self._wake.set()
+        self._bell.ring()
 
     def shell(self, wish: ShellWish) -> AbstractAsyncContextManager[AgentShell]:
         """A command beside its steps."""
@@ -468,7 +420,7 @@ class ManagedJob:
         if self.life.is_overfull and self._link is not None:
             self._link.unsubscribe(self.key)
             self.life.unsubscribed()
-        self._wake.set()
+        self._bell.ring()
 
     def _at_stage(self, stage: str) -> None:
         if stage and stage != self.stage:
@@ -478,14 +430,14 @@ class ManagedJob:
 
     def agent_is_back(self) -> None:
         self.life.agent_is_back()
-        self._wake.set()
+        self._bell.ring()
 
     def agent_failed(self, cause: str) -> None:
         self.life.agent_failed(cause, self._around.clock.monotonic())
-        self._wake.set()
+        self._bell.ring()
 
     def machine_lost(self, cause: str) -> None:
         self._log.error("the job's machine is lost", machine=self.life.machine, cause=cause)
         self.life.machine_lost(f"the machine {self.life.machine} is lost: {cause}", self._around.clock.monotonic())
         self._disconnect()
-        self._wake.set()
+        self._bell.ring()

@@ -24,7 +24,7 @@ from remuda.manager.data_folder import DataFolder
 from remuda.manager.environments import Environments
 from remuda.manager.errors import DataFolderError, FolderTakenError, ManagerError
 from remuda.manager.exporting import exporter_of, spans_of
-from remuda.manager.jobs import ManagedJob, Surroundings
+from remuda.manager.jobs import ManagedJob
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
@@ -36,6 +36,7 @@ from remuda.manager.recovery import Note, is_ours, look_at_all, lost_jobs
 from remuda.manager.reload import Changes, changes
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
+from remuda.manager.surroundings import Surroundings
 from remuda.manager.translating import job_key
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger

@@ -1,0 +1,83 @@
+"""How a job waits, by a clock that stands still until it is told to move."""
+
+import asyncio
+
+import pytest
+
+from remuda.lib.clock import VirtualClock, settle
+from remuda.manager.waiting import Bell, beside
+
+
+async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> None:
+    clock = VirtualClock()
+    bell = Bell(clock, "job 7")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(bell.until(clock.monotonic() + 10))
+        await clock.advance(9)
+        assert not waiting.done()
+        await clock.advance(1)
+        assert waiting.done()
+        bell.clear()
+        waiting = group.create_task(bell.until(clock.monotonic() + 10))
+        await settle()
+        bell.ring()
+        await settle()
+        assert waiting.done()
+    await bell.until(clock.monotonic() + 10)  # what happened before is not missed
+
+
+async def test_turns_are_taken_until_the_work_is_done() -> None:
+    clock = VirtualClock()
+    bell, turns = Bell(clock, "job 7"), []
+
+    async def work() -> str:
+        await clock.sleep(25)
+        return "done"
+
+    async def turn() -> bool:
+        bell.clear()
+        turns.append(clock.monotonic())
+        await bell.until(clock.monotonic() + 10)
+        return True
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(beside(work(), turn, bell))
+        await clock.advance(25)
+        assert await waiting == "done"
+    assert [at - turns[0] for at in turns] == [0, 10, 20]
+
+
+async def test_work_that_nobody_wants_any_more_is_cancelled() -> None:
+    clock = VirtualClock()
+    ended: list[str] = []
+
+    async def work() -> str:
+        try:
+            await clock.sleep(1000)
+        finally:
+            ended.append("work")
+        return "done"
+
+    async def turn() -> bool:
+        await clock.sleep(1)
+        return False
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(beside(work(), turn, Bell(clock, "job 7")))
+        await clock.advance(1)
+        assert await waiting is None
+    assert ended == ["work"]
+
+
+async def test_what_goes_wrong_comes_out_as_it_is() -> None:
+    bell = Bell(VirtualClock(), "job 7")
+
+    async def work() -> str:
+        raise OSError("no room")
+
+    async def turn() -> bool:
+        await bell.until(float("inf"))
+        return True
+
+    with pytest.raises(OSError, match="no room"):
+        await beside(work(), turn, bell)
