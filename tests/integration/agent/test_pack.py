@@ -60,9 +60,31 @@ def test_every_packed_module_imports_only_what_is_packed(packed: Path, bare_pyth
 
 
 def test_the_pack_is_the_same_every_time(packed: Path, tmp_path: Path) -> None:
-    pack(tmp_path / "again.pyz")
-    assert (tmp_path / "again.pyz").read_bytes() == packed.read_bytes()
+    again = tmp_path / "again.pyz"
+    for imported in ("sys", "remuda.steps.service"):
+        script = f"import {imported}, pathlib, remuda.steps.pack as p; p.pack(pathlib.Path({str(again)!r}))"
+        subprocess.run([sys.executable, "-c", script], check=True)
+        assert again.read_bytes() == packed.read_bytes()
     assert packed.stat().st_mode & 0o111
+
+
+def test_what_was_compiled_is_used(packed: Path, bare_python: str) -> None:
+    assert loaded_from(packed, bare_python) == f"{packed}/remuda/steps/service.pyc"
+
+
+def test_another_python_goes_by_the_sources(packed: Path, bare_python: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.pyz"
+    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(other, "w") as changed:
+        for name in archive.namelist():
+            head = b"\0\0\r\n" if name.endswith(".pyc") else b""
+            changed.writestr(name, head + archive.read(name)[len(head) :])
+    assert loaded_from(other, bare_python) == f"{other}/remuda/steps/service.py"
+
+
+def loaded_from(packed: Path, python: str) -> str:
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import remuda.steps.service as s; print(s.__file__)"
+    command = [python, "-W", "error", "-c", script, str(packed)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 async def test_packed_agent_runs_jobs_and_standard_steps(
