@@ -24,6 +24,7 @@ from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
 from tests.bench.manager import manager_figures
 from tests.bench.pipeline import compile_large
+from tests.bench.plan import plans
 from tests.bench.steps import steps
 
 from remuda.testing.client import first_pipeline, new_project, wait_for
@@ -162,6 +163,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "latency": lambda folder: latency(folder, show),
     "polls": lambda folder: polls_memory(folder, show),
     "decisions": lambda folder: decisions(show),
+    "plan": lambda folder: plans(show),
 }
 
 

@@ -7,6 +7,8 @@ business. This is the only part of a plan that looks at all instances, so it doe
 Invariant: nothing busy is in `removals`.
 """
 
+import sys
+
 from remuda.taskscaler.decisions import Because, Drain, Forgetting, Number, Reason, Removal
 from remuda.taskscaler.values import Fleet, Group, Instance, InstanceState, Request, free_slots
 
@@ -14,11 +16,13 @@ from remuda.taskscaler.values import Fleet, Group, Instance, InstanceState, Requ
 class Tally:
     """What there is of one group."""
 
-    __slots__ = ("coming", "group", "instances", "leaving", "rank", "requested", "starting")
+    __slots__ = ("capacity", "coming", "group", "instances", "leaving", "rank", "requested", "starting", "threshold")
 
     def __init__(self, group: Group, rank: int) -> None:
         self.group = group
         self.rank = rank
+        self.capacity = group.limits.capacity
+        self.threshold = group.limits.failure_threshold if group.limits.failure_threshold > 0 else sys.maxsize
         self.instances = 0
         """That hold a place, whatever they do."""
         self.requested = 0
@@ -107,27 +111,25 @@ def take_census(fleet: Fleet, now: float) -> Census:
 
 
 def _count_ready(census: Census, tally: Tally, instance: Instance) -> None:
-    limits = tally.group.limits
-    used, most = instance.slots_used, limits.max_use_count
+    used = instance.slots_used
     census.acquired += used
-    if 0 < limits.failure_threshold <= instance.failures:
+    if instance.failures >= tally.threshold:
         tally.leaving += 1
-        numbers: dict[str, Number] = {"failures": instance.failures, "jobs": used}
-        if used:
-            census.drain(instance, Reason.UNHEALTHY, **numbers)
-        else:
-            census.remove(instance, Reason.UNHEALTHY, **numbers)
+        (census.drain if used else census.remove)(instance, Reason.UNHEALTHY, failures=instance.failures, jobs=used)
         return
-    free = free_slots(instance, limits)
+    # The same as `free_slots`, which would take half of the time of a plan.
+    free = tally.capacity - used if used < tally.capacity else 0
+    most = tally.group.limits.max_use_count
+    reusable = used
     if most:
-        left = max(most - instance.uses, 0)
+        left = most - instance.uses if instance.uses < most else 0
         if not left and not used:
             tally.leaving += 1
             census.remove(instance, Reason.USED_UP, uses=instance.uses, max_use_count=most)
             return
-        census.reusable += min(used, left - free)
-    else:
-        census.reusable += used
+        free = min(free, left)
+        reusable = min(used, left - free)
+    census.reusable += reusable
     census.free += free
     if not used:
         census.idle.append((instance, free))

@@ -12,18 +12,18 @@ SHOWN = 10
 """Instances that are named one by one; of more, the number."""
 
 _WORDS = {
-    Reason.WAITING_JOBS: "{slots} slots for jobs that wait here",
-    Reason.READY_JOBS: "{slots} slots for jobs that wait at the server",
-    Reason.SOON_JOBS: "{slots} slots for jobs that will be ready by the time that an instance is",
-    Reason.IDLE_TARGET: "{slots} idle slots that the policy wants",
+    Reason.WAITING_JOBS: "{slots} for jobs that wait here",
+    Reason.READY_JOBS: "{slots} for jobs that wait at the server",
+    Reason.SOON_JOBS: "{slots} for jobs that will be ready by the time that an instance is",
+    Reason.IDLE_TARGET: "{slots} idle, as the policy wants",
     Reason.MAX_INSTANCES: "max_instances is {max_instances}",
     Reason.QUOTA: "the provider's quota is {quota} instances",
-    Reason.THROTTLED: "the throttle lets {rate:g} instances a second through",
+    Reason.THROTTLED: "the throttle is at {rate:g} a second",
     Reason.MAX_CREATING: "{starting} are on their way, and {max_creating} may be",
     Reason.BACKING_OFF: "the last {failures} creations failed; the next try is in {seconds}",
     Reason.PROBING: "the last {failures} creations failed, so one has to succeed before more are asked for",
     Reason.NOT_CURRENT: "its plugin does not answer, so nobody knows what there is",
-    Reason.IDLE: "idle for {seconds}, which is {idle_seconds} or more, and its {slots} slots are not wanted",
+    Reason.IDLE: "idle for {seconds}, which is {idle_seconds} or more, and nobody wants its slots ({slots})",
     Reason.USED_UP: "has had {uses} of at most {max_use_count} jobs",
     Reason.UNHEALTHY: "{failures} health checks failed in a row; jobs there: {jobs}",
     Reason.FAILED: "could not be prepared",
@@ -55,7 +55,7 @@ def explain(plan: Plan, *, now: float) -> str:
     lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
     for creation in plan.create:
         parts = ", ".join(words(because) for because in creation.because)
-        lines.append(f"Create {_counted(creation.count, 'instance')}{_in(creation.group)}: {parts}")
+        lines.append(f"Create {_counted(creation.count, 'instance')}{_in(creation.group)}, slots: {parts}")
     lines += _listed("Remove", [(one.id, one.because) for one in plan.remove])
     lines += _listed("Drain", [(one.id, one.because) for one in plan.drain])
     for one in plan.forget:

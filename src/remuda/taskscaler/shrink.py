@@ -45,9 +45,13 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
     """Take back requests that were not sent, as far as there is enough without them."""
     spare = terms.acquired + terms.free + census.coming - terms.wanted
+    # An instance of another group may have been asked for with more slots than were missing. That alone must not make
+    # a request superfluous, or each plan would change the one before.
+    largest = max((tally.group.limits.fresh for tally in census.tallies.values()), default=1)
     for tally in reversed(census.tallies.values()):
-        count = max(spare, 0) // tally.group.limits.fresh
-        spare -= _withdraw(census, tally, count) * tally.group.limits.fresh
+        fresh = tally.group.limits.fresh
+        beyond = spare - (largest - fresh) if terms.wanted > terms.acquired else spare
+        spare -= _withdraw(census, tally, max(beyond, 0) // fresh) * fresh
 
 
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Kept:

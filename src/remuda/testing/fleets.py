@@ -6,6 +6,7 @@ go. It drives the real `plan` and the real `Slots`, as whoever acts on plans doe
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,15 +19,15 @@ from remuda.taskscaler.values import Demand, Fleet, Group, Instance, InstanceSta
 START = 1_750_000_000.0
 
 
-def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: object) -> Fleet:
+def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
     """A fleet of one group with these limits."""
-    group = Group(limits=Limits(**limits))  # type: ignore[arg-type]
+    group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 
 
-def a_demand(**numbers: object) -> Demand:
+def a_demand(**numbers: Any) -> Demand:
     """The demand of one key."""
-    return Demand(keys=(KeyDemand(key="linux", **numbers),))  # type: ignore[arg-type]
+    return Demand(keys=(KeyDemand(key="linux", **numbers),))
 
 
 def carried_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
@@ -106,10 +107,10 @@ class World:
             reserved=self.slots.reserved,
         )
 
-    def run(self, seconds: int) -> None:
+    def run(self, seconds: int, *, tick: int = 1) -> None:
         """Let time go by."""
-        for _ in range(seconds):
-            self.now += 1.0
+        for _ in range(0, seconds, tick):
+            self.now += tick
             self._happen()
             self._act()
 
