@@ -18,7 +18,7 @@ from tomlkit.items import Table
 from remuda.lib.clock import Clock, SystemClock
 from remuda.manager.config import short_token
 from remuda.manager.config_file import ConfigFile
-from remuda.manager.errors import RegisterError
+from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.register import times_of
 from remuda.manager.server_calls import refusal, server
 from remuda.manager.system_id import find_system_id
@@ -128,7 +128,7 @@ async def reset_tokens(path: Path, wish: Chosen, *, personal: str = "", clock: C
             raise RegisterError(f"{file.path}: {entry.get('name')}: has no id, which is needed with a person's token")
         async with _client(entry, path, clock) as client:
             reply = await client.reset_token(runner_id=int(entry.get("id") or 0), personal=personal)
-        write_token(file, entry, _credentials(entry, reply), clock)
+        _write_token(file, entry, _credentials(entry, reply), clock)
         done.append(_known(entry))
     return done
 
@@ -143,11 +143,21 @@ def unwritable(file: ConfigFile, entry: Table) -> str:
     return "" if file.is_writable else "the file cannot be written, so a new token would be lost"
 
 
-def write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Put a runner's new token in place of the old one."""
+def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
+    """Put a runner's new token in place of the old one, in the file as it is by now: the call took its time."""
+    old = entry.get("url"), entry.get("token")
     entry["token"] = credentials.token
     entry.update(times_of(credentials, clock))
-    file.write()
+    try:
+        now = ConfigFile.read(file.path)
+    except ConfigError:
+        file.write()  # somebody's half-made change is lost rather than the only token that counts
+        return
+    for found in now.runners:
+        if (found.get("url"), found.get("token")) == old:
+            found["token"] = credentials.token
+            found.update(times_of(credentials, clock))
+    now.write()
 
 
 def _credentials(entry: Table, reply: RunnerReply) -> RunnerCredentials:

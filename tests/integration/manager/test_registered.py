@@ -16,6 +16,7 @@ from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench
 from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
+from remuda.wire.runner_client import RunnerClient, RunnerReply
 
 HEAD = "# mine\nconcurrent = 2 # two\n"
 
@@ -203,3 +204,38 @@ async def test_a_running_manager_goes_on_with_the_new_token(tmp_path: Path, cell
             cell.until, lambda: cell.api("GET", path).json()["status"] == "success", "the job ran", seconds=60
         )
     await bench.close()
+
+
+def test_what_somebody_writes_while_a_token_is_renewed_stays(
+    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = RunnerClient.reset_token
+    before = load(config).config.runners
+
+    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+        reply = await reset(client, runner_id=runner_id, personal=personal)
+        config.write_text(config.read_text().replace("concurrent = 2", "concurrent = 7"))
+        return reply
+
+    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
+    call(["manager", "reset-token", "--config", str(config), "--name", "two"])
+    loaded = load(config).config
+    assert loaded.concurrent == 7
+    assert loaded.runners[0] == before[0]
+    assert loaded.runners[1].token != before[1].token
+    assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
+
+
+def test_a_new_token_is_kept_also_when_the_file_cannot_be_read_any_more(
+    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = RunnerClient.reset_token
+
+    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+        reply = await reset(client, runner_id=runner_id, personal=personal)
+        config.write_text("concurrent = ")
+        return reply
+
+    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
+    call(["manager", "reset-token", "--config", str(config), "--name", "two"])
+    assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
