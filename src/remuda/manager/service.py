@@ -53,11 +53,13 @@ class ManagerService:
         jobs: Path | None = None,
         agent_idle_exit_seconds: float = 300.0,
         keep_alive_seconds: float = 30.0,
+        agent_lost_seconds: float = Limits().agent,
         recovers: bool = True,
         keep_builds: bool = False,
         on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """A silent job learns of its cancellation with the answer to its next keep-alive.
+        """A silent job learns of its cancellation with the answer to its next keep-alive, and is given up when its agent
+        could not be reached for so long.
 
         `environment` is that of all runners, in place of what the configuration says. `jobs` is the folder for what
         belongs to jobs on this machine: the agent's, working directories, caches; None: beside the data folder.
@@ -65,7 +67,7 @@ class ManagerService:
         every job has a working directory of its own, and that of a failed one stays: see `kept`.
         """
         self._config = config
-        self._limits = Limits(keep_alive=keep_alive_seconds, gathering=GATHERING_SECONDS)
+        self._limits = Limits(keep_alive=keep_alive_seconds, agent=agent_lost_seconds, gathering=GATHERING_SECONDS)
         self._data = data
         self._recovers = recovers
         self._keep_builds = keep_builds

@@ -64,7 +64,12 @@ class ManagerBench:
 
     @asynccontextmanager
     async def manager(
-        self, environment: Environment | None = None, *, keep_alive_seconds: float = 30.0, keep_builds: bool = False
+        self,
+        environment: Environment | None = None,
+        *,
+        keep_alive_seconds: float = 30.0,
+        agent_lost_seconds: float = 900.0,
+        keep_builds: bool = False,
     ) -> AsyncIterator[ManagerEvents]:
         """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
         if not self.config.exists():
@@ -77,6 +82,7 @@ class ManagerBench:
             environment=environment,
             agent_idle_exit_seconds=5,
             keep_alive_seconds=keep_alive_seconds,
+            agent_lost_seconds=agent_lost_seconds,
             keep_builds=keep_builds,
         )
         async with asyncio.TaskGroup() as group:

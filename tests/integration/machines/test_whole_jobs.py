@@ -72,7 +72,13 @@ def cell(machines: Machines, tmp_path: Path) -> Iterator[ServedCell]:
 
 
 async def run(
-    cell: ServedCell, folder: Path, runner: str, pipeline: str, meanwhile: Callable[[], None] = lambda: None
+    cell: ServedCell,
+    folder: Path,
+    runner: str,
+    pipeline: str,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    agent_lost_seconds: float = 900.0,
 ) -> dict[str, dict[str, Any]]:
     """Run a pipeline with a manager that has one runner; the jobs by name."""
     bench = ManagerBench(folder, Coordinator())
@@ -92,7 +98,7 @@ async def run(
             job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
         return jobs
 
-    async with bench.manager():
+    async with bench.manager(agent_lost_seconds=agent_lost_seconds):
         await asyncio.to_thread(meanwhile)
         return await asyncio.to_thread(wait)
 
@@ -154,3 +160,48 @@ async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
     jobs = await run(cell, tmp_path, f'executor = "instance"\n{entry(machines, machine)}', pipeline, restart)
     assert (jobs["long"]["status"], jobs["long"]["failure_reason"]) == ("failed", "runner_system_failure")
     assert "m1\n" in jobs["next"]["log"]
+
+
+LOST = """
+lost:
+  retry: {max: 1, when: [runner_system_failure]}
+  script:
+    - if mkdir FOLDER/first; then hostname >FOLDER/first/name; sleep 600; fi
+    - echo again on $(hostname)
+other:
+  script:
+    - touch FOLDER/other; while [ ! -e FOLDER/go ]; do sleep 0.1; done
+    - echo still on $(hostname)
+"""
+
+
+async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_others(
+    machines: Machines, cell: ServedCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    lost: dict[str, Any] = {}
+    said = tmp_path / "first/name"
+
+    def break_one() -> None:
+        cell.until(lambda: said.exists() and said.read_text() and (tmp_path / "other").exists(), "both jobs run")
+        machines.named(said.read_text().strip()).kill()
+
+        def is_over() -> bool:
+            jobs = cell.api("GET", "/projects/1/pipelines/1/jobs?include_retried=true").json()
+            lost.update(min((job for job in jobs if job["name"] == "lost"), key=lambda job: int(job["id"])))
+            return bool(lost["status"] == "failed")
+
+        cell.until(is_over, "the job is given up", seconds=60)
+        (tmp_path / "go").touch()
+
+    runner = f'executor = "instance"\n{entry(machines, machines.machines[0])}{entry(machines, machines.machines[1])}'
+    pipeline = LOST.replace("FOLDER", str(tmp_path))
+    jobs = await run(cell, tmp_path, runner, pipeline, break_one, agent_lost_seconds=3.0)
+    assert lost["failure_reason"] == "runner_system_failure"
+    log = cell.api("GET", f"/projects/1/jobs/{lost['id']}/trace").body.decode()
+    gone, *_ = said.read_text().split()
+    [there] = [one.name for one in machines.machines if one.name != gone]
+    assert f"{machines.named(gone).address}:22 cannot be reached" in log
+    assert f"still on {there}\n" in jobs["other"]["log"]
+    assert f"again on {there}\n" in jobs["lost"]["log"]
+    assert {job["status"] for job in jobs.values()} == {"success"}
