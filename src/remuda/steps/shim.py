@@ -55,7 +55,7 @@ cd "$_remuda_work" && exec "$@"
 echo "$?" >>"$_remuda_base.pid"
 if [ -n "$_remuda_out" ]; then exit 0; fi
 echo >&0 && read -r _remuda_out && exit 0
-while :; do kill -STOP $$; done
+while [ -e "$_remuda_base.pid" ]; do kill -STOP $$; done
 """
 _CLAIM = re.compile(rb"(\d{1,10}) (\d{1,20})\n")
 _ENDED = re.compile(rb"(\d{1,3})(?: (\d+(?:\.\d+)?) (\d+(?:\.\d+)?) (\d+))?\n")
