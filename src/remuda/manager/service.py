@@ -58,9 +58,9 @@ class ManagerService:
         keep_builds: bool = False,
         on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """A silent job learns of its cancellation with the answer to its next keep-alive, and is given up when its agent
-        could not be reached for so long.
+        """A silent job learns of its cancellation with the answer to its next keep-alive.
 
+        One whose agent could not be reached for `agent_lost_seconds` is given up.
         `environment` is that of all runners, in place of what the configuration says. `jobs` is the folder for what
         belongs to jobs on this machine: the agent's, working directories, caches; None: beside the data folder.
         Where both folders are one, nothing is left when it is lost, and `recovers` may be False. With `keep_builds`

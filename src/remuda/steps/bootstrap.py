@@ -103,7 +103,7 @@ def choose(facts: Facts, offers: Sequence[Offer]) -> list[Offer]:
         raise AgentError(
             f"nothing here runs on that machine ({facts.system} {facts.machine}, "
             f"{facts.python or 'no Python 3.11 or newer'}): install Python there, or give a frozen agent for "
-            f"{facts.machine} with --frozen (make frozen)"
+            f"{facts.machine} (make frozen) with --frozen, or frozen_agent in config.toml"
         )
     return fitting
 

@@ -177,6 +177,11 @@ class Machine:
         command = [*self._lab.inside, "ssh", "-F", "none", *options, f"{user}@{self.address}", line]
         return subprocess.run(command, check=check, capture_output=True, text=True, timeout=60)
 
+    def hide_python(self) -> None:
+        """Nobody who logs in there finds a Python any more; its disk is its own, so this machine's stays."""
+        self.run('for folder in $(echo "$PATH" | tr : " "); do rm -f "$folder"/python*; done')
+        assert not self.run("command -v python3", check=False).stdout
+
     @property
     def init(self) -> int:
         """Its first process, as this machine counts."""

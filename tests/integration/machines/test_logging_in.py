@@ -77,3 +77,11 @@ async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
 )
 async def test_what_is_wrong_is_said(lab: Machines, environment: Make, more: dict[str, str], text: str) -> None:
     assert text in await refusal(environment(lab.machines[0], **more))
+
+
+async def test_a_machine_without_python_says_what_is_needed(lab: Machines, environment: Make) -> None:
+    machine = lab.machines[0]
+    machine.hide_python()
+    assert "no Python 3.11 or newer): install Python there, or give a frozen agent" in await refusal(
+        environment(machine)
+    )

@@ -183,7 +183,7 @@ async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_other
     said = tmp_path / "first/name"
 
     def break_one() -> None:
-        cell.until(lambda: said.exists() and said.read_text() and (tmp_path / "other").exists(), "both jobs run")
+        cell.until(lambda: said.exists() and bool(said.read_text()) and (tmp_path / "other").exists(), "both jobs run")
         machines.named(said.read_text().strip()).kill()
 
         def is_over() -> bool:

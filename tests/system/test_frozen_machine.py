@@ -1,0 +1,47 @@
+"""A machine behind SSH without any Python: the manager places the frozen agent, as `make frozen` builds it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.coordinator import Coordinator
+from remuda.testing.machines import Machines
+from remuda.testing.manager_bench import ManagerBench
+
+FROZEN = Path(__file__).parents[2] / "build" / f"remuda-agent-linux-{os.uname().machine}"
+
+pytestmark = pytest.mark.skipif(bool(Machines.missing()), reason=Machines.missing() or "can be")
+
+
+@pytest.fixture
+def lab() -> Iterator[Machines]:
+    if not FROZEN.exists():
+        pytest.fail(f"{FROZEN} is missing; run the tests by `make system`, which builds it")
+    with Machines(1) as running, running.entered():
+        running.machines[0].hide_python()
+        yield running
+
+
+async def test_jobs_run_where_there_is_no_python(lab: Machines, tmp_path: Path) -> None:
+    [machine] = lab.machines
+    server = Coordinator()
+    await server.start()
+    bench = ManagerBench(tmp_path, server)
+    bench.write_config(
+        extra=f'[runners.remuda]\nfrozen_agent = "{FROZEN}"\n[[runners.remuda.machines]]\nhost = "{machine.address}"\n'
+        f'user = "ci"\nidentity_file = "{lab.key}"\nhost_key = "{machine.host_key}"\n'
+    )
+    bench.config.write_text(bench.config.read_text().replace('executor = "shell"', 'executor = "instance"'))
+    steps = [{"name": "script", "script": ["command -v python3 || echo no Python", "hostname", "echo $CI_PROJECT_DIR"]}]
+    async with bench.manager():
+        job = await server.enqueue(steps=steps, variables=[{"key": "GIT_STRATEGY", "value": "empty"}])
+        await server.until_over(job, seconds=60)
+    assert job.status == "success", bytes(job.trace)
+    assert b"no Python\n" in job.output
+    assert b"\nm1\n" in job.output
+    assert " frozen " in machine.run("~ci/.remuda/bin/agent-???????????????? version", user="ci").stdout
+    await bench.close()
+    await server.stop()
+    assert server.violations == []
