@@ -107,6 +107,7 @@ class ManagedJob:
         if record.machine:
             environment.adopt(self._place, record.machine)
         self._saved = record
+        self._is_stuck = False  # what is to be saved cannot be
         self._spans = None if around.spans_of is None else around.spans_of(row, payload)
         self._bell = Bell(around.clock, f"job {row.key}")
         self._log = logger("manager").bind(job=row.job_id, runner=row.runner)
@@ -179,10 +180,12 @@ class ManagedJob:
         try:
             await self._around.journal.save(self.key, record)
         except sqlite3.Error as error:
-            self._log.error("the journal cannot be written; the job waits", cause=str(error))
+            if not self._is_stuck:
+                self._log.error("the journal cannot be written; the job waits", cause=str(error))
+            self._is_stuck = True
             await self._around.clock.sleep(_JOURNAL_SECONDS)
             return False
-        self._saved = record
+        self._saved, self._is_stuck = record, False
         if self._link is not None:
             self._link.confirm(self.key, log_offset=record.log_offset, result_seq=record.result_seq)
         return True

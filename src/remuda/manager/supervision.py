@@ -406,7 +406,10 @@ class Manager:
         seconds = self._clock.now() - job.received_at
         self.metrics.finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
         self.metrics.used(job.labels, job.used)
-        self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3))
+        # Of what is no failure of the job, its own log need not say why: its disk may have been full.
+        is_ours = reason == FailureReason.RUNNER_SYSTEM_FAILURE
+        cause = {"cause": outcome.message} if outcome is not None and is_ours else {}
+        self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3), **cause)
         self._on_job_over()
 
     def _note(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:

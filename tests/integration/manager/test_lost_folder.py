@@ -1,6 +1,7 @@
 """The data folder is removed, under a living manager and under none: the jobs go on all the same."""
 
 import asyncio
+import json
 import shutil
 import signal
 
@@ -81,6 +82,25 @@ async def test_a_new_manager_finds_the_jobs_of_one_whose_folder_is_gone(
     assert await ended(process) == 0
     check(bench, jobs[0])
     assert bench.rows() == 0
+
+
+async def test_jobs_whose_own_folder_is_gone_end_with_the_cause_and_others_run(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    process = await bench.spawn()
+    job = await coordinator.enqueue(*script(bench))
+    await coordinator.until(lambda: b"line 200\n" in job.output)
+    shutil.rmtree(bench.jobs)
+    (bench.folder / "go").touch()
+    await coordinator.until_over(job)
+    assert job.status == "failed"
+    other = await coordinator.enqueue("echo goes on")
+    await coordinator.until_over(other)
+    assert other.status == "success", bytes(other.trace)
+    process.send_signal(signal.SIGQUIT)
+    assert await ended(process) == 0
+    told = [json.loads(line) for line in (bench.folder / "manager.out").read_text().splitlines() if line[:1] == "{"]
+    assert [one["cause"] for one in told if one["event"] == "a job is over" and "cause" in one] != []
 
 
 async def test_it_dies_when_it_has_found_a_job(bench: ManagerBench, coordinator: Coordinator) -> None:
