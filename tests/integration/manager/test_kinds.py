@@ -1,7 +1,7 @@
 """The example configurations of the three kinds of managers: loaded as they are, and run on what this machine has."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,9 @@ import pytest
 from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig, load
 from remuda.manager.entries import Setting
+from remuda.testing.agent_process import until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
 from remuda.testing.machines import Machine, Machines
 from remuda.testing.manager_bench import ManagerBench
 from remuda.wire.runner_client import read_payload
@@ -52,10 +53,10 @@ def test_only_the_named_images_of_a_private_manager_have_all_rights() -> None:
 
 
 @pytest.fixture
-def machines() -> Iterator[Machines]:
+def machines(tmp_path: Path) -> Iterator[Machines]:
     if missing := Machines.missing():
         pytest.skip(missing)
-    with Machines(2) as lab, lab.entered():
+    with Machines(2, shared=tmp_path, docker=(1, 2)) as lab, lab.entered():
         yield lab
 
 
@@ -71,11 +72,14 @@ async def near(machines: Machines, tmp_path: Path) -> AsyncIterator[ManagerBench
     assert server.violations == []
 
 
-def written(bench: ManagerBench, kind: str, lab: Machines, executor: str = "instance") -> None:
-    """The example with the addresses of the test; where machines have no engine, jobs run on them directly."""
+def written(bench: ManagerBench, kind: str, lab: Machines, changes: Mapping[str, str]) -> None:
+    """The example with the addresses of the test, and with these changes of patterns."""
     text = (KINDS / kind / "config.toml").read_text()
+    for pattern, new in changes.items():
+        text, count = re.subn(pattern, new, text)
+        assert count, pattern
     text = text.replace("$CI_SERVER_URL", bench.coordinator.url).replace("$RUNNER_TOKEN", RUNNER_TOKEN)
-    text = re.sub(r'executor = ".*"', f'executor = "{executor}"', text).replace("127.0.0.1:9252", "127.0.0.1:0")
+    text = text.replace("127.0.0.1:9252", "127.0.0.1:0")
     text = text.replace("/etc/remuda/machines_ed25519", str(lab.key))
     text = re.sub(r'least_disk = ".*"', 'least_disk = "1m"', text)
     for machine, host in zip(lab.machines, re.findall(r'host = "(10\..*)"', text), strict=True):
@@ -99,17 +103,32 @@ def machine_of(job: ServerJob, lab: Machines) -> Machine:
     return found
 
 
-async def test_a_shared_managers_machines_have_one_job_each(near: ManagerBench, machines: Machines) -> None:
-    written(near, "shared", machines)
+async def test_a_shared_managers_machines_have_one_job_each(
+    near: ManagerBench, machines: Machines, tmp_path: Path
+) -> None:
+    """In containers of the machine's own engine; then no machine is left, and no job is asked for any more."""
+    if missing := DockerEngine.missing():
+        pytest.skip(missing)
+    for machine in machines.machines:
+        machine.run("setsid dockerd --group 2000 --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null &")
+    (tmp_path / "image.tar").write_bytes(busybox_files())
+    for machine in machines.machines:
+        machine.run("until docker info >/dev/null 2>&1; do sleep 0.1; done")
+        machine.run(f"docker import {tmp_path}/image.tar {BUSYBOX}")
+    written(near, "shared", machines, {"pull_policy = .*": 'pull_policy = "never"', "alpine:3": BUSYBOX})
     async with near.manager():
-        first, second = await jobs(near, 2)
+        done = await jobs(near, 2)
         third = await near.coordinator.enqueue("echo never")
-    assert machine_of(first, machines) is not machine_of(second, machines)
+        await until(lambda: not any(machine.run("docker ps -aq").stdout for machine in machines.machines))
+    assert [job.status for job in done] == ["success"] * 2, [bytes(job.trace) for job in done]
+    uses = [machine.run("cat ~ci/.remuda/uses/*").stdout.split("-")[0] for machine in machines.machines]
+    assert sorted(uses) == sorted(str(job.id) for job in done)
     assert third.status == "pending"
 
 
 async def test_a_group_managers_machines_are_used_again(near: ManagerBench, machines: Machines) -> None:
-    written(near, "group-internal", machines)
+    """Without an engine, and so without containers."""
+    written(near, "group-internal", machines, {'executor = ".*"': 'executor = "instance"'})
     async with near.manager():
         done = [*await jobs(near, 4), *await jobs(near, 4)]
     assert {machine_of(job, machines).name for job in done} == {"m1", "m2"}
