@@ -93,6 +93,7 @@ class WireGroup:
         self._abilities = AbilitiesStub(channel)
         self._log = log
         self._deadlines = deadlines
+        self._capabilities: frozenset[str] = frozenset()
         self._odd: set[str] = set()
         """Instances about whose state the log has a line."""
 
@@ -102,7 +103,9 @@ class WireGroup:
             settings=pb.Settings(connector_config=connector_to_wire(settings.connector)),
         )
         with translated("Init"):
-            return info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))
+            info = info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))
+        self._capabilities = info.capabilities
+        return info
 
     async def update(self) -> Mapping[str, InstanceState]:
         found: dict[str, InstanceState] = {}
@@ -164,6 +167,7 @@ class WireGroup:
         return await self._partly("Resume", self._stub.Resume, pb.ResumeRequest, instances)
 
     async def stats(self) -> GroupStats:
+        self._need(Capability.STATS)
         with translated(Capability.STATS):
             answer: StatsResponse = await self._abilities.Stats(Empty(), timeout=self._deadlines.other)
         return GroupStats(
@@ -173,6 +177,7 @@ class WireGroup:
 
     async def recover(self) -> Sequence[TaggedInstance]:
         found: list[TaggedInstance] = []
+        self._need(Capability.RECOVER)
         with translated(Capability.RECOVER):
             async with self._abilities.Recover.open(timeout=self._deadlines.other) as stream:
                 await stream.send_message(Empty(), end=True)
@@ -190,6 +195,7 @@ class WireGroup:
         request: Callable[..., Any],
         instances: Sequence[str],
     ) -> Sequence[str]:
+        self._need(Capability.SUSPEND_RESUME)
         try:
             with translated(what):
                 answer = await call(request(instances=instances), timeout=self._deadlines.other)
@@ -201,6 +207,10 @@ class WireGroup:
             succeeded = details[0].succeeded
             self._log.warning(f"{what} did not succeed for all instances", cause=str(error))
         return self._of_these(instances, succeeded)
+
+    def _need(self, ability: Capability) -> None:
+        if ability not in self._capabilities:
+            raise UnsupportedError(f"the plugin does not have {ability}")
 
     def _of_these(self, asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
         ghosts = sorted(set(answered) - set(asked))

@@ -68,13 +68,13 @@ class InProcess:
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
         if not isinstance(self._plugin, CanSuspend):
-            raise UnsupportedError("the plugin does not have Suspend")
+            raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
             return _of_these(instances, await self._plugin.suspend(instances))
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
         if not isinstance(self._plugin, CanSuspend):
-            raise UnsupportedError("the plugin does not have Resume")
+            raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
             return _of_these(instances, await self._plugin.resume(instances))
 

@@ -28,6 +28,7 @@ from remuda.fleeting.output import Line, Reader, Splitter
 PREFIX = "fleeting-plugin-"
 START_SECONDS = 60.0
 END_SECONDS = 2.0
+KILLED_SECONDS = 10.0
 CHUNK_BYTES = 64 * 1024
 SHORT_FOLDER = "/tmp"
 LONGEST_FOLDER_BYTES = 50
@@ -105,25 +106,23 @@ class PluginProcess:
 
         return _channel(handshake, client_context(identity, handshake.certificate))
 
-    def kill(self) -> None:
-        """SIGKILL to it and to all that it started in its session."""
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """A signal to it and to all that it started; what is to outlive it has a session of its own."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, number)
 
     async def close(self) -> bool:
         """Have it end: wait, SIGTERM, SIGKILL. Whether it ended without a signal."""
         by_itself = True
         if self._process is not None:
             for number in (None, signal.SIGTERM, signal.SIGKILL):
-                if number is signal.SIGKILL:
-                    self.kill()
-                elif number is not None:
+                if number is not None:
                     by_itself = False
-                    with suppress(ProcessLookupError):
-                        self._process.send_signal(number)
+                    self.kill(number)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._end_seconds):
+                    # Nothing outlives SIGKILL but for a moment.
+                    async with asyncio.timeout(self._end_seconds if number is not signal.SIGKILL else KILLED_SECONDS):
                         await self.ended.wait()
                     break
         for task in self._tasks:

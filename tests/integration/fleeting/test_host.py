@@ -1,0 +1,313 @@
+"""Plugins that are broken in every way that we could think of, and what the host makes of them."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.fleeting import InstanceState, PermanentError, Settings, TemporaryError, UnsupportedError
+from remuda.fleeting.client import Deadlines
+from remuda.fleeting.host import HostedGroup
+from remuda.fleeting.process import find_program
+from remuda.lib.backoff import Backoff
+from remuda.testing.agent_process import until
+from remuda.testing.instance_groups import TableGroup, a_plugin, a_program
+from remuda.testing.lab import processes
+
+Host = Callable[..., HostedGroup]
+QUICK = Backoff(first_seconds=0.01, ceiling_seconds=0.01)
+PRELUDE = f"""#!{sys.executable}
+import asyncio, os, signal, subprocess, sys, time
+from remuda.fleeting import serve
+from remuda.testing.instance_groups import TableGroup
+"""
+RAW = f"""#!{sys.executable}
+import asyncio, os
+from grpclib import GRPCError
+from grpclib.const import Status
+from grpclib.server import Server
+from remuda.fleeting.services import GroupService
+from remuda.testing.instance_groups import PlainGroup, TableGroup
+from remuda.wire.proto import fleeting_pb2 as pb
+
+async def main(service):
+    path = os.environ["PLUGIN_UNIX_SOCKET_DIR"] + "/raw"
+    server = Server([service])
+    await server.start(path=path)
+    print(f"1|0|unix|{{path}}|grpc", flush=True)
+    await asyncio.Event().wait()
+"""
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    """Hosts a program; nothing of it is left in the end."""
+    async with AsyncExitStack() as stack:
+
+        def hosted(program: Path | str, **how: Any) -> HostedGroup:
+            settings: dict[str, Any] = {"backoff": QUICK, "end_seconds": 0.3} | how
+            group = HostedGroup(str(program), **settings)
+            stack.push_async_callback(group.close)
+            return group
+
+        yield hosted
+    assert not [words for _, words in processes() if any(str(tmp_path) in word for word in words)]
+
+
+def shell(folder: Path, text: str) -> Path:
+    return a_program(folder, f"#!/bin/sh\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("echo Welcome to my plugin; sleep 60", PermanentError, "no handshake: 'Welcome to my plugin'"),
+        ("echo; sleep 60", PermanentError, "no handshake: ''"),
+        ("yes | tr -d '\\n'", PermanentError, "a first line of more than"),
+        (
+            "echo no licence >&2; exit 3",
+            TemporaryError,
+            "ended with 3 before its handshake; its last words: no licence",
+        ),
+        ("printf half; exit 0", TemporaryError, "ended with 0 before its handshake and after printing b'half'"),
+        ("exec sleep 60", TemporaryError, "said no handshake within 1 s"),
+        ("exec >&-; exec sleep 60", TemporaryError, "closed its stdout before its handshake"),
+        ("kill -9 $$", TemporaryError, "ended with -9"),
+        ("echo '2|0|unix|/nowhere|grpc|'; sleep 60", PermanentError, "core protocol 2"),
+        ("echo '1|7|unix|/nowhere|grpc|'; sleep 60", PermanentError, "no protocol version in common"),
+        ("echo '1|0|unix|/nowhere'; sleep 60", PermanentError, "speaks netrpc"),
+        ("echo '1|0|tcp|8.8.8.8:53|grpc|'; sleep 60", PermanentError, "a port of this machine"),
+        (f"echo '1|0|unix|/nowhere|grpc|{'A' * 80}'; sleep 60", PermanentError, "a certificate although none"),
+        ("echo '1|0|unix|/nowhere|grpc|'; echo sorry >&2; sleep 60", TemporaryError, "cannot be reached.*sorry"),
+    ],
+)
+async def test_what_is_no_plugin_is_explained(
+    host: Host, tmp_path: Path, text: str, kind: type[Exception], said: str
+) -> None:
+    group = host(shell(tmp_path, text), start_seconds=1.0)
+    with pytest.raises(kind, match=said):
+        await group.init({}, Settings())
+    with pytest.raises(kind, match="does not run"):
+        await group.update()
+
+
+async def test_a_program_that_cannot_be_started_is_explained(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(TemporaryError, match="Exec format error"):
+        await host(a_program(tmp_path, "neither script nor program")).init({}, Settings())
+    for missing in (str(tmp_path / "nobody"), str(tmp_path), "nobody-has-this"):
+        with pytest.raises(PermanentError, match="there is no"):
+            await host(missing).init({}, Settings())
+
+
+def test_a_folder_is_not_taken_for_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = a_plugin(tmp_path / "bin")
+    (tmp_path / "table").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_program("table") == find_program("fleeting-plugin-table") == str(program)
+
+
+async def test_a_plugin_that_never_answers_is_given_up(host: Host, tmp_path: Path) -> None:
+    text = (
+        "import socket\ns = socket.socket(socket.AF_UNIX)\npath = os.environ['PLUGIN_UNIX_SOCKET_DIR'] + '/s'\n"
+        "s.bind(path)\ns.listen()\nprint(f'1|0|unix|{path}|grpc|', flush=True)\ntime.sleep(60)\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text), deadlines=Deadlines(init=0.3))
+    with pytest.raises(TemporaryError, match="has not answered Init in time"):
+        await group.init({}, Settings())
+
+
+async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path: Path) -> None:
+    flag = tmp_path / "died"
+    text = (
+        "class Dying(TableGroup):\n    async def increase(self, count):\n"
+        f"        if os.path.exists('{flag}'):\n            return await super().increase(count)\n"
+        f"        open('{flag}', 'w').close()\n        print('I am dying', file=sys.stderr, flush=True)\n"
+        "        os._exit(7)\nserve(Dying())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text), backoff=Backoff(first_seconds=0.5))
+    await group.init({"max_size": 4}, Settings())
+    with pytest.raises(TemporaryError, match="cannot be reached"):
+        await group.increase(1)
+    await until(lambda: group.pid is None)
+    with pytest.raises(TemporaryError, match=r"does not run: .*ended with 7; its last words: I am dying"):
+        await group.update()
+    await until(lambda: group.pid is not None)
+    assert group.starts == 2
+    assert group.info is not None
+    assert group.info.max_size == 4
+    assert await group.increase(1) == 1
+
+
+async def test_a_call_that_hangs_has_a_deadline_and_ends_the_process(host: Host, tmp_path: Path) -> None:
+    text = (
+        "class Hanging(TableGroup):\n    async def update(self):\n        await asyncio.sleep(60)\nserve(Hanging())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text), deadlines=Deadlines(update=0.2, connect_info=0.2))
+    await group.init({}, Settings())
+    first = group.pid
+    with pytest.raises(TemporaryError, match="has not answered Update in time"):
+        await group.update()
+    await until(lambda: group.pid not in (None, first))
+    assert first not in dict(processes())
+
+
+async def test_one_slow_instance_ends_no_process(host: Host, tmp_path: Path) -> None:
+    text = (
+        "class Slow(TableGroup):\n    async def connect_info(self, instance):\n        await asyncio.sleep(60)\n"
+        "serve(Slow())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text), deadlines=Deadlines(connect_info=0.2))
+    await group.init({}, Settings())
+    with pytest.raises(TemporaryError, match="has not answered ConnectInfo in time"):
+        await group.connect_info("any")
+    assert await group.update() == {}
+    assert group.starts == 1
+
+
+@pytest.mark.parametrize("ending", ["\\n", ""], ids=["lines", "one line"])
+@pytest.mark.parametrize("where", ["stdout", "stderr"])
+async def test_a_flood_costs_little_memory(host: Host, tmp_path: Path, where: str, ending: str) -> None:
+    megabytes = 30
+    number = {"stdout": 1, "stderr": 2}[where]
+    text = (
+        "class Flooding(TableGroup):\n    async def update(self):\n"
+        f"        piece = ('x' * 1023 + '{ending}').encode() * 64\n"
+        f"        for _ in range({megabytes * 16}):\n"
+        f"            await asyncio.to_thread(os.write, {number}, piece)\n"
+        "        return {}\nserve(Flooding())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text))
+    await group.init({}, Settings())
+    tracemalloc.start()
+    try:
+        assert await group.update() == {}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < megabytes * 1024 * 1024 / 5
+    assert group.starts == 1
+
+
+async def test_a_child_that_holds_the_pipes_holds_up_nobody(host: Host, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    text = (
+        "class Parent(TableGroup):\n    async def update(self):\n"
+        "        child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        f"        print(child.pid, file=open('{pid}', 'w'), flush=True)\n        os._exit(0)\nserve(Parent())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text))
+    await group.init({}, Settings())
+    with pytest.raises(TemporaryError):
+        await group.update()
+    async with asyncio.timeout(15):
+        await until(lambda: group.starts == 2 and group.pid is not None)
+        await group.close()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+async def test_one_that_does_not_want_to_end_is_killed_and_leaves_no_socket(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Path(tempfile.mkdtemp(dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    text = (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nimport remuda.fleeting.serving as serving\n"
+        "class Never(asyncio.Event):\n    def set(self): pass\nserving.asyncio.Event = Never\nserve(TableGroup())\n"
+    )
+    group = host(a_program(tmp_path, PRELUDE + text))
+    await group.init({}, Settings())
+    pid = group.pid
+    assert str(short) in Path("/proc/net/unix").read_text()
+    await group.close()
+    assert pid not in dict(processes())
+    short.rmdir()
+
+
+async def test_it_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
+    plugin = a_plugin(tmp_path, TableGroup)
+    code = (
+        "import asyncio\nfrom remuda.fleeting import Settings\nfrom remuda.fleeting.host import HostedGroup\n"
+        "async def main():\n"
+        f"    group = HostedGroup({str(plugin)!r})\n    await group.init({{}}, Settings())\n"
+        "    print(group.pid, flush=True)\n    await asyncio.Event().wait()\nasyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    pid = int(await process.stdout.readline())
+    os.kill(pid, signal.SIGSTOP)  # so that it does not notice by itself
+    process.kill()
+    await process.wait()
+    await until(lambda: pid not in dict(processes()))
+
+
+async def test_what_go_plugin_told_us_is_not_for_our_plugins(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLUGIN_CLIENT_CERT", "-----BEGIN CERTIFICATE-----")
+    monkeypatch.setenv("PLUGIN_MULTIPLEX_GRPC", "true")
+    assert (await host(a_plugin(tmp_path)).init({}, Settings())).id == "test/table"
+
+
+async def test_a_plugin_of_2023_works(host: Host, tmp_path: Path) -> None:
+    text = (
+        "class Old(GroupService):\n    async def missing(self, stream):\n"
+        "        raise GRPCError(Status.UNIMPLEMENTED, 'unknown method')\n"
+        "    Shutdown = Heartbeat = Suspend = Resume = missing\nasyncio.run(main(Old(PlainGroup())))\n"
+    )
+    group = host(a_program(tmp_path, RAW + text))
+    await group.init({}, Settings())
+    assert await group.increase(1) == 1
+    assert list((await group.update()).values()) == [InstanceState.CREATING]
+    await group.heartbeat("any")
+    await group.shutdown()
+    calls: list[Callable[[], Awaitable[object]]] = [lambda: group.suspend(["a"]), group.stats, group.recover]
+    for call in calls:
+        with pytest.raises(UnsupportedError):
+            await call()
+
+
+async def test_answers_are_not_believed_further_than_they_can_be(host: Host, tmp_path: Path) -> None:
+    text = (
+        "class Boasting(GroupService):\n"
+        "    async def Increase(self, stream):\n        request = await stream.recv_message()\n"
+        "        await stream.send_message(pb.IncreaseResponse(succeeded=request.n + 50))\n"
+        "    async def Decrease(self, stream):\n        request = await stream.recv_message()\n"
+        "        await stream.send_message(pb.DecreaseResponse(succeeded=['ghost', *request.instances]))\n"
+        "    async def Update(self, stream):\n        await stream.recv_message()\n"
+        "        message = pb.UpdateResponse.FromString(bytes([10, 1, 97, 16, 9]))\n"
+        "        await stream.send_message(message)\n"
+        "    async def ConnectInfo(self, stream):\n        await stream.recv_message()\n"
+        "        await stream.send_message(pb.ConnectInfoResponse())\n"
+        "asyncio.run(main(Boasting(TableGroup())))\n"
+    )
+    group = host(a_program(tmp_path, RAW + text))
+    await group.init({}, Settings())
+    assert await group.increase(2) == 2
+    assert await group.decrease(["a"]) == ["a"]
+    assert await group.update() == {"a": InstanceState.UNKNOWN}
+    with pytest.raises(TemporaryError, match="has no connector"):
+        await group.connect_info("a")
+
+
+async def test_half_a_suspend_is_kept(host: Host, tmp_path: Path) -> None:
+    text = (
+        "from remuda.fleeting.details import Details\n"
+        "class Half(GroupService):\n    async def Suspend(self, stream):\n"
+        "        request = await stream.recv_message()\n"
+        "        done = pb.SuspendResponse(succeeded=request.instances[:1])\n"
+        "        raise GRPCError(Status.UNKNOWN, 'the other one did not want to', [done])\n"
+        "_Server = Server\ndef Server(services): return _Server(services, status_details_codec=Details())\n"
+        "asyncio.run(main(Half(TableGroup())))\n"
+    )
+    group = host(a_program(tmp_path, RAW + text))
+    await group.init({}, Settings())
+    assert await group.suspend(["a", "b"]) == ["a"]

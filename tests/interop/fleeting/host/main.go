@@ -1,0 +1,138 @@
+// A host of fleeting plugins around upstream's library: `fleeting-host PROGRAM CONFIG`. It makes one call a line of stdin,
+// such as `{"call": "increase", "n": 2}`, and answers each with a line of JSON. At the end of stdin it ends the plugin as
+// upstream does. `fleeting-host PROGRAM` alone asks the plugin for TLS, which upstream's library does not, looks whether
+// it is well, calls Init without anything in it, and prints the size of the answer.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/hashicorp/go-hclog"
+	hplugin "github.com/hashicorp/go-plugin"
+	"gitlab.com/gitlab-org/fleeting/fleeting"
+	"gitlab.com/gitlab-org/fleeting/fleeting/provider"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+type request struct {
+	Call      string            `json:"call"`
+	N         int               `json:"n"`
+	Instance  string            `json:"instance"`
+	Instances []string          `json:"instances"`
+	Settings  provider.Settings `json:"settings"`
+}
+
+func main() {
+	log := hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Debug})
+	if len(os.Args) == 2 {
+		if err := callWithTLS(os.Args[1], log); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	group, kill, err := start(os.Args[1], []byte(os.Args[2]), log)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	out := json.NewEncoder(os.Stdout)
+	for lines.Scan() {
+		var asked request
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			panic(err)
+		}
+		result, err := call(group, log, asked)
+		answer := map[string]any{"result": result}
+		if err != nil {
+			answer["error"] = err.Error()
+		}
+		if err := out.Encode(answer); err != nil {
+			panic(err)
+		}
+	}
+	kill()
+}
+
+func start(program string, config []byte, log hclog.Logger) (provider.InstanceGroup, func(), error) {
+	runner, err := fleeting.RunPlugin(program, config, fleeting.WithPluginLogger(log))
+	if err != nil {
+		return nil, nil, err
+	}
+	return runner.InstanceGroup(), runner.Kill, nil
+}
+
+func call(group provider.InstanceGroup, log hclog.Logger, asked request) (any, error) {
+	ctx := context.Background()
+	switch asked.Call {
+	case "init":
+		return group.Init(ctx, log, asked.Settings)
+	case "update":
+		found := map[string]string{}
+		err := group.Update(ctx, func(instance string, state provider.State) { found[instance] = string(state) })
+		return found, err
+	case "increase":
+		return group.Increase(ctx, asked.N)
+	case "decrease":
+		return group.Decrease(ctx, asked.Instances)
+	case "connect_info":
+		return group.ConnectInfo(ctx, asked.Instance)
+	case "heartbeat":
+		return nil, group.Heartbeat(ctx, asked.Instance)
+	case "shutdown":
+		return nil, group.Shutdown(ctx)
+	}
+	return nil, fmt.Errorf("there is no call %s", asked.Call)
+}
+
+// connection dispenses the connection itself: upstream's client of it is not for others.
+type connection struct {
+	hplugin.NetRPCUnsupportedPlugin
+}
+
+func (connection) GRPCServer(*hplugin.GRPCBroker, *grpc.Server) error { return nil }
+
+func (connection) GRPCClient(_ context.Context, _ *hplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+func callWithTLS(program string, log hclog.Logger) error {
+	client := hplugin.NewClient(&hplugin.ClientConfig{
+		HandshakeConfig: hplugin.HandshakeConfig{
+			MagicCookieKey:   "FLEETING_INSTANCE_GROUP_PLUGIN",
+			MagicCookieValue: "4c6410b1-cb78-4962-8c76-ab936d0ea908",
+		},
+		VersionedPlugins: map[int]hplugin.PluginSet{0: {"connection": connection{}}},
+		Cmd:              exec.Command(program),
+		AllowedProtocols: []hplugin.Protocol{hplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		Logger:           log,
+	})
+	defer client.Kill()
+	connected, err := client.Client()
+	if err != nil {
+		return err
+	}
+	if err := connected.Ping(); err != nil {
+		return err
+	}
+	found, err := connected.Dispense("connection")
+	if err != nil {
+		return err
+	}
+	answer := &emptypb.Empty{}
+	err = found.(*grpc.ClientConn).Invoke(context.Background(), "/proto.InstanceGroup/Init", &emptypb.Empty{}, answer)
+	if err != nil {
+		return err
+	}
+	fmt.Println(proto.Size(answer))
+	return nil
+}
