@@ -35,7 +35,7 @@ def status(*, config: Config = None, data: Data = None, output: Output = "text")
 
     from remuda.manager.control import ask_status
 
-    found = asyncio.run(ask_status(_folder(config, data)))
+    found = asyncio.run(ask_status(managed_folder(config, data)))
     if output == "json":
         print_json(msgspec.to_builtins(found))
     else:
@@ -68,7 +68,7 @@ def drain(
         seconds = in_seconds(timeout)
     except ValueError as error:
         raise BadInputError(f"--timeout: {error}") from None
-    return asyncio.run(_drain(_folder(config, data), wait=wait, seconds=seconds or None))
+    return asyncio.run(_drain(managed_folder(config, data), wait=wait, seconds=seconds or None))
 
 
 async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
@@ -98,18 +98,16 @@ def _jobs(number: int) -> str:
     return "1 job" if number == 1 else f"{number} jobs"
 
 
-def _folder(config: Path | None, data: Path | None) -> Path:
-    """Which manager is meant."""
-    from remuda.manager.control import NAME
+def managed_folder(config: Path | None, data: Path | None) -> Path:
+    """Of the manager that is meant."""
+    from remuda.manager.control import is_served
 
     if data is not None:
         return data.absolute()
     if config is not None:
         return default_data(config)
     own = data_folder(None)
-    running = [
-        folder for folder in (own / "manager", *sorted((own / "managers").glob("*"))) if (folder / NAME).exists()
-    ]
+    running = [folder for folder in (own / "manager", *sorted((own / "managers").glob("*"))) if is_served(folder)]
     if len(running) == 1:
         return running[0]
     if not running:
@@ -153,7 +151,7 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
                 runner.url,
                 runner.executor,
                 f"{runner.jobs}" + (f"/{most}" if (most := _most(runner)) else ""),
-                "no disk" if runner.is_blocked else runner.health,
+                _health(runner),
                 str(runner.last_status or ""),
                 local_time(runner.answered_at),
                 f"{runner.open_requests}/{runner.used_limit} of {runner.hard_limit}",
@@ -185,6 +183,12 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
             for machine in found.machines
         ],
     )
+
+
+def _health(runner: "RunnerStatus") -> str:
+    if runner.is_blocked:
+        return "blocked" if runner.disk_free_bytes is None else "no disk"
+    return runner.health
 
 
 def _most(runner: "RunnerStatus") -> int | None:

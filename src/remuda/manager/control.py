@@ -153,6 +153,19 @@ async def _asked(
         ) from None
 
 
+def is_served(folder: Path) -> bool:
+    """Whether a manager runs over a folder; one that has ended leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            with _address(folder / NAME) as address:
+                probe.connect(address)
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
 @asynccontextmanager
 async def _connected(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     try:

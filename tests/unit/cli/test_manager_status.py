@@ -1,0 +1,61 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.manager_status import managed_folder, show
+from remuda.manager.control import NAME
+from remuda.manager.status import ManagerStatus, RunnerStatus
+
+
+def bound(folder: Path) -> socket.socket:
+    """The socket of a manager; one that was killed, or stopped, leaves the file behind."""
+    folder.mkdir(parents=True)
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(folder / NAME))
+    return made
+
+
+def test_of_several_folders_that_counts_where_a_manager_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folders = [tmp_path / "remuda" / "managers" / name for name in ("one", "two", "three")]
+    for folder in folders[:2]:
+        bound(folder).close()
+    with pytest.raises(BadInputError, match="no manager of yours runs"):
+        managed_folder(None, None)
+    with bound(folders[2]) as living:
+        living.listen()
+        assert managed_folder(None, None) == folders[2]
+
+
+@pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked")])
+def test_what_keeps_a_runner_from_asking_is_called_by_its_name(
+    free: int | None, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = RunnerStatus(
+        runner="abcdefghi",
+        name="builder",
+        url="http://cell",
+        executor="plugin",
+        jobs=0,
+        limit=0,
+        capacity=None,
+        health="well",
+        problem="the plugin does not run",
+        last_status=None,
+        asked_at="",
+        answered_at="",
+        next_at="",
+        open_requests=0,
+        used_limit=1,
+        adaptive_limit=1,
+        hard_limit=1,
+        disk_free_bytes=free,
+        disk_least_bytes=1 << 26,
+        is_blocked=True,
+    )
+    show(ManagerStatus(runners=(runner,)))
+    output = capsys.readouterr().out
+    assert f"  {word}  " in output
+    assert "builder: the plugin does not run" in output
