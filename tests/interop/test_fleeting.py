@@ -153,6 +153,20 @@ async def test_our_plugin_without_abilities_under_the_real_host_library(tmp_path
         await host.call("shutdown")
 
 
+async def test_our_plugin_ends_with_a_go_host_that_is_killed(tmp_path: Path) -> None:
+    plugin = a_plugin(tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        *(built("fleeting-host"), str(plugin), "{}"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await GoHost(process).call("init")
+    process.kill()
+    await process.wait()
+    await until(lambda: not [words for _, words in processes() if str(plugin) in words])
+
+
 async def test_our_plugin_under_a_go_host_that_asks_for_tls(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(built("fleeting-host"), str(a_plugin(tmp_path))),

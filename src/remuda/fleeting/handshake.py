@@ -6,6 +6,7 @@ where it listens, what it speaks, and its certificate if the host asked for TLS.
 
 import base64
 import binascii
+import re
 from collections.abc import Collection, Mapping
 
 from remuda.fleeting.errors import PermanentError
@@ -24,6 +25,7 @@ SOCKETS_GROUP = "PLUGIN_UNIX_SOCKET_GROUP"
 LONGEST_LINE_BYTES = 16 * 1024
 LEAST_CERTIFICATE = 50
 """A shorter sixth field is none."""
+_NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +59,14 @@ def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str 
 
 def chosen_version(offered: str, own: Collection[int] = VERSIONS) -> int:
     """The highest that both speak, or else our lowest, which the host then refuses with both numbers."""
-    theirs = {int(one) for one in offered.split(",") if one.strip().isascii() and one.strip().isdigit()}
+    theirs = {int(one) for one in offered.split(",") if _NUMBER.fullmatch(one.strip())}
     return max(theirs & set(own), default=min(own))
 
 
 def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
     """PermanentError says what is wrong with the line."""
     fields = line.strip().split("|")
-    if len(fields) < 4 or not fields[0].isdigit():
+    if len(fields) < 4 or not _NUMBER.fullmatch(fields[0]):
         raise PermanentError(
             f"this is no handshake: {line.strip()[:200]!r}; the first line on stdout has to be "
             "1|0|unix|PATH|grpc|, and nothing may be printed before"
@@ -94,7 +96,12 @@ def _check_address(network: str, address: str) -> None:
     host, _, port = address.rpartition(":")
     if network == "unix" and address.startswith("/"):
         return
-    if network == "tcp" and host in ("127.0.0.1", "localhost", "[::1]") and port.isdigit() and int(port) < 65536:
+    if (
+        network == "tcp"
+        and host in ("127.0.0.1", "localhost", "[::1]")
+        and _NUMBER.fullmatch(port)
+        and int(port) < 65536
+    ):
         return
     raise PermanentError(
         f"the handshake names {network[:20]!r} and {address[:200]!r}; "
