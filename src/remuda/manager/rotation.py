@@ -41,10 +41,10 @@ def due_at(runner: RunnerConfig) -> float | None:
 class Rotation:
     """Renews the tokens of a file's runners."""
 
-    def __init__(self, path: Path, clock: Clock, *, renewed: Callable[[], None] = lambda: None) -> None:
-        """`renewed` is called when the file has a new token in it."""
+    def __init__(self, path: Path, clock: Clock, *, saved: Callable[[bool], None] = lambda _: None) -> None:
+        """`saved` is told True when the file has a new token in it, False when it should and cannot."""
         self._path = path
-        self._renewed = renewed
+        self._saved = saved
         self._clock = clock
         self._log = logger("manager")
         self._said: set[str] = set()
@@ -72,12 +72,13 @@ class Rotation:
             file = ConfigFile.read(self._path)
             if problem := unwritable(file, chosen(file, wish)[0]):
                 self._say(f"a runner's token is to be renewed, but {problem}")
+                self._saved(False)
                 return
             [renewed] = await reset_tokens(self._path, wish, clock=self._clock)
         except (ConfigError, RegisterError) as error:
             self._say(f"a runner's token cannot be renewed: {error}")
             return
-        self._renewed()
+        self._saved(True)
         self._log.info(
             "a runner has a new token", runner=renewed.name, old=short_token(runner.token), new=renewed.short
         )

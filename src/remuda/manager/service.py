@@ -138,7 +138,7 @@ class ManagerService:
             if isinstance(self._config, Path):
                 watch = partial(self._watch_file, manager, self._config, reload)
                 parts.append(("watch of the configuration", watch))
-                parts.append(("renewal of tokens", self._rotation(self._config, reload).run))
+                parts.append(("renewal of tokens", self._rotation(manager, self._config, reload).run))
             if self._recovers:
                 parts.append(("control socket", self._control(manager, drain).run))
 
@@ -154,10 +154,15 @@ class ManagerService:
             self._data, status=lambda: status_of(manager, self._config_status), drain=drain.set, clock=self._clock
         )
 
-    def _rotation(self, file: Path, reload: asyncio.Event) -> "Rotation":
+    def _rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "Rotation":
         from remuda.manager.rotation import Rotation  # not at the top: a manager inside a command has no file
 
-        return Rotation(file, self._clock, renewed=reload.set)
+        def saved(is_done: bool) -> None:
+            manager.metrics.configuration_saved(is_done=is_done)
+            if is_done:
+                reload.set()
+
+        return Rotation(file, self._clock, saved=saved)
 
     def _load(self) -> tuple[ManagerConfig, Path | None]:
         if isinstance(self._config, ManagerConfig):

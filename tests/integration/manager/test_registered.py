@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -14,6 +15,7 @@ from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.rotation import LOOK_SECONDS, Rotation
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.lab import free_port
 from remuda.testing.manager_bench import ManagerBench
 from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
 from remuda.wire.runner_client import RunnerClient, RunnerReply
@@ -175,7 +177,8 @@ async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCe
     times = "  token_obtained_at = 2025-06-01T00:00:00Z\n  token_expires_at = {}\n"
     ends, never = times.format("2025-07-01T00:00:00Z"), times.format("0001-01-01T00:00:00Z")
     config.write_text(HEAD + section(cell.url, ending, "ends", ends) + section(cell.url, lasting, "lasts", never))
-    rotation = Rotation(config, clock)
+    saved: list[bool] = []
+    rotation = Rotation(config, clock, saved=saved.append)
     await rotation.look()
     assert [runner.token for runner in load(config).config.runners] == [ending, lasting]
     await clock.advance(9 * 24 * 3600 + LOOK_SECONDS)
@@ -187,15 +190,19 @@ async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCe
     assert "# the runner ends" in config.read_text()
     await rotation.look()
     assert load(config).config.runners == after
+    assert saved == [True]
 
 
 async def test_a_running_manager_goes_on_with_the_new_token(tmp_path: Path, cell: ServedCell) -> None:
     old = cell.new_runner().token
     times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
     bench = ManagerBench(tmp_path, Coordinator())
-    bench.config.write_text(HEAD + section(cell.url, old, "ends", times))
+    port = free_port()
+    bench.config.write_text(f'listen_address = "127.0.0.1:{port}"\n' + HEAD + section(cell.url, old, "ends", times))
     async with bench.manager():
         await until(lambda: load(bench.config).config.runners[0].token != old)
+        metrics = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics")
+        assert b"gitlab_runner_configuration_saved_total 1" in metrics.read()
         assert cell.api("POST", "/runners/verify", {"token": old}).status == 403
         await asyncio.to_thread(cell.new_project, "app", "job: {script: [echo renewed]}")
         [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
