@@ -85,12 +85,14 @@ class Looking:
             watch.changed.set()
 
     async def run(self) -> None:
-        """One watch for each runner there is, until cancelled."""
+        """One watch for each runner there is, until cancelled; begun anew after a failure."""
+        self._watches.clear()
         async with asyncio.TaskGroup() as group:
             while True:
                 found = {(one.client.url, one.config.token): one for one in self._runners()}
-                for key in [key for key in self._watches if key not in found]:
-                    self._watches.pop(key).task.cancel()
+                for key, watch in list(self._watches.items()):
+                    if key not in found or watch.is_deaf_to(found[key]):
+                        self._watches.pop(key).task.cancel()
                 for key, served in found.items():
                     if key not in self._watches:
                         watch = _Watch(served, self._clock, self._jobs, self._held)
@@ -116,6 +118,10 @@ class _Watch:
         self._shells: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[int] = set()
         self._log = logger("manager").bind(runner=served.config.short_token)
+
+    def is_deaf_to(self, served: ServedRunner) -> bool:
+        """Whether it waits for a word that only this one will hear: the runner was configured anew before."""
+        return served is not self._served and not self._served.client.is_remuda.is_set()
 
     async def run(self) -> None:
         await self._served.client.is_remuda.wait()

@@ -1,6 +1,10 @@
 """Output on its way to the cell: nothing is lost or sent twice, whatever the way does; a slow cell is waited for."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +12,13 @@ from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager import looking
+from remuda.manager.config import RunnerConfig
+from remuda.manager.runners import ServedRunner
+from remuda.testing.environment import FakeEnvironment
+from remuda.wire.http_session import Answer, HttpSession
 from remuda.wire.looking_client import LookingClient, Taken
+from remuda.wire.runner_api import RunnerInfo
+from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError
 
 
@@ -83,3 +93,71 @@ async def test_whoever_prints_waits_for_the_cell(monkeypatch: pytest.MonkeyPatch
         await output.sent()
         sending.cancel()
     assert cell.kept == b"x" * 11 + b"y"
+
+
+class Silent(HttpSession):
+    """A server that answers nobody."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def request(self, *_: Any, **__: Any) -> AsyncIterator[Answer]:
+        self.asked.set()
+        yield await asyncio.get_running_loop().create_future()
+
+
+def served(session: Silent, environment: FakeEnvironment) -> ServedRunner:
+    config = RunnerConfig(url="http://127.0.0.1:1", token="glrt-abcdefghijkl", executor="shell")
+    client = RunnerClient(
+        url=config.url, token=config.token, system_id="s", info=RunnerInfo(), session=session, clock=VirtualClock()
+    )
+    return ServedRunner(config, client, environment)
+
+
+async def test_the_watch_of_a_runner_is_begun_anew_after_a_failure(tmp_path: Path) -> None:
+    clock, session, environment = VirtualClock(), Silent(), FakeEnvironment(tmp_path)
+    runner = served(session, environment)
+    runner.client.is_remuda.set()
+    fails = True
+
+    def runners() -> list[ServedRunner]:
+        nonlocal fails
+        if session.asked.is_set() and fails:
+            fails = False
+            raise RuntimeError("nobody foresaw this")
+        return [runner]
+
+    part = looking.Looking(clock, runners=runners, jobs={})
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        failing = tasks.create_task(_failed(part))
+        await session.asked.wait()
+        await clock.advance(looking.LOOK_SECONDS)
+        await failing
+        session.asked.clear()
+        again = tasks.create_task(part.run())
+        await session.asked.wait()
+        again.cancel()
+    await environment.remove()
+
+
+async def _failed(part: looking.Looking) -> None:
+    with pytest.raises(ExceptionGroup):
+        await part.run()
+
+
+async def test_a_runner_that_is_configured_anew_before_its_server_spoke_is_watched_all_the_same(tmp_path: Path) -> None:
+    clock, session, environment = VirtualClock(), Silent(), FakeEnvironment(tmp_path)
+    old, new = served(session, environment), served(session, environment)
+    runners = [old]
+    part = looking.Looking(clock, runners=lambda: runners, jobs={})
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(part.run())
+        await clock.advance(looking.LOOK_SECONDS)
+        runners[:] = [new]
+        new.client.is_remuda.set()
+        await clock.advance(looking.LOOK_SECONDS)
+        await session.asked.wait()
+        running.cancel()
+    await environment.remove()
