@@ -98,8 +98,13 @@ class WireGroup:
         """Instances about whose state the log has a line."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
+        try:
+            # Dates of a configuration file are texts for a plugin.
+            text = json.dumps(dict(config), sort_keys=True, allow_nan=False, default=str)
+        except ValueError as error:
+            raise PermanentError(f"plugin_config cannot be told to a plugin: {error}") from error
         request = pb.InitRequest(
-            config=json.dumps(dict(config), sort_keys=True).encode(),
+            config=text.encode(),
             settings=pb.Settings(connector_config=connector_to_wire(settings.connector)),
         )
         with translated("Init"):

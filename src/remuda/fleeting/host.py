@@ -87,6 +87,7 @@ class HostedGroup:
         self._told = (config, settings)
         running: asyncio.Future[ProviderInfo] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep(running), name=f"plugin {self._plugin}")
+        self._keeper.add_done_callback(lambda _: running.cancel())
         try:
             return await running
         except BaseException:
@@ -155,10 +156,11 @@ class HostedGroup:
                     await process.last_words()
                     hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""
                     self._cause = TemporaryError(hung + process.with_words(f"ended with {process.code}"))
-            except (TemporaryError, PermanentError) as error:
-                self._cause = error
+            except (TemporaryError, PermanentError, OSError) as error:
+                text = f"it cannot be started: {error}"
+                self._cause = TemporaryError(text) if isinstance(error, OSError) else error
                 if not running.done():
-                    running.set_exception(error)
+                    running.set_exception(self._cause)
                     return
             failures = 1 if self._clock.monotonic() - began > STEADY_SECONDS else failures + 1
             pause = self._backoff.delay(failures, jitter=random.random())

@@ -4,6 +4,7 @@ Configuration is read, capabilities are announced, and answers are held to what 
 that are neither temporary nor permanent become temporary ones.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,9 @@ from remuda.fleeting.port import (
     TaggedInstance,
 )
 from remuda.fleeting.sdk import Plugin, completed, read_config
+
+NOT_READY = "Init has to come first"
+_log = logging.getLogger("remuda.fleeting")
 
 
 class InProcess:
@@ -101,9 +105,6 @@ class InProcess:
             yield
 
 
-NOT_READY = "Init has to come first"
-
-
 @contextmanager
 def _sorted() -> Iterator[None]:
     try:
@@ -111,6 +112,7 @@ def _sorted() -> Iterator[None]:
     except (TemporaryError, PermanentError):
         raise
     except Exception as error:
+        _log.exception("a fault of the plugin")
         raise TemporaryError(f"{type(error).__name__}: {error}") from error
 
 

@@ -1,7 +1,8 @@
 """Becomes a plugin's program that ends when its host does. Run as a script of its own, so nothing of ours is imported.
 
 The kernel tells a process of its parent's death if it asked for that; most programs never ask. Asking survives becoming
-another program, so it is done here, before. Where the kernel knows nothing of the kind the program is on its own.
+another program, so it is done here, before. The parent is the thread that started it: the host's loop. Where the kernel
+knows nothing of the kind the program is on its own.
 """
 
 import ctypes

@@ -5,7 +5,6 @@ A plugin reached over the wire is exactly the one in `in_process`, so both give 
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -30,7 +29,6 @@ from remuda.wire.proto.fleeting_grpc import InstanceGroupBase
 from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerBase, GRPCControllerBase, GRPCStdioBase
 
 T = TypeVar("T")
-_log = logging.getLogger("remuda.fleeting")
 
 
 async def _request(stream: "Stream[T, Any]") -> T:
@@ -49,8 +47,6 @@ def _as_status() -> Iterator[None]:
     except PermanentError as error:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
     except TemporaryError as error:
-        if error.__cause__ is not None and not isinstance(error.__cause__, (TemporaryError, PermanentError)):
-            _log.error("a fault of the plugin", exc_info=error.__cause__)
         raise GRPCError(Status.UNKNOWN, str(error)) from error
 
 

@@ -8,6 +8,7 @@ import tempfile
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,29 @@ async def test_what_go_plugin_told_us_is_not_for_our_plugins(
     monkeypatch.setenv("PLUGIN_CLIENT_CERT", "-----BEGIN CERTIFICATE-----")
     monkeypatch.setenv("PLUGIN_MULTIPLEX_GRPC", "true")
     assert (await host(a_plugin(tmp_path)).init({}, Settings())).id == "test/table"
+
+
+async def test_a_configuration_that_cannot_be_told_is_refused(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="plugin_config cannot be told"):
+        await host(a_plugin(tmp_path)).init({"max_size": float("nan")}, Settings())
+    dated = await host(a_plugin(tmp_path)).init({"address": date(2026, 1, 2)}, Settings())
+    assert dated.id == "test/table"
+
+
+async def test_a_machine_without_room_for_a_socket_is_explained(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    with pytest.raises(TemporaryError, match=r"cannot be started: .*No such file"):
+        await host(a_plugin(tmp_path)).init({}, Settings())
+
+
+async def test_an_init_that_is_given_up_leaves_nothing(host: Host, tmp_path: Path) -> None:
+    group = host(shell(tmp_path, "exec sleep 60"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await group.init({}, Settings())
+    assert group.pid is None
 
 
 async def test_a_plugin_of_2023_works(host: Host, tmp_path: Path) -> None:
