@@ -10,10 +10,8 @@ from pathlib import Path
 from types import TracebackType
 
 from remuda.manager.adapters.agent_process import agent_data
-from remuda.manager.journal import Journal, identity_of, locked
+from remuda.manager.journal import LOCK_NAME, Journal, identity_of, locked
 from remuda.manager.system_id import keep_system_id, system_id
-
-LOCK_NAME = "manager.lock"
 
 
 def jobs_folder(data: Path) -> Path:

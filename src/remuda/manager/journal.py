@@ -22,6 +22,7 @@ from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError
 
+LOCK_NAME = "manager.lock"
 SCHEMA_VERSION = 4
 
 _SCHEMA = """
@@ -200,7 +201,7 @@ def locked(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(sole_use(folder / "manager.lock"))
+            stack.enter_context(sole_use(folder / LOCK_NAME))
         except InUseError as error:
             raise FolderTakenError(
                 f"{folder}: the data folder is in use by another manager (process {error.holder}). "
