@@ -6,7 +6,7 @@ survive the process is its `record`: the shell stores it before it asks for the 
 makes a `Life` of a stored record goes on where the old one died.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
-    found --PUT running: 200--> started    ended --PUT final, its environment stays--> held --let go, or time is up--> over
+    found --PUT running: 200--> started   ended --PUT final, it is to be held--> held --let go, or time is up--> over
 
 Invariants: nothing is started before the server confirmed; a job has a machine, and that is stored, before anything
 happens there; the agent is told to forget a job only when the server has its final state or does not want it any more,
