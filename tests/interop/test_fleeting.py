@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpclib.client import Channel
+from grpclib.reflection.v1alpha.reflection_grpc import ServerReflectionStub
+from grpclib.reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, UnhealthyError, UnsupportedError
 from remuda.fleeting.host import HostedGroup
+from remuda.fleeting.process import PluginProcess
 from remuda.lib.backoff import Backoff
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, a_plugin
 from remuda.testing.lab import processes
+from remuda.wire.proto import fleeting_pb2, fleeting_process_pb2
 
 BUILT = Path(__file__).parents[2] / "build/interop"
 SETTINGS = Settings(connector=Connector(username="ci", password="secret", keepalive_seconds=12, timeout_seconds=90))
@@ -175,3 +181,42 @@ async def test_our_plugin_under_a_go_host_that_asks_for_tls(tmp_path: Path) -> N
     )
     printed, logged = await process.communicate()
     assert int(printed) > len("test/table"), logged.decode()
+
+
+async def described(channel: Channel, symbol: str) -> FileDescriptorProto:
+    async with ServerReflectionStub(channel).ServerReflectionInfo.open() as stream:
+        await stream.send_message(ServerReflectionRequest(file_containing_symbol=symbol), end=True)
+        answer = await stream.recv_message()
+    assert answer is not None
+    return FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
+
+
+def facts(file: FileDescriptorProto) -> set[tuple[object, ...]]:
+    """Everything of a file that is on the wire, and its names."""
+    calls = {
+        (file.package, service.name, call.name, call.input_type, call.output_type, call.server_streaming)
+        for service in file.service
+        for call in service.method
+    }
+    values = {(enum.name, value.name, value.number) for enum in file.enum_type for value in enum.value}
+    messages = [*file.message_type, *(inner for message in file.message_type for inner in message.nested_type)]
+    fields = {
+        (message.name, field.name, field.number, field.type, field.label)
+        for message in messages
+        for field in message.field
+    }
+    return calls | values | fields
+
+
+async def test_the_protocol_is_upstreams_to_the_letter() -> None:
+    process = PluginProcess(built("fleeting-plugin-dummy"), say=lambda _: None)
+    channel = await process.start()
+    try:
+        for symbol, ours in (("proto.InstanceGroup", fleeting_pb2), ("plugin.GRPCBroker", fleeting_process_pb2)):
+            theirs = facts(await described(channel, symbol))
+            assert theirs
+            assert theirs - facts(FileDescriptorProto.FromString(ours.DESCRIPTOR.serialized_pb)) == set()
+    finally:
+        channel.close()
+        process.kill()
+        await process.close()
