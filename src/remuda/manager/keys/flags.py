@@ -35,7 +35,9 @@ FLAGS: Facts = {
     "FF_USE_INIT_WITH_DOCKER_EXECUTOR": works("the engine's init collects what a job leaves in its container", "false"),
     "FF_NETWORK_PER_BUILD": _always("a job with services has a network of its own"),
     "FF_TIMESTAMPS": _always("lines of the log have their time"),
-    "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY": _always("more requests are open while jobs come"),
+    "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY": works(
+        "more requests are open while jobs come, fewer while none do; else always `request_concurrency`", "true"
+    ),
     "FF_USE_DYNAMIC_TRACE_FORCE_SEND_INTERVAL": _always("the server says how often it wants to hear from a job"),
     "FF_GIT_URLS_WITHOUT_TOKENS": _always("the token never stands in a repository's configuration"),
     "FF_MASK_ALL_DEFAULT_TOKENS": _always("tokens are masked by their prefixes"),
@@ -63,7 +65,9 @@ FLAGS: Facts = {
     "FF_USE_GIT_PROACTIVE_AUTH": _always("git sends its credentials with the first request"),
     "FF_USE_GITALY_CORRELATION_ID": _never("git sends no name for its requests"),
     "FF_RESOLVE_FULL_TLS_CHAIN": _never("`CI_SERVER_TLS_CA_FILE` is what `tls-ca-file` names"),
-    "FF_EXPORT_HIGH_CARDINALITY_METRICS": _never("there are no metrics of single jobs"),
+    "FF_EXPORT_HIGH_CARDINALITY_METRICS": works(
+        "`gitlab_runner_job_stage_duration_seconds` is among the metrics", "false"
+    ),
     "FF_ENABLE_JOB_INPUTS_INTERPOLATION": _never("inputs are put in by the server"),
     "FF_USE_JOB_ROUTER": _never("jobs are asked for at the server itself"),
     "FF_POSIXLY_CORRECT_ESCAPES": _never("scripts are handed over as files, without escapes"),

@@ -7,8 +7,12 @@ import msgspec
 import pytest
 
 from remuda.manager.config_values import ManagerConfig
+from remuda.manager.containers import INIT_FLAG
 from remuda.manager.keys.fact import Verdict
 from remuda.manager.keys.table import FACTS, GROUPS, Finding, walk
+from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG
+from remuda.manager.polling import ADAPTIVE_FLAG
+from remuda.manager.rotation import FLAG as ROTATION_FLAG
 from remuda.testing.config_tables import PAGE, page
 
 KEPT = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")
@@ -105,3 +109,10 @@ def test_an_unknown_key_of_remudas_own_is_refused() -> None:
         for one in walk({"runners": [{"remuda": {"policy": {"anything": 1}}}]})
         if one.fact.verdict is not Verdict.WORKS
     ]
+
+
+@pytest.mark.parametrize("flag", [ADAPTIVE_FLAG, HIGH_CARDINALITY_FLAG, INIT_FLAG, ROTATION_FLAG])
+@pytest.mark.parametrize("value", [True, False])
+def test_flags_that_somebody_looks_at_work(flag: str, value: bool) -> None:
+    findings = [one for one in walk({"runners": [{"feature_flags": {flag: value}}]}) if one.where.endswith(flag)]
+    assert [one.fact.verdict for one in findings] == [Verdict.WORKS]
