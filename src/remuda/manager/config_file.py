@@ -3,10 +3,15 @@
 Decides how runners are found, added, changed and removed in the text. The file is readable by its owner only, and is
 replaced as a whole, so a crash leaves the old one or the new one; where it is a link, what it leads to is replaced.
 What is to be written, `register`, `registered` and `rotation` decide.
+
+Invariant: whoever changes it changes what is there now (`changed`), one process after the other. A call to a server
+takes its time, and a manager that runs may have put a new token in meanwhile.
 """
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +51,15 @@ class ConfigFile:
         except tomlkit.exceptions.ParseError as error:
             raise ConfigError(f"{path}:{error.line}: not valid TOML: {error}") from None
 
+    @classmethod
+    @contextmanager
+    def changed(cls, path: Path, *, may_be_new: bool = False) -> "Iterator[ConfigFile]":
+        """The file as it is now, written when the block ends well. Nothing may be awaited in there: others wait."""
+        with _alone(path.resolve().parent):
+            file = cls.read(path, may_be_new=may_be_new)
+            yield file
+            file.write()
+
     @property
     def text(self) -> str:
         return tomlkit.dumps(self._document)
@@ -56,21 +70,24 @@ class ConfigFile:
         found = self._document.get("runners")
         return list(found) if isinstance(found, AoT) else []
 
-    def with_runner(self, entry: Mapping[str, Any]) -> "ConfigFile":
-        """A copy with one more runner, its sections included."""
-        copy = ConfigFile(self.path, tomlkit.parse(self.text))
-        if "runners" not in copy._document:
-            copy._document.append("runners", tomlkit.aot())
-        runners = copy._document["runners"]
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """One more runner, its sections included."""
+        if "runners" not in self._document:
+            self._document.append("runners", tomlkit.aot())
+        runners = self._document["runners"]
         if not isinstance(runners, AoT):
             raise ConfigError(f"{self.path}: runners: is not a list of [[runners]] sections")
         runners.append(_table(entry))
-        return copy
+
+    def same_as(self, entry: Table) -> list[Table]:
+        """The sections here that are a runner of an earlier reading: it is known by its server and its token."""
+        return [found for found in self.runners if all(found.get(key) == entry.get(key) for key in ("url", "token"))]
 
     def remove(self, entries: list[Table]) -> None:
-        """Take runners out."""
-        found = self._document["runners"]
-        assert isinstance(found, AoT)
+        """Take runners out, as far as they are (still) there."""
+        found = self._document.get("runners")
+        if not isinstance(found, AoT):
+            return
         for index in reversed(range(len(found))):
             if any(found[index] is entry for entry in entries):
                 del found[index]
@@ -94,6 +111,24 @@ class ConfigFile:
     def is_writable(self) -> bool:
         """Whether a new version can be put in its place, as far as can be told before."""
         return os.access(self.path.resolve().parent, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time; the folder itself is locked, so nothing is left beside the file."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # reading or writing says what is wrong with it
+        yield
+        return
+    try:
+        with suppress(OSError):  # not every kind of disk has locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _table(entry: Mapping[str, Any]) -> Table:

@@ -70,11 +70,13 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
     file = ConfigFile.read(config_path, may_be_new=True)
     name = wanted.name or os.uname().nodename
     entry = _entry(wanted, name)
-    file.with_runner(entry).check()  # before the server makes something that cannot be written down
+    file.add(entry)
+    file.check()  # before the server makes something that cannot be written down
     own_id = find_system_id(config_path.parent)
     credentials = await _ask(wanted, name, own_id, entry, clock, beside=config_path.parent)
     entry |= {"id": credentials.id, "token": credentials.token or wanted.token} | times_of(credentials, clock)
-    file.with_runner(entry).write()
+    with ConfigFile.changed(config_path, may_be_new=True) as now:
+        now.add(entry)
     try:
         keep_system_id(config_path.parent, own_id)  # not before: a registration that fails leaves nothing
     except OSError as error:

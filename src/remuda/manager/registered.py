@@ -98,8 +98,8 @@ async def verify(path: Path, wish: Chosen, *, delete: bool = False, clock: Clock
         if reply.status in GONE:
             gone.append(entry)
     if delete and gone:
-        file.remove(gone)
-        file.write()
+        with ConfigFile.changed(path) as now:
+            now.remove([one for entry in gone for one in now.same_as(entry)])
     return results
 
 
@@ -112,8 +112,8 @@ async def unregister(path: Path, wish: Chosen, *, clock: Clock | None = None) ->
         if reply.status not in (204, *GONE):
             raise refusal(str(entry.get("url")), reply)
         done.append(_known(entry))
-        file.remove([entry])
-        file.write()
+        with ConfigFile.changed(path) as now:
+            now.remove(now.same_as(entry))
     return done
 
 
@@ -145,19 +145,16 @@ def unwritable(file: ConfigFile, entry: Table) -> str:
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
     """Put a runner's new token in place of the old one, in the file as it is by now: the call took its time."""
-    old = entry.get("url"), entry.get("token")
-    entry["token"] = credentials.token
-    entry.update(times_of(credentials, clock))
+    values = {"token": credentials.token} | times_of(credentials, clock)
     try:
-        now = ConfigFile.read(file.path)
-    except ConfigError:
-        file.write()  # somebody's half-made change is lost rather than the only token that counts
-        return
-    for found in now.runners:
-        if (found.get("url"), found.get("token")) == old:
-            found["token"] = credentials.token
-            found.update(times_of(credentials, clock))
-    now.write()
+        with ConfigFile.changed(file.path) as now:
+            for found in now.same_as(entry):
+                found.update(values)
+    except ConfigError:  # somebody's half-made change is lost rather than the only token that counts
+        entry.update(values)
+        file.write()
+    else:
+        entry.update(values)
 
 
 def _credentials(entry: Table, reply: RunnerReply) -> RunnerCredentials:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -246,3 +247,35 @@ def test_a_new_token_is_kept_also_when_the_file_cannot_be_read_any_more(
     monkeypatch.setattr(RunnerClient, "reset_token", slowly)
     call(["manager", "reset-token", "--config", str(config), "--name", "two"])
     assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
+
+
+def _write_meanwhile(config: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As a manager does that runs beside: a runner gets a new token while the server is asked about another one."""
+    ask = getattr(RunnerClient, name)
+
+    async def slowly(client: RunnerClient, *arguments: Any) -> RunnerReply:
+        reply: RunnerReply = await ask(client, *arguments)
+        config.write_text(config.read_text().replace("# the runner two", "renewed = true"))
+        return reply
+
+    monkeypatch.setattr(RunnerClient, name, slowly)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "left"),
+    [
+        ("unregister", ["unregister", "--name", "lost"], ["one", "two"]),
+        ("verify", ["verify", "--delete"], ["one", "two"]),
+        ("verify", ["register", "--name", "new"], ["one", "two", "lost", "new"]),
+    ],
+)
+def test_what_is_written_while_a_server_is_asked_stays(
+    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch, asked: str, words: list[str], left: list[str]
+) -> None:
+    if words[0] == "register":
+        words = [*words, "--url", cell.url, "--token", cell.new_runner().token, "--non-interactive"]
+    _write_meanwhile(config, monkeypatch, asked)
+    call(["manager", *words, "--config", str(config)])
+    assert names(config) == left
+    assert "renewed = true" in config.read_text()
+    assert [path.name for path in config.parent.glob("*lock*")] == []
