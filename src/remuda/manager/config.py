@@ -72,8 +72,11 @@ _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", 
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
-def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
-    """Read a configuration file; ConfigError says what is wrong with it."""
+def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
+    """Read a configuration file; ConfigError says what is wrong with it.
+
+    With `may_be_idle` all runners may be gone from it; not everything, as for a moment when an editor writes it.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -83,21 +86,22 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    loaded = parse(text, file=str(path), environment=os.environ if environment is None else environment)
+    environment = os.environ if environment is None else environment
+    loaded = parse(text, file=str(path), environment=environment, may_be_idle=may_be_idle and bool(text.strip()))
     runners = tuple(with_certificates(runner, path.parent / "certs") for runner in loaded.config.runners)
     return msgspec.structs.replace(loaded, config=msgspec.structs.replace(loaded.config, runners=runners))
 
 
-def parse(text: str, *, file: str, environment: Mapping[str, str]) -> Loaded:
+def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
     """The same for the text of a file."""
-    found = inspect(text, file=file, environment=environment)
+    found = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if found.problems:
         raise ConfigError(found.problems[0].in_file(file))
     assert found.config is not None  # or there would be a problem
     return Loaded(config=found.config, warnings=tuple(warning.in_file(file) for warning in found.warnings))
 
 
-def inspect(text: str, *, file: str, environment: Mapping[str, str]) -> Inspection:
+def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
     """Everything that is to be said about the text of a file; there is a configuration only where nothing is wrong."""
     try:
         document = tomllib.loads(text)
@@ -106,6 +110,8 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str]) -> Inspecti
         return Inspection(problems=(Remark(line=int(line[1]) if line else None, text=f"not valid TOML: {error}"),))
     warnings, problems = _review(document)
     config, wrong = _checked(document, environment)
+    if config is not None and not config.runners and not may_be_idle:
+        wrong.append("there is no [[runners]] section; add one with: remuda manager register")
     lines = find_lines(text)
     for index, runner in enumerate(config.runners if config is not None else ()):
         where = f"runners[{index}].cache"

@@ -67,8 +67,6 @@ def check_whole(config: ManagerConfig) -> None:
         raise ConfigError(f"log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
     if config.log_format not in LOG_FORMATS:
         raise ConfigError(f"log_format: {config.log_format!r} is none of {', '.join(LOG_FORMATS)}")
-    if not config.runners:
-        raise ConfigError("there is no [[runners]] section; add one with: remuda manager register")
     tokens = [(runner.url, runner.token) for runner in config.runners]
     if len(set(tokens)) < len(tokens):
         raise ConfigError("the same url and token stand in two [[runners]]; use one with a higher limit")

@@ -187,7 +187,7 @@ class ManagerService:
 
     def _reload(self, manager: Manager, file: Path) -> None:
         try:
-            loaded = load(file)
+            loaded = load(file, may_be_idle=True)
             found = manager.apply(loaded.config)
         except ConfigError as error:
             manager.metrics.configuration_failed()
@@ -207,6 +207,8 @@ class ManagerService:
             added=[runner.name or runner.short_token for runner in found.added],
             removed=[runner.name or runner.short_token for runner in found.removed],
         )
+        if not manager.config.runners:
+            self._log.warning("there is no [[runners]] section any more; no jobs are asked for until there is one")
         if found.restart:
             self._log.warning("some of what changed in the configuration needs a restart", keys=list(found.restart))
 

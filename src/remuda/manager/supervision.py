@@ -209,7 +209,7 @@ class Manager:
         asking = Asking(
             room=self._room,
             clock=self._clock,
-            check_interval_seconds=self.config.check_interval_seconds / len(self._runners),
+            check_interval_seconds=self.config.check_interval_seconds / max(len(self._runners), 1),
             take=self._take,
             told=self.metrics.told(),
         )

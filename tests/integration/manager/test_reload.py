@@ -3,6 +3,7 @@
 import asyncio
 import signal
 
+from remuda.manager.control import ask_status
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
@@ -59,6 +60,27 @@ async def test_runners_come_and_go_and_their_jobs_end(
         await coordinator.until(lambda: first.is_over and second.is_over)
     assert [first.status, second.status] == ["success", "success"]
     assert bench.rows() == 0
+
+
+async def test_the_last_runner_may_go_and_come_back(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment) as events:
+        whole = bench.config.read_text()
+        await until(lambda: coordinator.held > 0)
+        bench.config.write_text("concurrent = 4\n")
+        events.reload.set()
+        await until(lambda: not coordinator.held)
+        job = await coordinator.enqueue("true")
+        assert (await ask_status(bench.data)).runners == ()
+        bench.config.write_text("")  # as an editor leaves it for a moment
+        events.reload.set()
+        assert job.status == "pending"
+        bench.config.write_text(whole)
+        events.reload.set()
+        await environment.agent.end(await environment.agent.job())
+        await coordinator.until_over(job)
+    assert job.status == "success"
 
 
 async def test_a_policy_counts_for_new_jobs(bench: ManagerBench, coordinator: Coordinator) -> None:
