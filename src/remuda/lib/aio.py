@@ -2,7 +2,7 @@
 
 `happens` goes by the loop's own timer and costs next to nothing. `happens_by` goes by the clock port, so that a test
 with virtual time says how long it lasts. Both only wait; what follows is the caller's decision. `both` is for two
-things that need nothing of each other.
+things that need nothing of each other, `carried_through` for one that must not end half-way.
 """
 
 import asyncio
@@ -49,6 +49,20 @@ async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, na
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return done, task.result()
+
+
+async def carried_through(work: Coroutine[Any, Any, A], *, name: str) -> A:
+    """What it comes to. Who is cancelled while waiting still waits for the end; who is cancelled twice, ends it."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody is there to hear of it
+        raise
+    finally:
+        task.cancel()
 
 
 @asynccontextmanager

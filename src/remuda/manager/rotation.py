@@ -3,7 +3,7 @@
 Decides when that is (`due_at`, pure). The new token is written to the file, comments kept; the manager finds it there
 as any other change. A token out of the environment is left alone, and so is a runner with the flag
 FF_DISABLE_AUTOMATIC_TOKEN_ROTATION: both are said once. The old token ends when the server has made the new one, so the
-file is looked at before that is asked for.
+file is looked at before that is asked for, and a manager that is told to stop waits for the answer.
 """
 
 import datetime as dt
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig, load, short_token
 from remuda.manager.config_file import ConfigFile
@@ -64,7 +65,7 @@ class Rotation:
         for runner in runners:
             due = due_at(runner)
             if due is not None and due <= self._clock.now():
-                await self._renew(runner)
+                await carried_through(self._renew(runner), name=f"renewal of {runner.short_token}")
 
     async def _renew(self, runner: RunnerConfig) -> None:
         wish = Chosen(token=runner.token, url=runner.url)

@@ -279,3 +279,29 @@ def test_what_is_written_while_a_server_is_asked_stays(
     assert names(config) == left
     assert "renewed = true" in config.read_text()
     assert [path.name for path in config.parent.glob("*lock*")] == []
+
+
+async def test_a_manager_that_stops_keeps_the_token_that_the_server_is_making(
+    tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cell.new_runner().token
+    times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
+    bench = ManagerBench(tmp_path, Coordinator())
+    bench.config.write_text(HEAD + section(cell.url, old, "ends", times))
+    reset, made, may_arrive = RunnerClient.reset_token, asyncio.Event(), asyncio.Event()
+
+    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+        reply = await reset(client, runner_id=runner_id, personal=personal)
+        made.set()
+        await may_arrive.wait()
+        return reply
+
+    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
+    async with bench.manager() as events:
+        await made.wait()
+        events.stop.set()
+        asyncio.get_running_loop().call_later(0.2, may_arrive.set)
+    new = load(bench.config).config.runners[0].token
+    assert new != old
+    assert cell.api("POST", "/runners/verify", {"token": new}).status == 200
+    await bench.close()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from remuda.lib.aio import both, happens, happens_by
+from remuda.lib.aio import both, carried_through, happens, happens_by
 from remuda.lib.clock import VirtualClock
 
 
@@ -76,3 +76,37 @@ async def test_when_one_of_two_fails_its_own_error_is_raised_and_the_other_is_st
     with pytest.raises(LookupError, match="this one"):
         await (both(fail(), last(), name="other") if first_fails else both(last(), fail(), name="other"))
     assert stopped == [True]
+
+
+async def test_what_has_begun_is_carried_through_though_nobody_waits_any_more() -> None:
+    begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        begun.set()
+        await go.wait()
+        done.set()
+        return "done"
+
+    waiting = asyncio.ensure_future(carried_through(work(), name="work"))
+    await begun.wait()
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done.is_set()
+    assert await carried_through(work(), name="work") == "done"
+
+
+async def test_who_is_cancelled_twice_waits_no_longer() -> None:
+    before = asyncio.all_tasks()
+    waiting = asyncio.ensure_future(carried_through(asyncio.sleep(3600), name="work"))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
