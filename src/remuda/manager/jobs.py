@@ -159,7 +159,7 @@ class ManagedJob:
     def _connect(self) -> None:
         if self.life.machine and self._link is None:
             self._link = self._around.links.use(self.environment, self.life.machine)
-            self._link.listen(self.key, self)
+            self._link.listen(self.key, self, is_found=self.life.phase is Phase.FOUND)
 
     def _disconnect(self) -> None:
         if self._link is not None:

@@ -175,9 +175,14 @@ class AgentLink:
 
         return send
 
-    def listen(self, job_id: str, listener: Listener) -> None:
-        """From now on the job hears of its agent; events only once it subscribed."""
+    def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
+        """From now on the job hears of its agent; events only once it subscribed.
+
+        The agent of one that was found is told at once that somebody has it: its server may not answer for long.
+        """
         self._listeners[job_id] = listener
+        if is_found and self._client is not None:
+            self._post(job_id, "confirm", self._reappearing(job_id))
 
     def forget(self, job_id: str) -> None:
         """The job wants to hear nothing more."""

@@ -154,3 +154,19 @@ async def test_jobs_of_others_are_left_alone(
         await environment.agent.end(list(environment.agent.jobs)[-1])
         await coordinator.until_over(other)
     assert set(environment.agent.jobs) == {key, "of a step runner"}
+
+
+async def test_an_agent_hears_of_who_found_its_job_before_the_server_answers(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    async with bench.manager(environment) as events:
+        await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        events.stop.set()
+    shutil.rmtree(bench.data)
+    environment.agent.confirmed.clear()
+    await coordinator.stop()
+    async with bench.manager(environment) as events:
+        await environment.agent.until(lambda: key in environment.agent.confirmed)
+        events.stop.set()
+    assert environment.agent.confirmed[key] == (0, 0)
