@@ -21,6 +21,7 @@ from remuda.lib.files import InUseError, is_disk_waited_for, sole_use
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError
+from remuda.telemetry.logs import logger
 
 LOCK_NAME = "manager.lock"
 SCHEMA_VERSION = 4
@@ -111,14 +112,21 @@ class Journal:
         self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
-        """Everything in the journal, oldest first."""
+        """Everything in the journal, oldest first; a row of a form that nobody knows is told of, and stays."""
         try:
-            return [_from_row(row) for row in self._connection.execute(_ALL).fetchall()]
-        except (sqlite3.Error, ValueError, msgspec.MsgspecError) as error:
+            found = self._connection.execute(_ALL).fetchall()
+        except sqlite3.Error as error:
             raise DataFolderError(
                 f"the journal cannot be read: {error}. Move journal.sqlite out of the data folder to start anew; "
                 "jobs that are only in there are lost."
             ) from error
+        jobs = []
+        for row in found:
+            try:
+                jobs.append(_from_row(row))
+            except (ValueError, msgspec.MsgspecError) as error:
+                logger("manager").error("a row of the journal cannot be read; it stays", key=row[0], cause=str(error))
+        return jobs
 
     def settings(self) -> dict[str, bytes]:
         """Configurations of runners that took jobs of the journal, by the name that `JobRow.settings` has."""

@@ -21,11 +21,11 @@ from remuda.manager.core.asking import RequestLimit
 from remuda.manager.core.pace import Health, Pace
 from remuda.manager.core.slots import Slot
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.placing import folders_of
 from remuda.manager.ports import Environment
 from remuda.manager.room import Room
-from remuda.model.job import FailureReason
+from remuda.manager.translating import refuse
 from remuda.telemetry.logs import logger
-from remuda.wire.runner_api import TraceOutput
 from remuda.wire.runner_client import JobOffer, RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError, new_request_id
 
@@ -99,6 +99,7 @@ class Poller:
         self._client = client
         self._asking = asking
         self._environment = environment
+        self._folders = folders_of(runner)
         self._ready = ready
         self._limit = RequestLimit(
             hard=max(runner.request_concurrency, 1), is_adaptive=runner.feature_flags.get(ADAPTIVE_FLAG, True)
@@ -220,7 +221,7 @@ class Poller:
         problem = ""
         try:
             async with asyncio.timeout(_USAGE_SECONDS):
-                self._disk_free_bytes = (await self._environment.usage()).disk_free_bytes
+                self._disk_free_bytes = (await self._environment.usage(self._folders)).disk_free_bytes
             if self._disk_free_bytes < least:
                 problem = (
                     f"{self._disk_free_bytes >> 20} MiB are free where jobs run, and least_disk asks for "
@@ -297,7 +298,7 @@ class Poller:
             case 201:
                 self._say(Health.TROUBLED, "a job came that cannot be read", offer.problem)
                 if offer.rejected is not None:
-                    await self._refuse(*offer.rejected)
+                    await refuse(self._client, *offer.rejected)
             case 204 | 409:
                 pass
             case 403:
@@ -312,16 +313,3 @@ class Poller:
         if problem != self._problem:
             self._log.warning(text, cause=cause, health=health)
         self._problem = problem
-
-    async def _refuse(self, job_id: int, token: str) -> None:
-        """Nobody can read this job's payload, so nobody will ever run it: say so at once."""
-        try:
-            await self._client.update_job(
-                job_id,
-                token,
-                state="failed",
-                failure_reason=FailureReason.RUNNER_SYSTEM_FAILURE,
-                output=TraceOutput(checksum="crc32:00000000", bytesize=0),
-            )
-        except RunnerApiTemporaryError as error:
-            self._log.warning("the server did not hear that a job cannot be read", job=job_id, cause=str(error))

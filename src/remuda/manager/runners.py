@@ -18,6 +18,7 @@ from remuda.manager.link import AgentLink
 from remuda.manager.metrics import ManagerMetrics, RunnerLabels
 from remuda.manager.polling import Poller
 from remuda.manager.ports import Environment
+from remuda.telemetry.logs import logger
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import tls_context
@@ -92,6 +93,11 @@ class Takers:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._gone: dict[tuple[str, str, str], tuple[RunnerConfig, RunnerClient]] = {}
+        self._stand_ins: list[RunnerConfig] = []
+
+    def knows(self, config: RunnerConfig) -> bool:
+        """Whether somebody wrote it; what is made up for a runner that is gone can end a job and not begin one."""
+        return not any(config is one for one in self._stand_ins)
 
     def of(
         self, row: JobRow, settings: bytes | None, *, served: Iterable[ServedRunner], concurrent: int
@@ -102,9 +108,21 @@ class Takers:
             return now.config, now.client
         key = row.settings, row.runner, row.url  # settings that nobody knows have no name
         if key not in self._gone:
-            config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
-            if settings is not None:
-                config = msgspec.json.decode(settings, type=RunnerConfig)
+            config = _read(settings, row)
+            if config is None and now is not None:
+                return now.config, now.client
+            if config is None:
+                config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
+                self._stand_ins.append(config)
             client = now.client if now is not None else self._clients.make(config, concurrent=concurrent)
             self._gone[key] = config, client
         return self._gone[key]
+
+
+def _read(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
+    """A runner as the journal has it; None: it has not, or in a form that nobody knows."""
+    try:
+        return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
+    except (msgspec.MsgspecError, ValueError) as error:
+        logger("manager").error("a runner's settings in the journal cannot be read", job=row.job_id, cause=str(error))
+        return None

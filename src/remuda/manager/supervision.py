@@ -37,13 +37,13 @@ from remuda.manager.reload import Changes, changes
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
 from remuda.manager.surroundings import Surroundings
-from remuda.manager.translating import job_key
+from remuda.manager.translating import job_key, refuse
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import VERSION
-from remuda.wire.runner_client import JobOffer, RunnerClient
+from remuda.wire.runner_client import JobOffer, RunnerClient, identity_in
 
 LOOK_SECONDS = 1.0
 """How often is looked after what tells nobody when it changes."""
@@ -303,8 +303,13 @@ class Manager:
         found = self._folder.journal.jobs()
         known = self._folder.journal.settings() if found else {}
         for row, record in found:
-            config, client = self._taker(row, known.get(row.settings))
-            self._begin(row, record, config, client, self._environments.of(config))
+            try:
+                config, client = self._taker(row, known.get(row.settings))
+                environment = self._environments.of(config)
+            except Exception as error:  # noqa: BLE001 - one job that cannot be served must not keep the others waiting
+                self._log.error("a job of the journal cannot be gone on with; it stays", job=row.job_id, exc_info=error)
+                continue
+            self._begin(row, record, config, client, environment)
 
     def _taker(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
         return self._takers.of(row, settings, served=self._runners, concurrent=self.config.concurrent)
@@ -376,8 +381,7 @@ class Manager:
         reach("manager.journaled")
         self.metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
         self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
-        self._begin(row, record, runner, one.client, one.environment, slot=slot)
-        return True
+        return self._begin(row, record, runner, one.client, one.environment, slot=slot)
 
     def _begin(
         self,
@@ -388,14 +392,26 @@ class Manager:
         environment: Environment,
         *,
         slot: Slot | None = None,
-    ) -> None:
-        """Go on with a job, in the slot that was reserved for it or in that which it had."""
+    ) -> bool:
+        """Go on with a job, in the slot that was reserved for it or in that which it had; False: nobody can."""
+        is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
+        try:
+            job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
+        except Exception as error:  # noqa: BLE001 - it would come again with every start, and take all others along
+            self._log.error("a job cannot be gone on with; it stays in the journal", job=row.job_id, exc_info=error)
+            # What an agent has may be found there, with a payload that can be read.
+            if is_waiting and (told := identity_in(row.payload)):
+                self._note(self._job_tasks, self._supervised(f"refusal of {row.key}", partial(refuse, client, *told)))
+            return False
         held = slot or self._room.adopt(Slot(row.runner, row.slot))
-        job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
+        if is_waiting and not self._takers.knows(runner):
+            cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
+            job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())
         self._jobs[row.key] = job
         if self.state == "draining":
             job.release()
         self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job, held)))
+        return True
 
     async def _finish(self, job: ManagedJob, slot: Slot) -> None:
         await job.run()

@@ -7,9 +7,11 @@ import msgspec
 from remuda.manager.core.actions import Acknowledge, Call, KeepAlive, SendFinal, SendResults, SendTrace
 from remuda.manager.core.record import Outcome
 from remuda.model.job import FailureReason
+from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import JobEnded
 from remuda.wire.runner_api import TraceOutput
 from remuda.wire.runner_client import JobReply, RunnerClient
+from remuda.wire.runner_server import RunnerApiTemporaryError
 
 
 class _StepEvent(msgspec.Struct):
@@ -44,6 +46,20 @@ async def ask_server(client: RunnerClient, job_id: int, token: str, call: Call) 
                 exit_code=call.exit_code,
                 output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
             )
+
+
+async def refuse(client: RunnerClient, job_id: int, token: str) -> None:
+    """Say of a job that nobody can read, so that nobody will ever run it, that it failed."""
+    try:
+        await client.update_job(
+            job_id,
+            token,
+            state="failed",
+            failure_reason=FailureReason.RUNNER_SYSTEM_FAILURE,
+            output=TraceOutput(checksum="crc32:00000000", bytesize=0),
+        )
+    except RunnerApiTemporaryError as error:
+        logger("manager").warning("the server did not hear that a job cannot be run", job=job_id, cause=str(error))
 
 
 def step_name(document: bytes) -> str:

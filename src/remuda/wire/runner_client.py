@@ -180,7 +180,7 @@ class RunnerClient:
                 raise msgspec.DecodeError("the answer is not application/json")
             payload = read_payload(response.body)
         except msgspec.MsgspecError as error:
-            return JobOffer(status=201, problem=str(error), rejected=_identity(response.body), is_remuda=is_remuda)
+            return JobOffer(status=201, problem=str(error), rejected=identity_in(response.body), is_remuda=is_remuda)
         return JobOffer(status=201, body=response.body, payload=payload, is_remuda=is_remuda)
 
     async def update_job(
@@ -343,7 +343,7 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _identity(body: bytes) -> tuple[int, str] | None:
+def identity_in(body: bytes) -> tuple[int, str] | None:
     """Id and token of a payload that is otherwise unreadable."""
     try:
         found = msgspec.json.decode(body)

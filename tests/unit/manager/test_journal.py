@@ -235,3 +235,18 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     row = a_row()
     stored = (row.key, 1, row.url, row.runner, row.runner_name, 3, 1, 12.5, 1, b"{}", "", "", *_record_values(record))
     assert _from_row(stored) == (row, record)
+
+
+async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    for key in ("1-a", "2-b", "3-c"):
+        await journal.add(a_row(key), Record())
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("update jobs set phase = 'of a later Remuda' where key = '1-a'")
+        connection.execute("update jobs set outcome = x'7b' where key = '2-b'")
+    connection.close()
+    again = Journal(path)
+    assert [row.key for row, _ in again.jobs()] == ["3-c"]
+    again.close()

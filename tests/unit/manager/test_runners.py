@@ -46,3 +46,19 @@ def test_a_runner_that_is_gone_is_as_it_was(takers: Takers) -> None:
     config, client = takers.of(row, msgspec.json.encode(was), served=(), concurrent=4)
     assert config == was
     assert takers.of(row, None, served=(), concurrent=4) == (config, client)
+
+
+def test_settings_of_another_form_are_as_good_as_none(takers: Takers) -> None:
+    row = a_row("one", "http://one", settings="abc")
+    config, client = takers.of(row, b'{"limit": {"of": "another form"}}', served=(), concurrent=4)
+    assert (config.name, client.url) == ("the one", "http://one")
+    assert not takers.knows(config)
+
+
+def test_what_is_made_up_for_a_runner_is_not_one_that_somebody_wrote(takers: Takers) -> None:
+    made_up, _ = takers.of(a_row("one", "http://one"), None, served=(), concurrent=4)
+    was = RunnerConfig(name=made_up.name, url=made_up.url, token=made_up.token, executor="shell")
+    known, _ = takers.of(a_row("one", "http://one", "abc"), msgspec.json.encode(was), served=(), concurrent=4)
+    assert known == made_up
+    assert takers.knows(known)
+    assert not takers.knows(made_up)
