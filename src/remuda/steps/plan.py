@@ -15,7 +15,7 @@ from dataclasses import replace
 from remuda.lib.values import dataclass
 from remuda.steps.errors import AgentError
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
-from remuda.steps.tree import Node, State, Tree
+from remuda.steps.tree import OPEN, Node, State, Tree
 
 __all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
 
@@ -136,12 +136,24 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
         due = _first_due(node.parent, now=now, job_deadline=job_deadline)
         if due is not None and reaching(node.parent) is None:
             return Stop(*due)
+    if _has_no_environment(node):
+        return Skip(node)
     level = level_of(node.parent)
     try:
         runs = level.is_good if node.call.condition is None else holds(node, level)
     except AgentError as error:
         return Settle(node, failure(f"if: {error}", Kind.LOAD))
     return Enter(node) if runs else Skip(node)
+
+
+def _has_no_environment(node: Node) -> bool:
+    """Whether the environment that the step is to run in was not opened, so that no condition can make it run."""
+    assert node.parent is not None
+    if node.phase or not node.parent.makes_environment:
+        return False
+    return any(
+        one.phase == OPEN and one.result and one.result.status is not Status.SUCCESS for one in node.parent.children
+    )
 
 
 def _for_delayed(node: Node, now: float) -> Action:

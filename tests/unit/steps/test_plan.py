@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from remuda.steps import plan
 from remuda.steps.language.evaluate import Context, holds
-from remuda.steps.language.values import Call, Definition, Exec, Place, Reference, ReferenceKind, Retry, Spec, Step
+from remuda.steps.language.values import (
+    Call,
+    Definition,
+    EnvironmentDefinition,
+    Exec,
+    Place,
+    Reference,
+    ReferenceKind,
+    Retry,
+    Spec,
+    Step,
+)
 from remuda.steps.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
 from remuda.steps.plan import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
 from remuda.steps.tree import Entered, Loaded, Node, State, Tree
@@ -265,6 +276,19 @@ def test_a_cancel_ends_the_wait_for_another_attempt() -> None:
     assert play.go().reason == "job_canceled"
     assert play.results["/a"].status is Status.CANCELLED
     assert play.now == 0
+
+
+@pytest.mark.parametrize(("code", "ran"), [(2, []), (0, ["/env/a", "/env/always"])])
+def test_in_an_environment_that_was_never_opened_nothing_runs(code: int, ran: list[str]) -> None:
+    command = Exec(command=("true",))
+    environment = Step(
+        spec=Spec(), definition=Definition(environment=EnvironmentDefinition(open=command, close=command))
+    )
+    call = replace(a_call("env"), inner=(a_call("a"), ALWAYS, FAILURE))
+    play = Play(call, FAILURE, steps={"/env": environment}, ends={"/env/+open": code})
+    outcome = play.go()
+    assert play.ran == ["/env/+open", *ran, "/env/+close", *(["/failure"] if code else [])]
+    assert (outcome.status is Status.SUCCESS) == (code == 0)
 
 
 def test_members_of_a_group_run_at_the_same_time() -> None:
