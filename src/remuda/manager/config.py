@@ -65,6 +65,7 @@ __all__ = [
     "listen_address",
     "load",
     "parse",
+    "read_regular",
     "short_token",
 ]
 
@@ -78,7 +79,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
     With `may_be_idle` all runners may be gone from it; not everything, as for a moment when an editor writes it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is no such file. "
@@ -90,6 +91,13 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
     loaded = parse(text, file=str(path), environment=environment, may_be_idle=may_be_idle and bool(text.strip()))
     runners = tuple(with_certificates(runner, path.parent / "certs") for runner in loaded.config.runners)
     return msgspec.structs.replace(loaded, config=msgspec.structs.replace(loaded.config, runners=runners))
+
+
+def read_regular(path: Path) -> str:
+    """The text of a file; a pipe or a terminal is not waited for, and could not be read again."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError("it is no regular file")
+    return path.read_text(encoding="utf-8")
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:

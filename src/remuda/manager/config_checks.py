@@ -20,6 +20,8 @@ from remuda.steps.errors import PolicyError
 
 LEAST_UID = 1000
 """Below it are the users of the system."""
+MOST_SLOTS = 1_000_000
+"""Beyond it a number is a slip of the hand."""
 LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
@@ -59,6 +61,8 @@ def check_whole(config: ManagerConfig) -> None:
     """Refuse what is wrong with the file as a whole."""
     if config.concurrent < 1:
         raise ConfigError(f"concurrent: {config.concurrent} would never run a job; give at least 1")
+    if config.concurrent > MOST_SLOTS:
+        raise ConfigError(f"concurrent: {config.concurrent} is more than any machine runs; give at most {MOST_SLOTS}")
     for key in ("check_interval", "shutdown_timeout"):
         if getattr(config, key) < 0:
             raise ConfigError(f"{key}: {getattr(config, key)} is below 0")

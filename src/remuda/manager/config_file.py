@@ -20,7 +20,7 @@ import tomlkit.exceptions
 from tomlkit.items import AoT, Table
 
 from remuda.lib.files import write_whole
-from remuda.manager.config import parse
+from remuda.manager.config import parse, read_regular
 from remuda.manager.errors import ConfigError, RegisterError
 
 _NEW_FILE = {"concurrent": 1, "check_interval": 0}
@@ -37,7 +37,8 @@ class ConfigFile:
     def read(cls, path: Path, *, may_be_new: bool = False) -> "ConfigFile":
         """The file, or a new one's beginning."""
         try:
-            return cls(path, tomlkit.parse(path.read_text(encoding="utf-8")))
+            text = read_regular(path)
+            return cls(path, tomlkit.parse(text if text.endswith("\n") or not text else f"{text}\n"))
         except FileNotFoundError:
             if not may_be_new:
                 raise ConfigError(
@@ -77,7 +78,11 @@ class ConfigFile:
         runners = self._document["runners"]
         if not isinstance(runners, AoT):
             raise ConfigError(f"{self.path}: runners: is not a list of [[runners]] sections")
+        before = runners[-1].as_string() if runners else self.text
         runners.append(_table(entry))
+        if before:
+            lines = len(before) - len(before.rstrip("\n"))
+            runners[-1].trivia.indent = "\n" * max(2 - lines, 0)
 
     def same_as(self, entry: Table) -> list[Table]:
         """The sections here that are a runner of an earlier reading: it is known by its server and its token."""

@@ -1,10 +1,12 @@
 """The configuration file: what counts, what is wrong with it, what is worth a warning."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from remuda.manager.config import Loaded, inspect, listen_address, load, parse, short_token
+from remuda.manager.config_file import ConfigFile
 from remuda.manager.errors import ConfigError
 
 RUNNER = '[[runners]]\nname = "one"\nurl = "https://gitlab.example.com/"\ntoken = "glrt-abc"\nexecutor = "shell"\n'
@@ -140,6 +142,19 @@ def test_an_empty_cache_section_is_nothing_to_warn_about() -> None:
     )
     assert loaded.warnings == ()
     assert loaded.config.runners[0].cache_dir == "/srv/cache"
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read_it in (load, ConfigFile.read):
+        with pytest.raises(ConfigError, match="pipe: cannot be read: it is no regular file"):
+            read_it(tmp_path / "pipe")
+
+
+def test_more_slots_than_anybody_has_are_a_mistake() -> None:
+    assert read(f"concurrent = 1000000\n{RUNNER}").config.concurrent == 1000000
+    with pytest.raises(ConfigError, match=r"config.toml:1: concurrent: 99999999999999999999 .* at most 1000000"):
+        read(f"concurrent = 99999999999999999999\n{RUNNER}")
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:

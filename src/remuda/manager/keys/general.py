@@ -3,7 +3,7 @@
 from remuda.manager.keys.fact import Facts, differs, ignored, own, refused_if_set, works
 
 GENERAL: Facts = {
-    "concurrent": works("jobs of all runners at the same time; 0 is refused", "1"),
+    "concurrent": works("jobs of all runners at the same time, from 1 to 1000000", "1"),
     "check_interval": differs(
         "seconds between two requests that the server answered at once, divided by the number of runners; 0 is the "
         "default. A request that the server holds is followed at once",

@@ -1,0 +1,34 @@
+"""The configuration file as its author wrote it."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.config_file import ConfigFile
+
+ENTRY = {"name": "new", "url": "https://gitlab.example.com/", "token": "glrt-new", "executor": "shell"}
+OLD = '[[runners]]\nname = "old"\n[runners.docker]\nimage = "alpine"'
+
+
+@pytest.mark.parametrize("before", ["concurrent = 2", "concurrent = 2\n", OLD, f"{OLD}\n", f"{OLD}\n\n", "# only this"])
+def test_a_new_section_stands_apart(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(before)
+    for name in ("one", "two"):
+        with ConfigFile.changed(path) as file:
+            file.add(ENTRY | {"name": name})
+    text = path.read_text()
+    first, one, two = text.replace(OLD, "OLD").split("\n\n[[runners]]\n")
+    assert (first.rstrip("\n"), one.splitlines()[0], two.splitlines()[0]) == (
+        before.replace(OLD, "OLD").rstrip("\n"),
+        'name = "one"',
+        'name = "two"',
+    )
+    assert "\n\n\n" not in text
+
+
+def test_so_does_the_first_of_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    with ConfigFile.changed(path, may_be_new=True) as file:
+        file.add(ENTRY)
+    assert path.read_text().startswith("concurrent = 1\ncheck_interval = 0\n\n[[runners]]\n")
