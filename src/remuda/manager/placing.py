@@ -36,6 +36,11 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
     return with_clone_path(place, wanted, is_apart=runner.has_containers or has_own_folder or bool(place.run_as))
 
 
+def folders_of(runner: RunnerConfig) -> list[str]:
+    """Where a runner's jobs write besides the environment's own folder, by its configuration."""
+    return [] if is_custom(runner) else [folder for folder in (runner.builds_dir, runner.cache_dir) if folder]
+
+
 async def put_away(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
     """Give the place back. What can never be done is logged: the job's end does not depend on it."""
     try:

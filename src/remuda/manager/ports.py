@@ -116,8 +116,11 @@ class Environment(Protocol):
         """Machines in which jobs of an earlier process may be found; those of the journal come besides."""
         ...
 
-    async def usage(self) -> Usage:
-        """The least room of the machines that get the next job."""
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
+        """The least room of the machines that get the next job.
+
+        Jobs also write to these configured folders; environments that cannot tell their disks apart leave them out.
+        """
         ...
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:

@@ -341,7 +341,7 @@ class FakeEnvironment:
     async def recover(self) -> Sequence[str]:
         return [name for name, machine in self.machines.items() if machine.agent.jobs]
 
-    async def usage(self) -> Usage:
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
         self.calls["usage"] += 1
         return Usage(disk_free_bytes=self.disk_free_bytes)
 

@@ -106,11 +106,9 @@ class LocalEnvironment:
     async def recover(self) -> Sequence[str]:
         return [MACHINE] if self._agent.is_dir() else []
 
-    async def usage(self) -> Usage:
-        try:
-            return Usage(disk_free_bytes=shutil.disk_usage(self._data).free)
-        except OSError as error:
-            raise EnvironmentTemporaryError(f"the disk of {self._data} cannot be looked at: {error.strerror}") from None
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
+        named = (_first_there(self._data / name) for name in folders)
+        return Usage(disk_free_bytes=min(map(_room_in, (self._data, *named))))
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
@@ -175,3 +173,15 @@ class LocalEnvironment:
         except OSError:
             lines = []
         return lines[-1] if lines else f"none in {self._log}"
+
+
+def _first_there(folder: Path) -> Path:
+    """Before its first job a folder is not there, and will be on the disk of the one above it."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _room_in(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError as error:
+        raise EnvironmentTemporaryError(f"the disk of {folder} cannot be looked at: {error.strerror}") from None

@@ -118,7 +118,7 @@ class MachinesEnvironment:
                 group.create_task(look(name, kept.machine), name=f"look for jobs on {name}")
         return sorted(found)
 
-    async def usage(self) -> Usage:
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
         """One machine with a full disk does not stop the others: it gets no job, and does not count unless all are."""
         known = await self._look_at_all()
         if not known:

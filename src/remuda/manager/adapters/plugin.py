@@ -141,7 +141,7 @@ class PluginEnvironment:
         with self._errors():
             return await client.recover()
 
-    async def usage(self) -> Usage:
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
         client = await self._plugin()
         if self._version < HOOKS_AND_USAGE:
             return Usage(disk_free_bytes=UNKNOWN_BYTES)

@@ -171,7 +171,11 @@ OWN: Facts = {
     "after_job": own("the same after each job"),
     "sandbox": own("jobs run in a bubblewrap sandbox", "false"),
     "log_waiting_limit": own("what of a job's log may wait on the agent's disk, such as `100m`", "the agent's"),
-    "least_disk": own("with less room where jobs run, no job is asked for; `0`: no limit", "`64m`"),
+    "least_disk": own(
+        "with less room where jobs run, no job is asked for (`local`: also on the disks of `builds_dir`, `cache_dir`); "
+        "`0`: no limit",
+        "`64m`",
+    ),
     "frozen_agent": own("file with the frozen agent, for machines without Python 3.11"),
     "agent_patience": own("how long an agent waits for its manager before it cleans up after itself", "24h"),
 }

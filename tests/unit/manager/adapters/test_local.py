@@ -1,0 +1,56 @@
+"""What is left on the disks that jobs of the local environment use."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from remuda.lib.clock import VirtualClock
+from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.config import RunnerConfig
+from remuda.manager.errors import EnvironmentTemporaryError
+from remuda.manager.placing import folders_of
+
+
+@pytest.fixture
+def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plays the machine's disks: room in MiB by the folder where each is mounted."""
+
+    def mount(**rooms: int) -> None:
+        by_place = {tmp_path / name: free for name, free in rooms.items()}
+        for place in by_place:
+            place.mkdir(exist_ok=True)
+
+        def look(path: Path) -> SimpleNamespace:
+            if not path.exists():
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            mounted = next(place for place in (path, *path.parents) if place in by_place)
+            return SimpleNamespace(free=by_place[mounted] << 20)
+
+        monkeypatch.setattr(shutil, "disk_usage", look)
+
+    return mount
+
+
+async def test_the_fullest_disk_that_jobs_use_counts(tmp_path: Path, disks: Callable[..., None]) -> None:
+    disks(jobs=900, small=7, caches=3)
+    environment = LocalEnvironment(tmp_path / "jobs", clock=VirtualClock())
+    assert (await environment.usage()).disk_free_bytes == 900 << 20
+    folders = [str(tmp_path / "small" / "not" / "yet")]
+    assert (await environment.usage(folders)).disk_free_bytes == 7 << 20
+    assert (await environment.usage([*folders, str(tmp_path / "caches")])).disk_free_bytes == 3 << 20
+    assert (await environment.usage(["builds"])).disk_free_bytes == 900 << 20
+
+
+async def test_a_folder_for_jobs_that_is_gone_is_said(tmp_path: Path, disks: Callable[..., None]) -> None:
+    disks(small=7)
+    with pytest.raises(EnvironmentTemporaryError, match="jobs cannot be looked at"):
+        await LocalEnvironment(tmp_path / "jobs", clock=VirtualClock()).usage()
+
+
+def test_the_folders_that_a_runner_names() -> None:
+    named = {"url": "http://127.0.0.1:1", "token": "glrt-1", "builds_dir": "/mnt/small"}
+    assert folders_of(RunnerConfig(executor="shell", cache_dir="caches", **named)) == ["/mnt/small", "caches"]
+    assert folders_of(RunnerConfig(executor="custom", **named)) == []
