@@ -140,6 +140,12 @@ def show(found: "ManagerStatus") -> None:
     for runner in found.runners:
         if runner.problem:
             print(f"\n{runner.name or runner.runner}: {runner.problem}")
+    for job in found.jobs:
+        if job.waits_for:
+            print(f"\njob {job.id} waits: {job.waits_for}")
+    for machine in found.machines:
+        if machine.problem:
+            print(f"\nmachine {machine.machine}: {machine.problem}")
 
 
 def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tuple[str, ...]]]]:

@@ -46,17 +46,10 @@ from remuda.manager.recovery import owner_note
 from remuda.manager.starting import Starting, start_of
 from remuda.manager.surroundings import Surroundings
 from remuda.manager.translating import ask_server, outcome_of, step_name
-from remuda.manager.waiting import Bell, beside
+from remuda.manager.waiting import Bell, Hindrance, beside
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
-from remuda.wire.agent_client import (
-    JobEnded,
-    JobUse,
-    LogChunk,
-    StepResultEvent,
-    UnknownJob,
-    WatchedEvent,
-)
+from remuda.wire.agent_client import JobEnded, JobUse, LogChunk, StepResultEvent, UnknownJob, WatchedEvent
 from remuda.wire.agent_shell import AgentShell, ShellWish, open_shell
 from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_client import RunnerClient, read_payload
@@ -92,6 +85,7 @@ class ManagedJob:
         self.stage = "prepare_executor"
         self.stage_since = around.clock.now()
         self.received_at = row.received_at
+        self.hindrance = Hindrance()
         self._token = payload.token
         self._config = runner
         self._client = client
@@ -216,6 +210,8 @@ class ManagedJob:
                 case Forget():
                     pass
         except EnvironmentTemporaryError as error:
+            if self.hindrance.is_new(str(error)):
+                self._log.warning("the job waits for its environment", cause=str(error))
             self.agent_failed(str(error))
         except EnvironmentLostError as error:
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
@@ -264,7 +260,7 @@ class ManagedJob:
         payload = self._payload
         assert payload is not None, "a job is started once"
         if not self._linked().connected.is_set():
-            raise EnvironmentTemporaryError("there is no connection to the agent")
+            raise EnvironmentTemporaryError(self._linked().problem or "there is no connection to the agent")
         place = await self._prepare()
         if place is None:
             return
@@ -293,6 +289,7 @@ class ManagedJob:
         reach("manager.started")
         self._payload, self._owner = None, b""
         self.life.started()
+        self.hindrance.over()
         self._log.info("the job runs", work_dir=place.work_dir)
 
     async def _prepare(self) -> PreparedPlace | None:
@@ -433,9 +430,11 @@ class ManagedJob:
 
     def agent_is_back(self) -> None:
         self.life.agent_is_back()
+        self.hindrance.over()
         self._bell.ring()
 
     def agent_failed(self, cause: str) -> None:
+        self.hindrance.is_new(cause)  # the link has said it, for all its jobs at once
         self.life.agent_failed(cause, self._around.clock.monotonic())
         self._bell.ring()
 

@@ -80,6 +80,8 @@ class AgentLink:
         """Set while the agent can be reached; no job is asked for otherwise."""
         self.settled = asyncio.Event()
         """Set once the agent was reached, or its machine is known to be lost."""
+        self.problem = ""
+        """Why the agent cannot be reached; empty: it can, or nobody has tried."""
 
     @property
     def client(self) -> AgentClient | None:
@@ -100,7 +102,7 @@ class AgentLink:
                         if self._clock.monotonic() - began >= STEADY_SECONDS:
                             failures = 0
             except* EnvironmentLostError as group:
-                cause = str(_first(group))
+                cause = self.problem = str(_first(group))
                 failures += 1
                 if self._listeners or not self.settled.is_set():
                     self._log.error("the machine is lost", cause=cause, jobs=len(self._listeners))
@@ -108,7 +110,7 @@ class AgentLink:
                 for listener in list(self._listeners.values()):
                     listener.machine_lost(cause)
             except* (EnvironmentTemporaryError, AgentUnavailableError, AgentRefusedError) as group:
-                cause = str(_first(group))
+                cause = self.problem = str(_first(group))
                 failures += 1
                 if failures > 1 and self._listeners:
                     tell = self._log.error if failures == LASTING_FAILURES else self._log.warning
@@ -130,6 +132,7 @@ class AgentLink:
             else:
                 self._post(job_id, "confirm", self._reappearing(job_id))
         self._client = client
+        self.problem = ""
         self.connected.set()
         self.settled.set()
         for listener in list(self._listeners.values()):

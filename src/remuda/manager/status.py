@@ -76,12 +76,16 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int
     """What the server has of the log."""
     held_until: str
+    waits_for: str = ""
+    """Why its machine or agent keeps it waiting; empty: nothing does."""
 
 
 class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     is_connected: bool
     jobs: int
+    problem: str = ""
+    """Why its agent is not reached."""
 
 
 class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +135,17 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
                 slot=job.slot,
                 log_bytes=job.life.trace.confirmed,
                 held_until=_time(job.life.outcome.held_until if job.life.outcome else 0.0),
+                waits_for=job.hindrance.cause,
             )
             for job in sorted(jobs, key=lambda job: job.received_at)
         ),
         machines=tuple(
-            MachineStatus(machine=link.machine, is_connected=link.connected.is_set(), jobs=by_machine[link.machine])
+            MachineStatus(
+                machine=link.machine,
+                is_connected=link.connected.is_set(),
+                jobs=by_machine[link.machine],
+                problem=link.problem,
+            )
             for link in sorted(manager.links, key=lambda link: link.machine)
         ),
     )

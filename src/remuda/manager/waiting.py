@@ -1,4 +1,4 @@
-"""How a job waits: until something happens to it or a moment has come, and beside work that takes long.
+"""How a job waits: until something happens to it or a moment has come, and beside work that takes long; and why.
 
 Whoever has something for a job rings its `Bell`. What is to be done then is the job's own decision, see `jobs.py`.
 """
@@ -41,6 +41,26 @@ class Bell:
             waiting = group.create_task(alarm(), name=f"alarm of {self.name}")
             await self._rung.wait()
             waiting.cancel()
+
+
+class Hindrance:
+    """Why a job does not get on with its machine or agent."""
+
+    __slots__ = ("_told", "cause")
+
+    def __init__(self) -> None:
+        self.cause = ""
+        """Empty: nothing is in its way."""
+        self._told = ""
+
+    def is_new(self, cause: str) -> bool:
+        """Note why it waits; whether that is another cause than the last one, also where that was over meanwhile."""
+        told, self._told, self.cause = self._told, cause, cause
+        return cause != told
+
+    def over(self) -> None:
+        """Nothing is in its way any more, as far as is known."""
+        self.cause = ""
 
 
 async def beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:

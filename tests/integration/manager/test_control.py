@@ -12,7 +12,9 @@ import pytest
 from remuda.cli.manager_status import show
 from remuda.manager import control
 from remuda.manager.control import NAME, NoManagerError, ask_drain, ask_status
-from remuda.manager.errors import ManagerError
+from remuda.manager.errors import EnvironmentTemporaryError, ManagerError
+from remuda.manager.ports import JobPlace, PreparedPlace
+from remuda.telemetry import logs
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
@@ -88,6 +90,63 @@ async def test_too_little_disk_and_a_server_in_trouble_are_shown(
     assert "cannot be reached" in away.problem
     assert full.is_blocked
     assert "least_disk asks for" in full.problem
+
+
+async def test_what_a_job_waits_for_and_why_a_machine_is_not_reached_are_shown(
+    bench: ManagerBench,
+    coordinator: Coordinator,
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        environment.is_broken = True
+        await environment.die()
+        found = await ask_status(bench.data)
+        while not (found.jobs[0].waits_for and found.machines[0].problem):
+            found = await ask_status(bench.data)
+        show(found)
+        environment.is_broken = False
+        while found.jobs[0].waits_for or found.machines[0].problem:
+            found = await ask_status(bench.data)
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    output = capsys.readouterr().out
+    assert "job 101 waits: " in output
+    assert "machine fake: " in output
+
+
+async def test_a_job_that_cannot_be_started_for_the_moment_says_why_once(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts, is_full = 0, True
+    prepare = environment.prepare
+
+    async def full(place: JobPlace, machine: str) -> PreparedPlace:
+        nonlocal attempts
+        attempts += 1
+        if is_full:
+            raise EnvironmentTemporaryError("its disk is full")
+        return await prepare(place, machine)
+
+    monkeypatch.setattr(environment, "prepare", full)
+    levels: list[str] = []
+    async with bench.manager(environment):
+        logs.tell_of("manager", levels.append)
+        job = await coordinator.enqueue("true")
+        found = await ask_status(bench.data)
+        while not found.jobs or not found.jobs[0].waits_for:
+            found = await ask_status(bench.data)
+        assert (found.jobs[0].state, found.jobs[0].waits_for) == ("pending", "its disk is full")
+        await until(lambda: attempts >= 3)
+        is_full = False
+        key = await environment.agent.job()
+        while found.jobs[0].waits_for:
+            found = await ask_status(bench.data)
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+    assert levels.count("warning") == 1
 
 
 async def test_a_configuration_that_cannot_be_used_is_shown(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.waiting import Bell, beside
+from remuda.manager.waiting import Bell, Hindrance, beside
 
 
 async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> None:
@@ -81,3 +81,13 @@ async def test_what_goes_wrong_comes_out_as_it_is() -> None:
 
     with pytest.raises(OSError, match="no room"):
         await beside(work(), turn, bell)
+
+
+def test_a_hindrance_is_new_once_and_again_when_it_is_another_one() -> None:
+    hindrance = Hindrance()
+    assert hindrance.is_new("its disk is full")
+    hindrance.over()
+    assert hindrance.cause == ""
+    assert not hindrance.is_new("its disk is full")
+    assert hindrance.cause == "its disk is full"
+    assert hindrance.is_new("nobody answers")
