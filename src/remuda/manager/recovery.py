@@ -7,7 +7,8 @@ agent only because it is not known here: it may be another manager's.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -77,24 +78,48 @@ async def lost_jobs(
     return found
 
 
-async def look_at_all(environment: Environment, links: Links) -> None:
-    """Connect to every machine that may have jobs of an earlier process; returns when each has been looked at."""
-    try:
-        machines = await environment.recover()
-    except (EnvironmentTemporaryError, EnvironmentLostError) as error:
-        logger("manager").error("machines with jobs of an earlier process cannot be looked for", cause=str(error))
-        return
-    async with asyncio.TaskGroup() as group:
-        for machine in machines:
-            group.create_task(_look_at(environment, machine, links), name=f"finding of jobs on {machine}")
+class Searches:
+    """Looks at the machines of environments, once for each environment and for as long as somebody uses it.
 
+    Connecting to an agent is looking at it, so this only sees to it that there is a link to each machine once. `start`
+    makes a supervised task.
+    """
 
-async def _look_at(environment: Environment, machine: str, links: Links) -> None:
-    link = links.use(environment, machine)
-    try:
-        await link.settled.wait()
-    finally:
-        links.let_go(link)
+    def __init__(self, links: Links, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
+        self._links = links
+        self._start = start
+        self._begun: dict[int, tuple[Environment, asyncio.Task[None]]] = {}
+
+    def follow(self, environments: Iterable[Environment]) -> None:
+        """These are used now: begin with those that are new, and leave off where nobody is any more."""
+        used = {id(environment): environment for environment in environments}
+        for gone in self._begun.keys() - used.keys():
+            self._begun.pop(gone)[1].cancel()
+        for key in used.keys() - self._begun.keys():
+            work = partial(self._look_through, used[key])
+            self._begun[key] = used[key], self._start("finding of jobs", work)
+
+    async def finished(self, within_seconds: float) -> None:
+        """Returns when every machine that may have jobs of an earlier process has been looked at, or after so long."""
+        if tasks := [task for _, task in self._begun.values()]:
+            await asyncio.wait(tasks, timeout=within_seconds)
+
+    async def _look_through(self, environment: Environment) -> None:
+        try:
+            machines = await environment.recover()
+        except (EnvironmentTemporaryError, EnvironmentLostError) as error:
+            logger("manager").error("machines with jobs of an earlier process cannot be looked for", cause=str(error))
+            return
+        async with asyncio.TaskGroup() as group:
+            for machine in machines:
+                group.create_task(self._look_at(environment, machine), name=f"finding of jobs on {machine}")
+
+    async def _look_at(self, environment: Environment, machine: str) -> None:
+        link = self._links.use(environment, machine)
+        try:
+            await link.settled.wait()
+        finally:
+            self._links.let_go(link)
 
 
 def _why(kept: KeptJob, note: Note | None) -> str:

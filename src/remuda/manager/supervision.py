@@ -1,6 +1,6 @@
 """The parts of a running manager, put together and supervised: pollers, jobs, links, the look after everything else.
 
-A part that fails in a way nobody foresaw is logged and started again, because one job must not take the others with it.
+A part that fails in a way nobody foresaw is begun anew, see `restarting.py`.
 Decided here: which runners ask for jobs under a configuration, and when the manager is done. `service.py` gives it the
 data folder and configurations; what jobs do is in `jobs.py`, how slots are shared in `room.py`.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remuda import __version__
-from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.manager.config import ManagerConfig, RunnerConfig
@@ -22,7 +21,7 @@ from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.data_folder import DataFolder
 from remuda.manager.environments import Environments
-from remuda.manager.errors import DataFolderError, FolderTakenError, ManagerError
+from remuda.manager.errors import DataFolderError, FolderTakenError, ManagerError, NotStoredError
 from remuda.manager.exporting import exporter_of, spans_of
 from remuda.manager.jobs import ManagedJob
 from remuda.manager.journal import JobRow
@@ -32,8 +31,9 @@ from remuda.manager.looking import Looking
 from remuda.manager.metrics import JobSample, Load, ManagerMetrics, mode_of
 from remuda.manager.polling import Asking, Poller
 from remuda.manager.ports import Environment, standing_machine
-from remuda.manager.recovery import Note, is_ours, look_at_all, lost_jobs
+from remuda.manager.recovery import Note, Searches, is_ours, lost_jobs
 from remuda.manager.reload import Changes, changes
+from remuda.manager.restarting import begun_anew
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
 from remuda.manager.surroundings import Surroundings
@@ -49,7 +49,6 @@ LOOK_SECONDS = 1.0
 """How often is looked after what tells nobody when it changes."""
 FINDING_SECONDS = 20.0
 """How long new jobs wait for old ones to be found; machines that answer later are asked when they do."""
-_AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 Part = tuple[str, Callable[[], Awaitable[None]]]
 """Something that runs beside the rest, with its name."""
@@ -88,6 +87,7 @@ class Manager:
         self._takers = Takers(self._clients)
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
+        self._searches = Searches(self.links, self._supervised)
         self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
         self._around = Surroundings(
             links=self.links,
@@ -155,6 +155,7 @@ class Manager:
                 tasks.append(self._supervised("sender of spans", self.exporter.run))
             self._go_on_with_jobs()
             if self._around.recovers:
+                self._searches.follow(self._environments)
                 tasks.append(self._supervised("finding of jobs", self._find_jobs))
             else:
                 self._found.set()
@@ -170,6 +171,7 @@ class Manager:
                 stopping()
                 for task in [*self._poller_tasks, *self._job_tasks, *tasks]:
                     task.cancel()
+                self._searches.follow(())
                 self.links.close()
         if self._problem is not None:
             raise self._problem
@@ -212,6 +214,7 @@ class Manager:
             check_interval_seconds=self.config.check_interval_seconds / max(len(self._runners), 1),
             take=self._take,
             told=self.metrics.told(),
+            unheard=self._around.hearing.problem,
         )
         for one in runners:
             if machine := standing_machine(one.environment):
@@ -232,7 +235,7 @@ class Manager:
         async with asyncio.TaskGroup() as waiting:
             stopped = waiting.create_task(stop.wait(), name="stop")
             draining = waiting.create_task(drain.wait(), name="drain")
-            tending = waiting.create_task(self._supervise("tend", self._tend), name="tend")
+            tending = waiting.create_task(begun_anew("tend", self._tend, self._clock), name="tend")
             await asyncio.wait({stopped, draining, tending}, return_when=asyncio.FIRST_COMPLETED)
             if not stopped.done() and not tending.done():
                 await self._drain(waiting, {stopped, tending})
@@ -268,7 +271,11 @@ class Manager:
             self._room.serve()
             used = [one.environment for one in (*self._runners, *self._retiring)]
             if len(set(map(id, used))) < len(list(self._environments)):
-                await self._environments.close_unused([*used, *(job.environment for job in self._jobs.values())])
+                used += [job.environment for job in self._jobs.values()]
+                # What a link still goes to is closed after the link.
+                await self._environments.close_unused([*used, *(link.environment for link in self.links)])
+            if self._around.recovers:
+                self._searches.follow(used)
             if not self._folder.is_there():
                 await self._renew_folder()
 
@@ -315,14 +322,9 @@ class Manager:
         return self._takers.of(row, settings, served=self._runners, concurrent=self.config.concurrent)
 
     async def _find_jobs(self) -> None:
-        """Those that only agents know: connecting to an agent is looking at it."""
-        async with asyncio.TaskGroup() as group:
-            looking = [
-                group.create_task(look_at_all(environment, self.links), name="finding of jobs")
-                for environment in self._environments
-            ]
-            await asyncio.wait(looking, timeout=FINDING_SECONDS)
-            self._found.set()
+        """Those that only agents know; who asks for new jobs waits for it, but not for ever."""
+        await self._searches.finished(FINDING_SECONDS)
+        self._found.set()
 
     async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
         """Take up what is ours and not in the journal, before anything else happens over a new connection."""
@@ -376,8 +378,7 @@ class Manager:
         try:
             await self._folder.journal.add(row, record, one.settings)
         except sqlite3.Error as error:
-            self._log.error("a job is not taken: the journal cannot be written", job=payload.id, cause=str(error))
-            return False
+            raise NotStoredError(f"the journal cannot be written: {error}") from error
         reach("manager.journaled")
         self.metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
         self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
@@ -435,20 +436,7 @@ class Manager:
 
     def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """A task of it."""
-        return self._group.create_task(self._supervise(name, work), name=name)
-
-    async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Begin anew what fails in a way nobody foresaw."""
-        failures = 0
-        while True:
-            try:
-                await work()
-            except Exception as error:  # noqa: BLE001 - an unforeseen failure must stay that of one part
-                failures += 1
-                self._log.error("a part of the manager failed", failed=name, exc_info=error)
-                await self._clock.sleep(_AGAIN.delay(failures))
-            else:
-                return
+        return self._group.create_task(begun_anew(name, work, self._clock), name=name)
 
     def _samples(self) -> Iterable[JobSample]:
         return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in self._jobs.values()]

@@ -1,11 +1,19 @@
 """The note that an agent keeps of a job, and whose job it is."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.lib.clock import VirtualClock
 from remuda.manager.journal import JobRow
-from remuda.manager.recovery import Note, is_ours, owner_note, read_note
+from remuda.manager.links import LINGER_SECONDS, Links
+from remuda.manager.recovery import Note, Searches, is_ours, owner_note, read_note
+from remuda.testing.environment import FakeEnvironment, FakeJob
+from remuda.wire.proto import agent_pb2 as pb
 
 PAYLOAD = b'{"id": 7, "token": "glcbt-x",\n "job_info": {"name": "build"}}'
 
@@ -47,3 +55,39 @@ def test_a_job_is_ours_by_the_managers_id_or_by_its_runner() -> None:
     assert is_ours(note, system_id="s_mine", runners=set())
     assert is_ours(note, system_id="s_other", runners={("abcdefghi", "http://cell")})
     assert not is_ours(note, system_id="s_other", runners={("abcdefghi", "http://elsewhere")})
+
+
+async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    silent, answering = FakeEnvironment(tmp_path / "a"), FakeEnvironment(tmp_path / "b")
+    for environment in (silent, answering):
+        environment.agent.jobs["7-abc"] = FakeJob(pb.StartRequest(id="7-abc"))
+    silent.is_broken = True
+    async with asyncio.TaskGroup() as group:
+
+        async def done(work: Callable[[], Awaitable[None]]) -> None:
+            await work()
+
+        links = Links(clock, lambda name, work: group.create_task(done(work), name=name))
+        searches = Searches(links, lambda name, work: group.create_task(done(work), name=name))
+        searches.follow([silent])
+        while not silent.calls["connect"]:
+            await asyncio.sleep(0)
+        # One comes with a reload; the other one, whose machine never answers, goes with it.
+        searches.follow([answering])
+        await searches.finished(30)
+        assert answering.calls["connect"] == 1
+        await clock.advance(LINGER_SECONDS)
+        links.close_idle()
+        assert list(links) == []
+        searches.follow([answering])
+        assert list(links) == []
+        # The same one again is looked through again.
+        searches.follow([answering, silent])
+        silent.is_broken = False
+        await searches.finished(0.01)
+        assert [link.environment for link in links] == [silent]
+        searches.follow([])
+        links.close()
+    for environment in (silent, answering):
+        await environment.remove()
