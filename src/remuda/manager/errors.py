@@ -25,6 +25,10 @@ class RegisterError(ManagerError):
     """The server did not take the runner."""
 
 
+class NotStoredError(Exception):
+    """A job that came cannot be taken now: it would not outlive this process."""
+
+
 class EnvironmentTemporaryError(Exception):
     """The environment or its agent cannot be reached now; trying again may help."""
 

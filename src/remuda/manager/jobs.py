@@ -132,6 +132,7 @@ class ManagedJob:
     async def run(self) -> None:
         """Carry the job to its end; returns when nothing of it is left here."""
         self._connect()
+        self._around.hearing.begin(self.runner)
         try:
             if self.life.phase is Phase.HELD:
                 self._around.held(self)
@@ -147,6 +148,7 @@ class ManagedJob:
                     return
                 await self._perform(action)
         finally:
+            self._around.hearing.over(self.runner, self.key)
             self._around.held(self)
             self._disconnect()
 
@@ -228,9 +230,10 @@ class ManagedJob:
         try:
             reply = await ask_server(self._client, self.job_id, self._token, call)
         except RunnerApiTemporaryError as error:
-            self._log.debug("the server cannot be reached", cause=str(error))
+            self._around.hearing.unanswered(self.runner, self.key, str(error))
             self.life.unreachable(self._around.clock.monotonic(), str(error))
             return
+        self._around.hearing.answered(self.runner, self.key)
         match call, reply.status:
             case Acknowledge(), 200:
                 reach("manager.acknowledged")

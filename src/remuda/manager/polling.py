@@ -15,17 +15,19 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from remuda.lib.aio import happens_by
+from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.asking import RequestLimit
 from remuda.manager.core.pace import Health, Pace
 from remuda.manager.core.slots import Slot
-from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError, NotStoredError
 from remuda.manager.placing import folders_of
 from remuda.manager.ports import Environment
 from remuda.manager.room import Room
 from remuda.manager.translating import refuse
 from remuda.telemetry.logs import logger
+from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_client import JobOffer, RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError, new_request_id
 
@@ -35,6 +37,8 @@ YOUNG_SECONDS = 2.0
 _USAGE_SECONDS = 60.0
 _DISK_SECONDS = 10.0
 """How often is looked whether there is room again, and how long an answer about it counts while there is."""
+_UNSTORED = Backoff(first_seconds=5.0, ceiling_seconds=60.0)
+"""After a job that could not be stored; the first ones are shorter than a cell waits for a job to be acknowledged."""
 
 
 class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +82,13 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     check_interval_seconds: float
     take: Callable[[RunnerConfig, JobOffer, Slot], Awaitable[bool]]
-    """Stores a job that came and sees to it from then on; True: the slot is the job's now."""
+    """Stores a job that came and sees to it from then on; True: the slot is the job's now.
+
+    NotStoredError: it cannot be stored.
+    """
     told: Told = Told()
+    unheard: Callable[[str], str] = lambda _: ""
+    """What is wrong with the server by the calls of a runner's jobs, whose short token it gets; empty: nothing."""
 
 
 class Poller:
@@ -113,6 +122,8 @@ class Poller:
         self._retired = asyncio.Event()
         self._problem = ""
         self._disk_problem = ""
+        self._store_problem = ""
+        self._unstored = 0  # jobs in a row that came and could not be stored
         self._disk_free_bytes: int | None = None
         self._disk_seen_at: float | None = None
         self._asked_at = self._answered_at = 0.0
@@ -124,10 +135,11 @@ class Poller:
         """How it stands."""
         clock = self._asking.clock
         wait = self._not_before - clock.monotonic()
+        unheard, health = self._asking.unheard(self.runner.short_token), self._pace.health
         return PollerStatus(
-            health=self._pace.health,
+            health=Health.TROUBLED if unheard and health is Health.WELL else health,
             is_blocked=bool(self._disk_problem),
-            problem=self._disk_problem or self._problem,
+            problem=self._disk_problem or self._store_problem or self._problem or unheard,
             asked_at=self._asked_at,
             answered_at=self._answered_at,
             last_status=self._last_status,
@@ -154,19 +166,31 @@ class Poller:
         self._asking.told.limited(self.runner, self._limit)
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(self._keep_asking(group), name=f"poller of {self.runner.short_token}")
+            watching = group.create_task(self._watch_disk(), name=f"disk of {self.runner.short_token}")
             await self._retired.wait()
             asking.cancel()
+            watching.cancel()
             while self._running:
                 await self._hang_up()
 
     async def _hang_up(self) -> None:
         """End requests that are being held; wait for the others, but not for long."""
+        self._end_held()
+        self._changed.clear()
+        await happens_by(self._asking.clock, self._changed, within_seconds=YOUNG_SECONDS / 4, name="last answers")
+
+    def _end_held(self) -> None:
         now = self._asking.clock.monotonic()
         for task, since in list(self._open.items()):
             if self._client.is_remuda.is_set() or now - since >= YOUNG_SECONDS:
                 task.cancel()
-        self._changed.clear()
-        await happens_by(self._asking.clock, self._changed, within_seconds=YOUNG_SECONDS / 4, name="last answers")
+
+    async def _watch_disk(self) -> None:
+        """A request may be held for a minute: it must not bring a job that has no room by then."""
+        while True:
+            await self._asking.clock.sleep(_DISK_SECONDS)
+            if self._open and not await self._has_disk():
+                self._end_held()
 
     async def _keep_asking(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -260,10 +284,32 @@ class Poller:
                 self._unanswered.append(request_id)
         self._heard(offer, took_seconds=self._asking.clock.monotonic() - began, may_hold=may_hold)
         if offer is not None and offer.payload is not None:
-            if await self._asking.take(self.runner, offer, slot):
-                self._asking.room.hand_over(slot)
+            try:
+                if await self._asking.take(self.runner, offer, slot):
+                    self._asking.room.hand_over(slot)
+            except NotStoredError as error:
+                await self._leave(offer.payload, str(error), request_id=request_id if offer.is_remuda else "")
+            else:
+                self._store_problem, self._unstored = "", 0
         elif offer is not None:
             await self._look_at(offer)
+
+    async def _leave(self, job: JobPayload, cause: str, *, request_id: str) -> None:
+        """A job came that cannot be stored: a cell gives it again to the same request, others must hear that it failed.
+
+        Most often the disk is full. What else is held would bring more of these, and so would asking at once.
+        """
+        if cause != self._store_problem:
+            self._log.error("a job is not taken", job=job.id, cause=cause)
+        self._store_problem = cause
+        self._unstored += 1
+        self._not_before = self._asking.clock.monotonic() + _UNSTORED.delay(self._unstored)
+        self._disk_seen_at = None
+        self._end_held()
+        if request_id:
+            self._unanswered.append(request_id)
+        else:
+            await refuse(self._client, job.id, job.token)
 
     def _heard(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
         """Learn from an answer, or from none."""

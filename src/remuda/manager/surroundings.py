@@ -9,6 +9,7 @@ import msgspec
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.core.limits import Limits
+from remuda.manager.hearing import Hearing
 from remuda.manager.journal import JobRow, Journal
 from remuda.manager.links import Links
 from remuda.wire.runner_api import JobPayload
@@ -26,6 +27,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     system_id: str
     limits: Limits
+    hearing: Hearing = msgspec.field(default_factory=Hearing)
     recovers: bool = True
     """Whether jobs can be found through their agents alone, which give them up when nobody does."""
     keeps_in: Path | None = None

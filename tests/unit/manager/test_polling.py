@@ -15,6 +15,7 @@ from remuda.manager.config import RunnerConfig
 from remuda.manager.config_values import RemudaConfig
 from remuda.manager.core.pace import Health
 from remuda.manager.core.slots import Slot
+from remuda.manager.errors import NotStoredError
 from remuda.manager.polling import ADAPTIVE_FLAG, Asking, Poller
 from remuda.manager.room import Room
 from remuda.telemetry import logs
@@ -91,6 +92,8 @@ class Bench:
         self.environment = environment
         self.taken: list[tuple[str, Slot]] = []
         self.takes = True
+        self.store_problem = ""
+        self.unheard = ""
         self.room = Room(concurrent=100, limits={"abcdefghi": 0})
 
     def poller(self, server: Server, **changes: Any) -> Poller:
@@ -100,10 +103,18 @@ class Bench:
         client = RunnerClient(
             url=runner.url, token=runner.token, system_id="s_1", info=RunnerInfo(), session=server, clock=self.clock
         )
-        asking = Asking(room=self.room, clock=self.clock, check_interval_seconds=3.0, take=self._take)
+        asking = Asking(
+            room=self.room,
+            clock=self.clock,
+            check_interval_seconds=3.0,
+            take=self._take,
+            unheard=lambda _: self.unheard,
+        )
         return Poller(runner, client, asking, self.environment)
 
     async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
+        if self.store_problem:
+            raise NotStoredError(self.store_problem)
         if self.takes:
             self.taken.append((runner.short_token, slot))
         return self.takes
@@ -298,6 +309,69 @@ class TestDisk:
             for _ in range(10):
                 await server.hand_out()
             assert bench.environment.calls["usage"] == 1
+
+    async def test_requests_that_are_held_are_ended_when_it_gets_full(self, bench: Bench) -> None:
+        server = Server()
+        poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
+        async with running(poller):
+            await server.answer(204, X_Remuda_Cell="1")
+            await bench.clock.advance(11)
+            assert (server.hung_up, bench.environment.calls["usage"]) == (0, 2)
+            bench.environment.disk_free_bytes = 5 << 20
+            await bench.clock.advance(10)
+            assert (server.hung_up, poller.status.open_requests, poller.status.is_blocked) == (1, 0, True)
+            await bench.clock.advance(60)
+            assert len(server.ids) == 2
+            bench.environment.disk_free_bytes = 2 << 30
+            await bench.clock.advance(10)
+            assert server.ids[2] == server.ids[1], "a cell that handed a job out meanwhile gives the same one"
+        assert bench.room.free == 100
+
+
+class TestUnstored:
+    async def test_a_cell_is_asked_for_the_same_job_again_after_a_while(self, bench: Bench) -> None:
+        levels: list[str] = []
+        logs.tell_of("manager", levels.append)
+        server = Server()
+        bench.store_problem = "the journal cannot be written"
+        poller = bench.poller(server)
+        async with running(poller):
+            await server.hand_out(X_Remuda_Cell="1")
+            assert (server.waiting, server.updates) == ([], [])
+            assert poller.status.problem == "the journal cannot be written"
+            await bench.clock.advance(5)
+            await server.hand_out(X_Remuda_Cell="1")
+            bench.store_problem = ""
+            await bench.clock.advance(5)
+            assert server.waiting == []
+            await bench.clock.advance(5)
+            await server.hand_out(X_Remuda_Cell="1")
+            assert server.ids[0] == server.ids[1] == server.ids[2] != server.ids[3]
+            assert poller.status.problem == ""
+        assert len(bench.taken) == 1
+        assert levels == ["error"]
+        assert bench.room.free == 99
+
+    async def test_another_server_hears_at_once_that_the_job_failed(self, bench: Bench) -> None:
+        server = Server()
+        bench.store_problem = "the journal cannot be written"
+        async with running(bench.poller(server)):
+            await server.hand_out()
+            assert [update["failure_reason"] for update in server.updates] == ["runner_system_failure"]
+            assert server.waiting == []
+            await bench.clock.advance(5)
+            assert server.ids[0] != server.ids[1]
+        assert bench.room.free == 100
+
+
+async def test_jobs_that_get_no_answer_count_for_the_health(bench: Bench) -> None:
+    server = Server()
+    poller = bench.poller(server)
+    async with running(poller):
+        bench.unheard = "the server cannot be reached; 4 jobs wait: refused"
+        assert (poller.status.health, poller.status.problem) == (Health.TROUBLED, bench.unheard)
+        bench.unheard = ""
+        assert (poller.status.health, poller.status.problem) == (Health.WELL, "")
 
 
 class TestRetiring:

@@ -1,0 +1,43 @@
+"""Servers that do not answer jobs: who hears of it, and how often."""
+
+import pytest
+
+from remuda.manager.hearing import Hearing
+from remuda.telemetry import logs
+
+
+@pytest.fixture
+def levels() -> list[str]:
+    found: list[str] = []
+    logs.tell_of("manager", found.append)
+    return found
+
+
+def test_one_warning_per_runner_until_all_its_jobs_are_answered(levels: list[str]) -> None:
+    hearing = Hearing()
+    for runner in ("one", "one", "other"):
+        hearing.begin(runner)
+    hearing.answered("one", "1")
+    assert hearing.problem("one") == ""
+    for _ in range(3):
+        hearing.unanswered("one", "1", "refused")
+        hearing.unanswered("one", "2", "cut")
+    assert levels == ["warning"]
+    assert hearing.problem("one") == "the server cannot be reached; 2 jobs wait: cut"
+    assert hearing.problem("other") == ""
+    hearing.answered("one", "2")
+    assert hearing.problem("one") == "the server cannot be reached; 1 job waits: refused"
+    hearing.answered("one", "1")
+    assert hearing.problem("one") == ""
+    hearing.unanswered("one", "1", "refused")
+    hearing.unanswered("other", "3", "refused")
+    assert levels == ["warning"] * 3
+
+
+def test_a_job_that_is_over_does_not_wait(levels: list[str]) -> None:
+    hearing = Hearing()
+    hearing.begin("one")
+    hearing.unanswered("one", "1", "refused")
+    hearing.over("one", "1")
+    hearing.over("one", "2")
+    assert hearing.problem("one") == ""
