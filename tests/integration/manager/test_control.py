@@ -92,6 +92,26 @@ async def test_too_little_disk_and_a_server_in_trouble_are_shown(
     assert "least_disk asks for" in full.problem
 
 
+async def test_a_server_that_is_gone_while_all_slots_have_jobs_is_shown(
+    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+) -> None:
+    bench.write_config(concurrent=1)
+    async with bench.manager(environment, keep_alive_seconds=0.1):
+        job = await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        await coordinator.stop()
+        found = await ask_status(bench.data)
+        while found.runners[0].health == "well":
+            found = await ask_status(bench.data)
+        assert "the server cannot be reached; 1 job waits: " in found.runners[0].problem
+        await coordinator.start()
+        while found.runners[0].health != "well":
+            found = await ask_status(bench.data)
+        assert found.runners[0].problem == ""
+        await environment.agent.end(key)
+        await coordinator.until_over(job)
+
+
 async def test_what_a_job_waits_for_and_why_a_machine_is_not_reached_are_shown(
     bench: ManagerBench,
     coordinator: Coordinator,

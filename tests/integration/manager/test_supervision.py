@@ -1,10 +1,12 @@
 """What the parts of a manager do to each other: as little as possible."""
 
 import asyncio
+import sqlite3
 
 import pytest
 
-from remuda.manager import supervision
+from remuda.lib.backoff import Backoff
+from remuda.manager import polling, supervision
 from remuda.manager.control import ask_status
 from remuda.manager.core.record import Record
 from remuda.manager.journal import JobRow, Journal
@@ -59,6 +61,35 @@ async def test_a_job_that_comes_while_the_manager_drains_is_not_held(
         await environment.agent.end(key, status="failure", reason="script_failure", exit_code=1)
         await coordinator.until_over(job)
     assert job.status == "failed"
+
+
+@pytest.mark.parametrize(("is_remuda", "end"), [(True, "success"), (False, "failed")])
+async def test_a_job_that_cannot_be_stored_is_given_again_by_a_cell_and_fails_elsewhere(
+    bench: ManagerBench,
+    coordinator: Coordinator,
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    is_remuda: bool,
+    end: str,
+) -> None:
+    coordinator.is_remuda = is_remuda
+    add, refused = Journal.add, 0
+
+    async def full_once(journal: Journal, row: JobRow, record: Record, settings: bytes = b"") -> None:
+        nonlocal refused
+        refused += 1
+        if refused == 1:
+            raise sqlite3.OperationalError("database or disk is full")
+        await add(journal, row, record, settings)
+
+    monkeypatch.setattr(Journal, "add", full_once)
+    monkeypatch.setattr(polling, "_UNSTORED", Backoff(first_seconds=0.1, ceiling_seconds=1.0))
+    async with bench.manager(environment):
+        job = await coordinator.enqueue("true")
+        if is_remuda:
+            await environment.agent.end(await environment.agent.job())
+        await coordinator.until_over(job)
+    assert job.status == end
 
 
 async def test_a_job_that_two_ways_lead_to_is_found_once(
