@@ -51,6 +51,11 @@ async def test_a_folder_for_jobs_that_is_gone_is_said(tmp_path: Path, disks: Cal
 
 
 def test_the_folders_that_a_runner_names() -> None:
-    named = {"url": "http://127.0.0.1:1", "token": "glrt-1", "builds_dir": "/mnt/small"}
-    assert folders_of(RunnerConfig(executor="shell", cache_dir="caches", **named)) == ["/mnt/small", "caches"]
-    assert folders_of(RunnerConfig(executor="custom", **named)) == []
+    shell, custom = (
+        RunnerConfig(
+            url="http://127.0.0.1:1", token="glrt-1", executor=one, builds_dir="/mnt/small", cache_dir="caches"
+        )
+        for one in ("shell", "custom")
+    )
+    assert folders_of(shell) == ["/mnt/small", "caches"]
+    assert folders_of(custom) == []
