@@ -287,7 +287,7 @@ async def test_what_was_put_off_is_done_where_the_job_succeeds_after_all(
 async def test_shell_runs_as_whoever_the_steps_run_as(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
     async with agent.client() as client:

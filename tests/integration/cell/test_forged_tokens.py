@@ -91,7 +91,9 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One for all tests: each of them leaves it as it was."""
     folder = tmp_path_factory.mktemp("forged") / "cell"
-    with ServedCell(folder, registry="http://127.0.0.1:1", upkeep_seconds=3600) as cell:
+    # Thousands of calls with bad tokens within seconds are what the limit for callers without a good one is there for.
+    limit = {"anonymous_requests_per_minute": 600_000}
+    with ServedCell(folder, registry="http://127.0.0.1:1", upkeep_seconds=3600, **limit) as cell:
         runner = cell.new_runner()
         project, job, sibling = a_running_project(cell, runner, "ada", "acme", "shop")
         other, foreign, _ = a_running_project(cell, runner, "bob", "other", "secret")
@@ -331,11 +333,11 @@ def test_no_forged_runner_token_is_taken(scene: Scene, endpoint: Endpoint) -> No
     for name, token in tokens.items():
         body = {"token": token, "system_id": "s_0123456789ab", "description": "thief"}
         header = {"RUNNER_TOKEN": token} if token.isprintable() and len(token) < 8000 else {}
-        if endpoint.method != "GET":
+        if endpoint.method != "GET" and "/shells/" not in endpoint.path:
             # The body counts; the right token in the header, which is for routers, helps nobody.
             answer = scene.cell.send(endpoint.method, endpoint.path, body, RUNNER_TOKEN=scene.runner.token)
         elif header:
-            answer = scene.cell.send("GET", endpoint.path, **header)
+            answer = scene.cell.send(endpoint.method, endpoint.path, **header)
         else:
             continue
         assert answer.status == 403, (name, answer)

@@ -19,4 +19,4 @@ async def test_a_job_without_a_machine_ends_after_its_time(
     assert (job.status, job.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
     assert b"there was no environment for it within prepare_timeout (1s)" in job.trace
     assert b"never" not in job.output
-    await environment.close()
+    await environment.remove()
