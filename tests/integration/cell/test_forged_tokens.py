@@ -92,8 +92,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One for all tests: each of them leaves it as it was."""
     folder = tmp_path_factory.mktemp("forged") / "cell"
     # Thousands of calls with bad tokens within seconds are what the limit for callers without a good one is there for.
-    limit = {"anonymous_requests_per_minute": 600_000}
-    with ServedCell(folder, registry="http://127.0.0.1:1", upkeep_seconds=3600, **limit) as cell:
+    settings: dict[str, Any] = {"anonymous_requests_per_minute": 600_000, "upkeep_seconds": 3600}
+    with ServedCell(folder, registry="http://127.0.0.1:1", **settings) as cell:
         runner = cell.new_runner()
         project, job, sibling = a_running_project(cell, runner, "ada", "acme", "shop")
         other, foreign, _ = a_running_project(cell, runner, "bob", "other", "secret")

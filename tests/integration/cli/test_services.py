@@ -126,7 +126,7 @@ def test_bad_arguments_of_a_cell(world: Any, arguments: list[str], wanted: str) 
         (None, "there is no such file"),
         ("concurrent = x\n", "config.toml:1: not valid TOML"),
         ('[[runners]]\nurl = "http://127.0.0.1:1"\nexecutor = "shell"\n', "runners[0].token: is missing"),
-        ('[[runners]]\nurl = "http://127.0.0.1:1"\ntoken = "t"\nexecutor = "kubernetes"\n', "does not run jobs in pods"),
+        ('[[runners]]\nurl = "http://127.0.0.1:1"\ntoken = "t"\nexecutor = "kubernetes"\n', "not run jobs in pods"),
     ],
 )
 def test_a_bad_configuration_is_named(world: Any, text: str | None, wanted: str) -> None:
