@@ -5,13 +5,16 @@ one first is the manager from then on, and the other one has to stop.
 """
 
 import hashlib
+import sqlite3
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from remuda.manager.adapters.agent_process import agent_data
+from remuda.manager.errors import DataFolderError, FolderTakenError
 from remuda.manager.journal import LOCK_NAME, Journal, identity_of, locked
 from remuda.manager.system_id import keep_system_id, system_id
+from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
@@ -33,6 +36,8 @@ class DataFolder:
         self._beside_config = beside_config
         self._held = ExitStack()
         self._lock: tuple[int, int] | None = None
+        self._problem = ""
+        self._log = logger("manager")
 
     def __enter__(self) -> "DataFolder":
         with ExitStack() as stack:
@@ -57,6 +62,27 @@ class DataFolder:
     def is_there(self) -> bool:
         """Whether a new process would find it locked, and the journal in it."""
         return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
+
+    async def kept(self, *, jobs: int) -> FolderTakenError | None:
+        """Look whether it is there, and make it anew if not: nothing is lost as long as this process lives.
+
+        What is returned says why the manager, which has so many `jobs`, cannot go on.
+        """
+        if self.is_there():
+            return None
+        try:
+            await self.renew()
+        except FolderTakenError as error:
+            self._log.error("the data folder was removed, and another manager has made it anew", cause=str(error))
+            return error
+        except (OSError, sqlite3.Error, DataFolderError) as error:
+            if str(error) != self._problem:
+                self._log.error("the data folder is gone and cannot be made anew; jobs wait", cause=str(error))
+            self._problem = str(error)
+        else:
+            self._problem = ""
+            self._log.error("the data folder was removed; it has been made anew", jobs=jobs)
+        return None
 
     async def renew(self) -> None:
         """Make it anew, with all that this process knows. DataFolderError: it is another manager's by now."""

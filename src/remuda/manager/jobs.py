@@ -40,7 +40,7 @@ from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryErro
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.metrics import RunnerLabels, mode_of
-from remuda.manager.placing import place_of, put_away
+from remuda.manager.placing import in_slot, place_of, put_away
 from remuda.manager.ports import Environment, PreparedPlace, standing_machine
 from remuda.manager.recovery import owner_note
 from remuda.manager.starting import Starting, start_of
@@ -76,7 +76,7 @@ class ManagedJob:
         payload = read_payload(row.payload)
         self.key = row.key
         self.job_id = row.job_id
-        self.slot = row.slot
+        self.slot: int = row.slot
         self.runner = row.runner
         self.labels = RunnerLabels(runner=row.runner, runner_name=row.runner_name, system_id=around.system_id)
         self.mode = mode_of(payload)
@@ -95,7 +95,7 @@ class ManagedJob:
         self._is_ready = False  # its place is prepared and the operator's hook has run
         self._is_remuda = row.sends_results
         self._is_unwanted = False  # it is not held if it fails
-        self._owner = owner_note(row, around.system_id) if around.recovers else b""
+        self._row: JobRow | None = row  # like the payload
         self._payload: JobPayload | None = payload  # only until the agent has it: thousands of jobs may be held
         self._place = place_of(row, payload, runner, has_own_folder=around.keeps_in is not None)
         if record.machine:
@@ -116,7 +116,7 @@ class ManagedJob:
             limits=around.limits,
         )
         if record.phase not in (Phase.RECEIVED, Phase.ACKNOWLEDGED):
-            self._payload, self._owner = None, b""
+            self._payload = self._row = None
 
     @property
     def state(self) -> str:
@@ -209,8 +209,6 @@ class ManagedJob:
                     await self._close(tells_agent=action.tells_agent)
                 case Wait():
                     await self._bell.until(action.until)
-                case Forget():
-                    pass
         except EnvironmentTemporaryError as error:
             if self.hindrance.is_new(str(error)):
                 self._log.warning("the job waits for its environment", cause=str(error))
@@ -260,10 +258,15 @@ class ManagedJob:
             self._log.info("the job has a machine", machine=machine)
 
     async def _start(self) -> None:
-        payload = self._payload
+        payload, row = self._payload, self._row
         assert payload is not None, "a job is started once"
+        assert row is not None
         if not self._linked().connected.is_set():
             raise EnvironmentTemporaryError(self._linked().problem or "there is no connection to the agent")
+        self._row = row = await in_slot(row, self._around.settle(self), self.life.record, self._around.journal)
+        if row.slot != self.slot:
+            own = self._around.keeps_in is not None
+            self.slot, self._place = row.slot, place_of(row, payload, self._config, has_own_folder=own)
         place = await self._prepare()
         if place is None:
             return
@@ -286,11 +289,11 @@ class ManagedJob:
         if self._spans is not None:
             start = msgspec.structs.replace(start, variables=self._spans.told(start.variables))
         if self._around.recovers:
-            patience = int(self._config.remuda.agent_patience_seconds)
-            start = msgspec.structs.replace(start, owner=self._owner, patience_seconds=patience)
+            patience, owner = int(self._config.remuda.agent_patience_seconds), owner_note(row, self._around.system_id)
+            start = msgspec.structs.replace(start, owner=owner, patience_seconds=patience)
         await self._linked().start(start)
         reach("manager.started")
-        self._payload, self._owner = None, b""
+        self._payload = self._row = None
         self.life.started()
         self.hindrance.over()
         self._log.info("the job runs", work_dir=place.work_dir)
@@ -391,8 +394,6 @@ class ManagedJob:
         if client is None:
             raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")
         return open_shell(client, self.key, wish)
-
-    # What the link tells.
 
     @property
     def position(self) -> tuple[int, int]:

@@ -1,13 +1,17 @@
 """A job's place in its environment: what decides it, and how it is given back, with the operator's hook before that."""
 
+import sqlite3
 from contextlib import suppress
+
+import msgspec
 
 from remuda.manager.clone_path import clone_path, with_clone_path
 from remuda.manager.config import RunnerConfig
+from remuda.manager.core.record import Record
 from remuda.manager.custom import is_custom
 from remuda.manager.entries import CompileError, project_path
-from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.journal import JobRow
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.journal import JobRow, Journal
 from remuda.manager.ports import Environment, JobPlace
 from remuda.manager.step_policy import run_as
 from remuda.telemetry.logs import Logger
@@ -39,6 +43,18 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
 def folders_of(runner: RunnerConfig) -> list[str]:
     """Where a runner's jobs write besides the environment's own folder, by its configuration."""
     return [] if is_custom(runner) else [folder for folder in (runner.builds_dir, runner.cache_dir) if folder]
+
+
+async def in_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
+    """A job that begins in the folder of this slot: stored before anything is made there, or a new process errs."""
+    if row.slot == number:
+        return row
+    moved = msgspec.structs.replace(row, slot=number)
+    try:
+        await journal.add(moved, record)
+    except sqlite3.Error as error:
+        raise EnvironmentTemporaryError(f"the journal cannot be written: {error}") from error
+    return moved
 
 
 async def put_away(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:

@@ -16,12 +16,13 @@ from remuda import __version__
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.manager.config import ManagerConfig, RunnerConfig
+from remuda.manager.core.folders import Folders
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.data_folder import DataFolder
 from remuda.manager.environments import Environments
-from remuda.manager.errors import DataFolderError, FolderTakenError, ManagerError, NotStoredError
+from remuda.manager.errors import ManagerError, NotStoredError
 from remuda.manager.exporting import exporter_of, spans_of
 from remuda.manager.jobs import ManagedJob
 from remuda.manager.journal import JobRow
@@ -72,6 +73,7 @@ class Manager:
     ) -> None:
         self._on_job_over = on_job_over
         self._jobs: dict[str, ManagedJob] = {}
+        self._folders = Folders()
         self.metrics = ManagerMetrics(self._samples)
         self.metrics.configured(config, folder.own_id)
         self.metrics.configuration_loaded()
@@ -100,6 +102,7 @@ class Manager:
             staged=self.metrics.staged,
             spans_of=spans_of(self.exporter),
             held=self._looking.note,
+            settle=self._settle,
         )
         self._log = logger("manager")
         self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
@@ -112,7 +115,6 @@ class Manager:
         self._found = asyncio.Event()
         """Jobs of earlier processes were looked for."""
         self._problem: ManagerError | None = None
-        self._folder_problem = ""
 
     @property
     def system_id(self) -> str:
@@ -276,8 +278,7 @@ class Manager:
                 await self._environments.close_unused([*used, *(link.environment for link in self.links)])
             if self._around.recovers:
                 self._searches.follow(used)
-            if not self._folder.is_there():
-                await self._renew_folder()
+            self._problem = await self._folder.kept(jobs=len(self._jobs))
 
     def _is_still_used(self, one: ServedRunner) -> bool:
         """Whether a retired runner may still bring a job; otherwise its link is let go."""
@@ -287,21 +288,6 @@ class Manager:
             self.links.let_go(one.link)
             one.link = None
         return False
-
-    async def _renew_folder(self) -> None:
-        """The folder is gone from under the manager: nothing is lost as long as this process lives."""
-        try:
-            await self._folder.renew()
-        except FolderTakenError as error:
-            self._log.error("the data folder was removed, and another manager has made it anew", cause=str(error))
-            self._problem = error
-        except (OSError, sqlite3.Error, DataFolderError) as error:
-            if str(error) != self._folder_problem:
-                self._log.error("the data folder is gone and cannot be made anew; jobs wait", cause=str(error))
-            self._folder_problem = str(error)
-        else:
-            self._folder_problem = ""
-            self._log.error("the data folder was removed; it has been made anew", jobs=len(self._jobs))
 
     # Jobs of earlier processes.
 
@@ -404,20 +390,27 @@ class Manager:
             if is_waiting and (told := identity_in(row.payload)):
                 self._note(self._job_tasks, self._supervised(f"refusal of {row.key}", partial(refuse, client, *told)))
             return False
-        held = slot or self._room.adopt(Slot(row.runner, row.slot))
+        self._folders.hold(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
         if is_waiting and not self._takers.knows(runner):
             cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
             job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())
         self._jobs[row.key] = job
         if self.state == "draining":
             job.release()
-        self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job, held)))
+        self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job)))
         return True
 
-    async def _finish(self, job: ManagedJob, slot: Slot) -> None:
+    def _settle(self, job: ManagedJob) -> int:
+        def is_beside(key: str) -> bool:
+            other = self._jobs[key]
+            return other.environment is job.environment and other.life.machine == job.life.machine
+
+        return self._folders.settle(job.key, is_beside)
+
+    async def _finish(self, job: ManagedJob) -> None:
         await job.run()
         del self._jobs[job.key]
-        self._room.release(slot)
+        self._room.release(self._folders.let_go(job.key))
         outcome = job.life.outcome
         reason = outcome.reason if outcome is not None else FailureReason.JOB_CANCELED
         seconds = self._clock.now() - job.received_at

@@ -36,5 +36,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Told when a job leaves a stage, and how long it was there."""
     spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
     """Who makes spans of a job; None: nobody."""
+    settle: "Callable[[ManagedJob], int]" = lambda job: job.slot
+    """The number of the slot whose folder nobody else has on the job's machine; asked before it is prepared."""
     held: "Callable[[ManagedJob], None]" = lambda _: None
     """Told when a job begins to be held, and when it is not any more."""

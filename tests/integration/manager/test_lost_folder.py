@@ -4,10 +4,12 @@ import asyncio
 import json
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 
 from remuda.lib.killpoints import QUIET_POINTS
+from remuda.manager import supervision
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment
@@ -94,6 +96,7 @@ async def test_jobs_whose_own_folder_is_gone_end_with_the_cause_and_others_run(
     (bench.folder / "go").touch()
     await coordinator.until_over(job)
     assert job.status == "failed"
+    assert b"is gone: somebody has removed it" in bytes(job.trace).splitlines()[-1], bytes(job.trace)[-2000:]
     other = await coordinator.enqueue("echo goes on")
     await coordinator.until_over(other)
     assert other.status == "success", bytes(other.trace)
@@ -170,3 +173,32 @@ async def test_an_agent_hears_of_who_found_its_job_before_the_server_answers(
         await environment.agent.until(lambda: key in environment.agent.confirmed)
         events.stop.set()
     assert environment.agent.confirmed[key] == (0, 0)
+
+
+async def test_a_new_job_does_not_work_where_one_does_that_was_found_late(
+    bench: ManagerBench, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = FakeEnvironment(tmp_path / "many", machines=("one",))
+    async with bench.manager(environment) as events:
+        await coordinator.enqueue("true")
+        key = await environment.agent.job()
+        events.stop.set()
+    shutil.rmtree(bench.data)
+    monkeypatch.setattr(supervision, "FINDING_SECONDS", 0.0)
+    environment.used.clear()
+    environment.is_broken = True
+    async with bench.manager(environment) as events:
+        await coordinator.enqueue("true")
+        await until(lambda: len(environment.used) == 1)
+        environment.is_broken = False
+        await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
+        events.stop.set()
+    folders = {one.request.work_dir for one in environment.agent.jobs.values()}
+    assert len(folders) == 2
+    async with bench.manager(environment):
+        for one in list(environment.agent.jobs):
+            await environment.agent.end(one)
+        await coordinator.until(lambda: all(job.is_over for job in coordinator.jobs.values()))
+    assert key in environment.agent.closed
+    assert bench.rows() == 0
+    await environment.remove()

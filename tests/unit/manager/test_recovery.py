@@ -12,6 +12,7 @@ from remuda.lib.clock import VirtualClock
 from remuda.manager.journal import JobRow
 from remuda.manager.links import LINGER_SECONDS, Links
 from remuda.manager.recovery import Note, Searches, is_ours, owner_note, read_note
+from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment, FakeJob
 from remuda.wire.proto import agent_pb2 as pb
 
@@ -71,8 +72,7 @@ async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path
         links = Links(clock, lambda name, work: group.create_task(done(work), name=name))
         searches = Searches(links, lambda name, work: group.create_task(done(work), name=name))
         searches.follow([silent])
-        while not silent.calls["connect"]:
-            await asyncio.sleep(0)
+        await until(lambda: silent.calls["connect"] > 0)
         # One comes with a reload; the other one, whose machine never answers, goes with it.
         searches.follow([answering])
         await searches.finished(30)
