@@ -5,7 +5,6 @@ is decided in `plan`, what it is told as in `reporting`.
 """
 
 import asyncio
-import errno
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
 from remuda.steps import holding, leftovers, plan, replay, reporting, shim
 from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
+from remuda.steps.disk import unstarted, waited
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of
 from remuda.steps.execution import Execution, Surroundings, Watched
@@ -37,8 +37,6 @@ from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
 _CLEAR = "\r\033[0K"
-_COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
-"""What only words, variables or names that are too long can cause."""
 _NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 """Found without asking anybody."""
 
@@ -91,6 +89,11 @@ class Carrier:
     def _holds_back(self) -> bool:
         self._is_holding = self._log.holds_back()
         return self._is_holding
+
+    async def wait_for_room(self) -> None:
+        """Other jobs may have filled the disk."""
+        if seconds := await self._around.room.wait(self._journal.folder, self._around.clock):
+            self._log.say(waited(seconds))
 
     def kill(self) -> None:
         for execution in self._executions.values():
@@ -260,7 +263,7 @@ class Carrier:
                 result = failure(str(error), Kind.LOAD)
             except OSError as error:
                 execution.kill()
-                result = _unstarted(error)
+                result = unstarted(error, self._journal.folder)
             finally:
                 del self._executions[node.serial]
             masks, record, is_jobs_doing = execution.masks, execution.record, execution.is_jobs_doing
@@ -362,6 +365,7 @@ class Carrier:
             grace_seconds=grace_seconds(node),
             holds_back=self._holds_back,
             tell=self._tell,
+            wait_for_room=self.wait_for_room,
         )
 
     def _has_cause(self, node: Node) -> bool:
@@ -393,12 +397,13 @@ class Carrier:
         masks: list[str] | None = None,
         more: Mapping[str, Any] | None = None,
         left: set[str] | None = None,
+        is_last: bool = False,
     ) -> None:
-        """Store how a step ended, or that it is tried again."""
+        """Store how a step ended, or that it is tried again, unless this `is_last`."""
         outputs, exports = outputs or {}, exports or {}
         now = self._around.clock.now()
         ended_at = ended_at or now
-        again_at = plan.retry_at(node, result, now=now)
+        again_at = None if is_last else plan.retry_at(node, result, now=now)
         self.mask(secrets_in(outputs))
         is_open, serial = node.state is State.ENTERED, node.serial
         more = dict(more or {})
@@ -438,10 +443,3 @@ class Carrier:
 def _loaded(node: Node) -> Loaded:
     assert node.loaded is not None
     return node.loaded
-
-
-def _unstarted(error: OSError) -> Finished:
-    """What it means that the system refused something on the way to a step's process or beside it."""
-    if error.errno in _COMMANDS_FAULT:
-        return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
-    return failure(f"the agent cannot run the step: {error.strerror}", Kind.SYSTEM, fault=Fault.RUNNER)

@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, shim
+from remuda.steps.disk import Room
 from remuda.steps.files import StepFiles
 from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.launching import Launch
@@ -49,6 +50,7 @@ class Surroundings:
     standby: Standby | None = None
     """Starts standard steps faster than a new Python does."""
     drains: Drains = field(default_factory=Drains)
+    room: Room = field(default_factory=Room)
     resolver: Resolver | None = None
     """Finds packages; None: one of its own for the data folder."""
 
@@ -68,6 +70,7 @@ class Watched:
         grace_seconds: float,
         holds_back: Callable[[], bool],
         tell: Callable[[], None],
+        wait_for_room: Callable[[], Awaitable[None]],
     ) -> None:
         self.has_cause = has_cause
         """Whether there is a reason to end the step; the first is written down before anything follows from it."""
@@ -84,6 +87,8 @@ class Watched:
         self.holds_back = holds_back
         """Whether the log takes no more for the time being."""
         self.tell = tell
+        self.wait_for_room = wait_for_room
+        """On the disk, before anything is written there."""
 
 
 class Execution:
@@ -148,6 +153,7 @@ class Execution:
         process = self._adopt(found) if found else self._spawn(prepare)
         try:
             while True:
+                await self._job.wait_for_room()
                 self._wake.clear()
                 self._arm()
                 # Asked before reading: whatever an ended process has written is found by this reading or the next.

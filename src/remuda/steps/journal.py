@@ -77,6 +77,7 @@ class Journal:
         """It was held, and is not any more."""
         self.is_foreign = False
         """Another version of the agent wrote it: nothing in it can be gone on with."""
+        self._is_on_disk = True
         path = folder / "events"
         self._events = OpenFile(str(path), flags=os.O_APPEND)
         if not path.exists():
@@ -124,7 +125,7 @@ class Journal:
         if public is not None:
             told = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
             line = b'%s,"public":%s}' % (line[:-1], told)
-        _append(self._events, line)
+        self._store(line)
         if public is not None:
             if "usage" in public:
                 self.account.add(public["usage"])
@@ -134,8 +135,8 @@ class Journal:
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
         """Tell, once, what the job has used."""
         if used and not self.has_told_used:
-            self.has_told_used = True
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
+            self.has_told_used = True
 
     def record_end(self, end: JobEnd) -> None:
         self._add({"event": "end"} | asdict(end))
@@ -158,12 +159,20 @@ class Journal:
             self.folder.rename(gone)
         remove_tree(gone, ignore_errors=True)
 
+    def leave_disk(self) -> None:
+        """Nothing can be written any more: what follows is known as long as this process lives."""
+        self._is_on_disk = False
+
     def shut(self) -> None:
         """Nothing is written for the time being."""
         self._events.close()
 
     def _add(self, event: dict[str, Any]) -> None:
-        _append(self._events, _line(event))
+        self._store(_line(event))
+
+    def _store(self, line: bytes) -> None:
+        if self._is_on_disk:
+            _append(self._events, line)
 
     def _learn(self, event: dict[str, Any]) -> None:
         public = event.pop("public", None)

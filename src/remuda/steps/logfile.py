@@ -131,13 +131,23 @@ class LogFile:
         """Everything before the one is gone, everything before the other is safe elsewhere."""
         self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
         self._held_since: float | None = None
+        self._tail: bytes | None = None
+        """What follows the file, where nothing can be written any more."""
 
     def read(self, offset: int, limit: int) -> bytes:
         """Bytes that may be shown."""
         size = min(limit, self.mark.length - offset)
         if size <= 0:
             return b""
-        return os.pread(self._log.descriptor(), size, offset)
+        tail = self._tail or b""
+        in_file = self.mark.length - len(tail) - offset
+        if in_file <= 0:
+            return tail[-in_file : size - in_file]
+        return os.pread(self._log.descriptor(), min(size, in_file), offset)
+
+    def leave_disk(self) -> None:
+        """Nothing can be written any more: what follows is there as long as this process."""
+        self._tail = self._tail or b""
 
     def confirm(self, offset: int) -> None:
         """Everything before this byte is safe elsewhere; that is never taken back."""
@@ -192,7 +202,11 @@ class LogFile:
         part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
         if not part.closed:
             part.closed = True
-            self._write(self._agent_lines(lines))
+            try:
+                self._write(self._agent_lines(lines))
+            except OSError:
+                part.closed = False
+                raise
 
     def forget(self, serial: int) -> None:
         """A step whose end is stored elsewhere."""
@@ -233,6 +247,10 @@ class LogFile:
     def _write(self, data: bytes) -> None:
         # What is recorded is only read again by a new process, so that it may be changed before it is written.
         mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
+        if self._tail is not None:
+            self._tail += data
+            self.mark = mark
+            return
         if data:
             _write_at(self._log, data, self.mark.length)
         reach("agent.log_appended")

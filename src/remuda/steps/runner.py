@@ -23,6 +23,7 @@ from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
+from remuda.steps.disk import cause_of
 from remuda.steps.environment import write_files
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
@@ -30,7 +31,7 @@ from remuda.steps.execution import Surroundings, kill_unattended
 from remuda.steps.journal import JobEnd, Journal
 from remuda.steps.language.reading import read_step
 from remuda.steps.logfile import JOB, LogFile
-from remuda.steps.outcome import SKIPPED, Cause, Outcome, broken
+from remuda.steps.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, failure
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
@@ -176,7 +177,7 @@ class Job:
             self._break(str(error))
         except OSError as error:
             logger.warning("job %s: %s", self.id, error)
-            self._break(f"the agent cannot use its data folder: {error.strerror}")
+            self._break(f"the agent cannot use its data folder: {cause_of(error, self.journal.folder)}")
         except Exception as error:
             logger.exception("job %s", self.id)
             self._break(f"the agent failed: {type(error).__name__}")
@@ -209,6 +210,7 @@ class Job:
         for node in tree.open.values():
             carrier.show(node)
         outcome = await self._carry(carrier)
+        await carrier.wait_for_room()
         self._work_dir_bytes = await asyncio.to_thread(folder_size, Path(request.work_dir))
         if request.hold_failed_seconds and outcome.status is plan.Status.FAILURE:
             holding.note_exports(journal.folder, tree.exports)
@@ -313,6 +315,7 @@ class Job:
         async with one_error(), asyncio.TaskGroup() as group:
             while True:
                 self._tell_soon()
+                await carrier.wait_for_room()
                 self._wake.clear()
                 now = self._around.clock.now()
                 until: float | None = None
@@ -376,23 +379,41 @@ class Job:
         self._tell()
 
     def _break(self, error: str) -> None:
-        """End the job although its files may not be writable: then the end is at least known while the agent lives."""
+        """End the job although its files may not be writable."""
         outcome = broken(self.log.secrets.mask(error))
         if self.end is not None:  # it was only held
             logger.warning("job %s cannot be held any longer: %s", self.id, error)
-            self.journal.record_release()
+            self._in_any_case(self.journal.record_release)
             self.let_go.set()
             return
         try:
             self._kill()
         except Exception:
             logger.exception("job %s: what it started cannot be ended", self.id)
+        # No step stays open that nobody goes on with; the inner ones began last.
+        for node in reversed(list(self._carrier.tree.open.values()) if self._carrier else []):
+            self._in_any_case(partial(self._end_open, node, error))
+        self._in_any_case(partial(self._finish, outcome))
+
+    def _end_open(self, node: Node, error: str) -> None:
+        if self._carrier is not None and node.serial in self._carrier.tree.open:
+            self._carrier.finish(node, failure(error, Kind.SYSTEM, fault=Fault.RUNNER), is_last=True)
+
+    def _in_any_case(self, act: Callable[[], None]) -> None:
+        """Where what it tells cannot be stored, that is at least known while the agent lives."""
         try:
-            self._finish(outcome)
+            act()
+            return
+        except OSError as refused:
+            logger.warning("job %s: its end cannot be stored: %s", self.id, refused)
         except Exception:
             logger.exception("job %s: its end cannot be stored", self.id)
-            self.journal.end = self._end_with(outcome)
-            self._tell()
+        self.log.leave_disk()
+        self.journal.leave_disk()
+        try:
+            act()
+        except Exception:
+            logger.exception("job %s: its end cannot be told", self.id)
 
     def _end_with(self, outcome: Outcome) -> JobEnd:
         used = self.journal.account.total(self._work_dir_bytes)

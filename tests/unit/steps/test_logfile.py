@@ -1,4 +1,5 @@
 import random
+import resource
 import struct
 import tempfile
 from pathlib import Path
@@ -328,3 +329,28 @@ def test_what_was_confirmed_is_given_back_to_the_disk(waiting: Waiting) -> None:
     assert waiting.log.freed == log.freed
     assert waiting.log.read(log.freed, 10**9) == whole[log.freed :]
     assert crc32(whole) == waiting.log.mark.checksum
+
+
+def test_last_lines_that_cannot_be_written_are_shown_all_the_same(desk: Desk) -> None:
+    desk.print(b"one\n")
+    desk.consume()
+    stored = desk.shown()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(stored), before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            desk.log.close(STEP, "end")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert desk.shown() == stored
+    desk.log.leave_disk()
+    desk.log.close(STEP, "end")
+    desk.log.close(STEP, "end")
+    desk.log.say("last")
+    pieces, at = b"", 0
+    while piece := desk.log.read(at, 7):
+        pieces, at = pieces + piece, at + len(piece)
+    assert pieces.startswith(stored)
+    assert plain_lines(pieces, b"00O") == [b"end", b"last"]
+    assert (len(pieces), crc32(pieces)) == (desk.log.mark.length, desk.log.mark.checksum)
+    assert (desk.folder / "log").read_bytes() == stored
