@@ -132,6 +132,9 @@ class _PrivateLog(RotatingFileHandler):
         os.fchmod(stream.fileno(), 0o600)
         return stream
 
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Where its disk is full there is nobody to tell; a traceback for each line helps nobody."""
+
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:

@@ -1,10 +1,14 @@
 """The agent's data folder."""
 
+import logging
+import resource
 import shutil
 import socket
 from pathlib import Path
 
-from remuda.steps.datafolder import announce, socket_path
+import pytest
+
+from remuda.steps.datafolder import announce, occupied, socket_path
 
 
 def listen(path: Path) -> None:
@@ -38,3 +42,14 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with socket_path(tmp_path, tmp_path / "thesis"):
         pass
     assert (tmp_path / "thesis").read_text() == "text"
+
+
+def test_a_log_that_cannot_be_written_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with occupied(tmp_path / "agent"):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            logging.getLogger("remuda.steps").warning("nobody hears this")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert capsys.readouterr().err == ""
