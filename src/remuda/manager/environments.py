@@ -1,7 +1,7 @@
 """Which environment a runner has: one dictionary of kinds, and one environment for all runners whose places are equal.
 
 Decided here: the kind that an executor of gitlab-runner means, and when two runners share. An adapter is imported when
-it is first needed: most managers use one kind, and some of them take long to import. `service.py` is the caller.
+it is first needed: most managers use one kind, and some of them take long to import. `supervision.py` is the caller.
 """
 
 import hashlib

@@ -142,9 +142,9 @@ class ManagedJob:
                 self._bell.clear()
                 action = self.life.next(self._around.clock.monotonic())
                 if isinstance(action, Forget):
+                    await self._around.journal.remove(self.key)
                     if self._spans is not None:
                         self._spans.end(self.life.outcome, self._around.clock.now())
-                    await self._around.journal.remove(self.key)
                     return
                 await self._perform(action)
         finally:
