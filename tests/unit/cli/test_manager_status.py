@@ -1,3 +1,4 @@
+import os
 import socket
 from pathlib import Path
 
@@ -13,7 +14,10 @@ def bound(folder: Path) -> socket.socket:
     """The socket of a manager; one that was killed, or stopped, leaves the file behind."""
     folder.mkdir(parents=True)
     made = socket.socket(socket.AF_UNIX)
-    made.bind(str(folder / NAME))
+    # By a descriptor of the folder: an address has 108 bytes, and folders of tests have long names.
+    opened = os.open(folder, os.O_PATH)
+    made.bind(f"/proc/self/fd/{opened}/{NAME}")
+    os.close(opened)
     return made
 
 
