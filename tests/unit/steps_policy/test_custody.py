@@ -31,7 +31,7 @@ Build = Callable[..., Policy]
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custodies, "host_of", lambda _: Host(is_root=True, has_networks=True))
+    monkeypatch.setattr(custodies, "host_of", lambda *_: Host(is_root=True, has_networks=True))
 
 
 def a_custody(tmp_path: Path, policy: Policy | None = None, person: Person | None = PERSON) -> Custody:
