@@ -184,15 +184,19 @@ class Masker:
 def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
     """Prefixes that begin with the same two bytes, with what finds them at one go: most begin with `gl`.
 
-    A match takes no more than those two bytes, so that no prefix hides in another.
+    A match takes no more than those two bytes, so that no prefix hides in another, and only the first of two that are the
+    same: in `:::` there are two `::`.
     """
     families: dict[bytes, list[bytes]] = {}
     for prefix in prefixes:
         families.setdefault(prefix[:2], []).append(prefix)
-    return tuple(
-        (re.compile(re.escape(begin) + b"(?=" + b"|".join(re.escape(one[2:]) for one in family) + b")"), tuple(family))
-        for begin, family in families.items()
-    )
+    return tuple((_finding(begin, family), tuple(family)) for begin, family in families.items())
+
+
+def _finding(begin: bytes, family: Iterable[bytes]) -> "re.Pattern[bytes]":
+    taken = 1 if begin[:1] == begin[1:] else len(begin)
+    rests = b"|".join(re.escape(one[taken:]) for one in family)
+    return re.compile(re.escape(begin[:taken]) + b"(?=" + rests + b")")
 
 
 def _lines(value: str) -> list[str]:

@@ -42,6 +42,10 @@ def test_whole_text_is_masked_by_the_definition(secrets: Secrets, text: bytes) -
     assert secrets.mask_bytes(text) == masked_by_definition(secrets, text)
 
 
+def test_a_prefix_that_overlaps_itself_is_found_wherever_it_stands() -> None:
+    assert Secrets(prefixes=["::"]).mask_bytes(b":::a ::::b") == b":::[MASKED] ::::[MASKED]"
+
+
 @given(secrets, texts, st.lists(st.integers(0, 100), max_size=8))
 def test_any_chunking_gives_the_same_output(secrets: Secrets, text: bytes, cuts: list[int]) -> None:
     masker = Masker(secrets)
