@@ -184,8 +184,8 @@ class Masker:
 def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
     """Prefixes that begin with the same two bytes, with what finds them at one go: most begin with `gl`.
 
-    A match takes no more than those two bytes, so that no prefix hides in another, and only the first of two that are the
-    same: in `:::` there are two `::`.
+    A match takes no more than those two bytes, so that no prefix hides in another, and only the first of two that are
+    the same: in `:::` there are two `::`.
     """
     families: dict[bytes, list[bytes]] = {}
     for prefix in prefixes:
