@@ -99,7 +99,9 @@ class _Look:
         if self._stream.has_more:
             self._pass_on()
         while True:
-            ready, _, _ = select.select([self._stream, signals, *self._inputs], [], [], LOOK_SECONDS)
+            # A terminal prints what is typed: not before the leader has told its number, which is to be the first line.
+            inputs = self._inputs if self._session else []
+            ready, _, _ = select.select([self._stream, signals, *inputs], [], [], LOOK_SECONDS)
             if signals in ready and not self._hear(signals.take()):
                 break
             if self._stream in ready and not self._pass_on():
@@ -108,6 +110,8 @@ class _Look:
                 break
             if not ready and not docker_exec.is_running(self._engine, self._number):
                 return self._code()
+        while not self._session and select.select([self._stream], [], [], LOOK_SECONDS)[0] and self._pass_on():
+            pass
         if self._session:
             for name in ("HUP", "KILL"):
                 signal_session(self._engine, self._container, self._session, name)
