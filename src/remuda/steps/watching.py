@@ -61,6 +61,7 @@ class Subscription:
         if self.job.end is None:
             return None
         self.is_over = True
+        self.job.log.shut()
         end = self.job.end
         event.end.status = str(end.outcome.status)
         event.end.reason = end.outcome.reason
