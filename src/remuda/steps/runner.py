@@ -374,7 +374,6 @@ class Job:
         if not held_until:
             remove_tree(self.journal.exchange, ignore_errors=True)
         self.journal.record_end(replace(self._end_with(outcome), held_until=held_until))
-        self.log.shut()
         self.journal.shut()
         if not held_until:
             self._request = StartRequest()
