@@ -188,7 +188,8 @@ class Coordinator:
                 self.held -= 1
                 await self.changed()
         job = found()
-        if job is None:
+        # Whoever has hung up gets no job.
+        if job is None or request.transport is None or request.transport.is_closing():
             return web.Response(status=204, headers=headers)
         if job.request_id != request_id:
             job.epoch += 1
