@@ -1,0 +1,30 @@
+"""The acting side of scaling: keeps a fleet as plans want it. `Scaler` is the way in; what it decides, `plan` decides."""
+
+from remuda.taskscaler.loop.scaler import Scaler
+from remuda.taskscaler.loop.setup import (
+    AcquireTimeoutError,
+    FleetSetup,
+    Gauges,
+    GroupSetup,
+    Machines,
+    Told,
+    Untold,
+    instance_name,
+)
+from remuda.taskscaler.loop.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
+
+__all__ = [
+    "AcquireTimeoutError",
+    "Decision",
+    "FleetSetup",
+    "Gauges",
+    "GroupSetup",
+    "GroupStatus",
+    "InstanceStatus",
+    "Machines",
+    "Scaler",
+    "ScalerStatus",
+    "Told",
+    "Untold",
+    "instance_name",
+]
