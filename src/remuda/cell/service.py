@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import uvicorn
 from msgspec.structs import replace
+from uvicorn.config import Config
+from uvicorn.server import Server
 
 from remuda.cell.adapters.blobs import FolderBlobs
 from remuda.cell.adapters.git import GitRepos
@@ -122,7 +123,7 @@ class CellService:
         app = CellApp(edge)
         connections = replace(connections_within(raise_limit()), at_once=app.take_at_once)
         server = _Server(
-            uvicorn.Config(
+            Config(
                 app,
                 http=cast("type[asyncio.Protocol]", partial(Connection, shared=connections)),
                 ws="none",
@@ -274,10 +275,10 @@ class CellService:
         await ensure_registration_token(store, self.settings)
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """uvicorn inside a program that handles signals itself."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(self, config: Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
         self._leaving = asyncio.Event()

@@ -16,9 +16,10 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -166,6 +167,7 @@ def _live(connection: socket.socket) -> NoReturn:
 
 def _load() -> None:
     """Do all that takes time and needs no settings."""
+    _put_bare("uvicorn", {"Config": "uvicorn.config", "Server": "uvicorn.server"})
     for name in _MODULES:
         import_module(name)
     from starlette.routing import compile_path
@@ -177,6 +179,28 @@ def _load() -> None:
         compile_path(endpoint.path)
     gc.freeze()
     gc.enable()
+
+
+def _put_bare(package: str, places: Mapping[str, str]) -> None:
+    """Let modules of a package be imported without all that the package itself imports: it becomes whole only when a
+    name is asked of it whose module is not among the `places`.
+
+    uvicorn brings its command line and what starts processes, a tenth of all that a cell imports.
+    """
+    spec = find_spec(package)
+    if package in sys.modules or spec is None or spec.loader is None:
+        return
+    loader, module = spec.loader, module_from_spec(spec)
+
+    def found(name: str) -> Any:
+        if name not in places:
+            del module.__dict__["__getattr__"]
+            loader.exec_module(module)
+            return getattr(module, name)
+        return getattr(import_module(places[name]), name)
+
+    module.__dict__["__getattr__"] = found
+    sys.modules[package] = module
 
 
 async def _serve(task: Task, connection: socket.socket) -> None:

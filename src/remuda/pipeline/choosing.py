@@ -10,7 +10,6 @@ Invariant: what is left is a pipeline by itself: no job waits for, or takes arti
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 
 import msgspec
 
@@ -93,6 +92,8 @@ def _alone(job: JobSpec, wanted: set[str], *, is_named: bool) -> JobSpec:
 
 
 def _near(name: str, there: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only a mistake pays for it
+
     names = list(there)
     near = get_close_matches(name, names, n=3) or [each for each in names if name.lower() in each.lower()][:3]
     if near:

@@ -7,11 +7,12 @@ token is chosen by the user, so it must never pass for anything that the cell it
 import base64
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import rsa
 
 ALGORITHM = "RS256"
 KEY_PREFIX = "id-"
@@ -24,10 +25,13 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key pair with its public name."""
 
     kid: str
-    private: rsa.RSAPrivateKey
+    private: "rsa.RSAPrivateKey"
 
     def pem(self) -> bytes:
         """The private key as it is stored."""
+        # Late, here and below: it takes long, and few jobs have such tokens.
+        from cryptography.hazmat.primitives import serialization
+
         return self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -47,12 +51,17 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_id_key(name: str) -> IdKey:
     """A fresh key; takes a good part of a second."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     return IdKey(kid=KEY_PREFIX + name, private=rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS))
 
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
     """A stored key. Kept, because to check one takes much longer than to sign with it."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     private = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(private, rsa.RSAPrivateKey):
         raise ValueError(f"signing key {kid} is not an RSA key")
@@ -61,7 +70,7 @@ def load_id_key(kid: str, pem: bytes) -> IdKey:
 
 def sign_id_token(claims: Mapping[str, Any], key: IdKey) -> str:
     """The token."""
-    import jwt  # late: it takes long, and few jobs have such tokens
+    import jwt
 
     return jwt.encode(dict(claims), key.private, algorithm=ALGORITHM, headers={"kid": key.kid})
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from remuda.wire.routable import TokenError, to_base36
@@ -35,6 +34,10 @@ SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "p
 """What a token may be good for: its own job; artifacts of others; git; images; releases; starting pipelines."""
 
 _ALGORITHM = "EdDSA"
+_PEM_HEAD, _PEM_TAIL = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
+_PKCS8_HEAD = bytes.fromhex("302e020100300506032b657004220420")
+"""In front of the 32 bytes of an Ed25519 key: what is around them is the same for all. The library's way of writing and
+reading them imports all other forms of keys."""
 _json = msgspec.json.Encoder().encode
 _OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
 
@@ -64,13 +67,11 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def pem(self) -> bytes:
         """The private key as it is stored."""
-        return self.private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return _PEM_HEAD + base64.b64encode(_PKCS8_HEAD + self.private.private_bytes_raw()) + _PEM_TAIL
 
     def public_jwk(self) -> dict[str, str]:
         """The public half, as others fetch it."""
-        raw = self.private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        raw = self.private.public_key().public_bytes_raw()
         return {
             "kty": "OKP",
             "crv": "Ed25519",
@@ -96,10 +97,27 @@ def new_key(kid: str) -> SigningKey:
 
 def load_key(kid: str, pem: bytes) -> SigningKey:
     """A stored key."""
+    raw = _raw_of(pem)
+    if raw is not None:
+        return SigningKey(kid=kid, private=Ed25519PrivateKey.from_private_bytes(raw))
+    from cryptography.hazmat.primitives import serialization
+
     private = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(private, Ed25519PrivateKey):
         raise ValueError(f"signing key {kid} is not an Ed25519 key")
     return SigningKey(kid=kid, private=private)
+
+
+def _raw_of(pem: bytes) -> bytes | None:
+    """The bytes of a key in the form in which keys are stored here; None where it is another."""
+    if not pem.startswith(_PEM_HEAD) or not pem.endswith(_PEM_TAIL):
+        return None
+    try:
+        data = base64.b64decode(pem[len(_PEM_HEAD) : -len(_PEM_TAIL)], validate=True)
+    except binascii.Error:
+        return None
+    is_plain = data.startswith(_PKCS8_HEAD) and len(data) == len(_PKCS8_HEAD) + 32
+    return data[len(_PKCS8_HEAD) :] if is_plain else None
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:

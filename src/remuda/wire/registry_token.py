@@ -14,12 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 LIFE_SECONDS = 300
 """A client asks for a new token for every upload or download; one that is over must not stay good for long."""
@@ -38,11 +36,16 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def algorithm(self) -> str:
         """What a token's header calls the way in which it signs."""
+        # Late, here and below: these take long, and few cells have a registry.
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
         return "RS256" if isinstance(self.private, rsa.RSAPrivateKey) else _ALGORITHMS[self.private.curve.name]
 
     @property
     def kid(self) -> str:
         """The name by which registries know a key: 30 bytes of a hash of its public half, in groups of base32."""
+        from cryptography.hazmat.primitives import serialization
+
         public = self.private.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
@@ -51,6 +54,8 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def pem(self) -> bytes:
         """Key and certificate as they are stored."""
+        from cryptography.hazmat.primitives import serialization
+
         key = self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -58,6 +63,8 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def certificate_pem(self) -> bytes:
         """What the registry is to trust."""
+        from cryptography.hazmat.primitives import serialization
+
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -70,7 +77,6 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_registry_key(cell_id: int, now: float) -> RegistryKey:
     """A fresh key with a certificate that it signed itself."""
-    # Late, here and below: these take long, and few cells have a registry.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -96,7 +102,8 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 def load_registry_key(pem: bytes) -> RegistryKey:
     """A stored or given key with its certificate; ValueError says what is wrong. Kept, because to check one is slow."""
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     private = serialization.load_pem_private_key(pem, password=None)
     if not isinstance(private, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) or (
@@ -114,6 +121,7 @@ def sign_registry_token(
 ) -> str:
     """The token."""
     import jwt
+    from cryptography.hazmat.primitives import serialization
 
     claims: dict[str, Any] = {
         "iss": issuer,

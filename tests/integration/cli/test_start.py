@@ -46,6 +46,21 @@ def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
     assert "remuda: " in done.stderr
 
 
+def test_a_runs_cell_goes_without_the_servers_command_line() -> None:
+    program = (
+        "import sys\n"
+        "from remuda.cli import cell_process\n"
+        "cell_process._load()\n"
+        "assert 'uvicorn.server' in sys.modules\n"
+        "loaded = [name for name in ('click', 'uvicorn.main', 'multiprocessing') if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+        "import uvicorn\n"
+        "assert uvicorn.Config is sys.modules['uvicorn.config'].Config\n"
+        "assert uvicorn.run and 'uvicorn.main' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_version_and_help(world: Any) -> None:
     assert world.remuda("version").out.startswith("remuda ")
     overview = world.remuda("--help")

@@ -157,3 +157,16 @@ def test_a_key_is_stored_and_read_again() -> None:
     )
     with pytest.raises(ValueError, match="not an Ed25519 key"):
         load_key("rsa", rsa)
+
+
+def test_a_stored_key_is_what_the_library_makes_of_it() -> None:
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    assert KEY.pem() == KEY.private.private_bytes(*form)
+    public = KEY.private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    assert base64.urlsafe_b64decode(KEY.public_jwk()["x"] + "=") == public
+
+
+def test_a_key_in_another_layout_is_read_too() -> None:
+    head, text, tail = KEY.pem().strip().split(b"\n")
+    folded = b"\n".join([head, text[:40], text[40:], tail, b""])
+    assert load_key("k1", folded).pem() == KEY.pem()

@@ -6,7 +6,6 @@ which are Rails': mostly a city alone (`Berlin`), else one of the table below. C
 
 from datetime import UTC, tzinfo
 from functools import cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 CONTINENTS = ("Africa/", "America/", "Asia/", "Atlantic/", "Australia/", "Europe/", "Indian/", "Pacific/")
 _OTHER_NAMES = {
@@ -65,6 +64,9 @@ def time_zone(name: str) -> tzinfo | None:
     """The time zone, or None when the name means none."""
     if name == "UTC":
         return UTC
+    # Late, here and below: few have schedules in a time zone.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     for known in (name, _OTHER_NAMES.get(name) or _by_city().get(name)):
         try:
             if known:
@@ -77,5 +79,7 @@ def time_zone(name: str) -> tzinfo | None:
 @cache
 def _by_city() -> dict[str, str]:
     """The zones by the city at the end of their names. Where there are two, one is an old name of the other."""
+    from zoneinfo import available_timezones
+
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))
     return {zone.rpartition("/")[2].replace("_", " "): zone for zone in zones}

@@ -7,7 +7,6 @@ cannot be read counts never; `config.py` has said so. `metrics.py` asks.
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from remuda.manager.config_values import QueuingDuration
 
@@ -30,7 +29,10 @@ def _fits(entry: QueuingDuration, project_jobs_running: str) -> bool:
 
 
 def _is_period(entry: QueuingDuration, now: datetime) -> bool:
-    from cronsim import CronSim, CronSimError  # not at the top: hardly anybody has such entries
+    # Not at the top: hardly anybody has such entries.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    from cronsim import CronSim, CronSimError
 
     try:
         local = now.astimezone(ZoneInfo(entry.timezone) if entry.timezone else None)

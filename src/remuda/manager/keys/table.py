@@ -4,7 +4,6 @@ Pure. Decides what the nearest right name of an unknown key is, and that a secti
 for everything below it. `config` (warnings and refusals), `doctor` (line by line) and `docs` (tables) are the readers.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -100,6 +99,8 @@ def _tables(value: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
 
 
 def _unknown(key: str, path: str, where: str, value: Any) -> Finding:
+    import difflib  # only a mistake pays for it
+
     section = path.rpartition(".")[0]
     known = {
         one[len(section) :].lstrip(".").split(".")[0] for one in FACTS if not section or one.startswith(f"{section}.")

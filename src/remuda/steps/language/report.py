@@ -1,6 +1,5 @@
 """Mistakes found while a definition is read. They are collected, so that one reading shows them all."""
 
-import difflib
 from collections.abc import Iterable
 from itertools import islice
 
@@ -38,5 +37,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The same where the known ones are too many, or not for everybody to see."""
+    import difflib  # only a mistake pays for it
+
     close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

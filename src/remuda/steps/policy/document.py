@@ -5,7 +5,6 @@ document is put there, so that whoever writes it learns of a mistake first. What
 of a policy must not leave something allowed.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -235,6 +234,8 @@ def _check_names(layers: Collection[Layer]) -> None:
 
 def nearest(key: str, known: Collection[str]) -> str:
     """What was probably meant."""
+    import difflib  # only a mistake pays for it
+
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -4,7 +4,6 @@ They are read out of the agent itself, be that a folder, a zip or a frozen progr
 because a step has a folder (func_dir). Which text defines the step is never read back from there.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -62,6 +61,8 @@ class Builtins:
     def choose(self, name: str, wanted: str) -> Bundled:
         """The newest version that fits what is wanted: nothing, 1, 1.2 or 1.2.3."""
         if name not in self.names():
+            import difflib  # only a mistake pays for it
+
             near = difflib.get_close_matches(name, self.names(), n=1)
             hint = f"did you mean builtin://{near[0]}?" if near else f"there are {', '.join(self.names())}"
             raise ResolveError(f"builtin://{name} is none of the steps that come with this agent; {hint}")

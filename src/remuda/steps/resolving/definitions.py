@@ -4,7 +4,6 @@
 commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link.
 """
 
-import difflib
 import os
 import stat
 from pathlib import Path, PurePosixPath
@@ -66,6 +65,8 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
         parent = (
             sorted(path.name for path in folder.parent.iterdir() if path.exists()) if folder.parent.is_dir() else []
         )
+        import difflib  # only a mistake pays for it
+
         near = difflib.get_close_matches(folder.name, parent, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         if folder.name.endswith(".yaml"):
