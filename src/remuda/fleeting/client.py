@@ -17,8 +17,8 @@ from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.fleeting.codec import (
     connect_info_from_wire,
-    connector_to_wire,
     info_from_wire,
+    settings_to_wire,
     state_from_wire,
 )
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
@@ -103,10 +103,7 @@ class WireGroup:
             text = json.dumps(dict(config), sort_keys=True, allow_nan=False, default=str)
         except ValueError as error:
             raise PermanentError(f"plugin_config cannot be told to a plugin: {error}") from error
-        request = pb.InitRequest(
-            config=text.encode(),
-            settings=pb.Settings(connector_config=connector_to_wire(settings.connector)),
-        )
+        request = pb.InitRequest(config=text.encode(), settings=settings_to_wire(settings))
         with translated("Init"):
             info = info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))
         self._capabilities = info.capabilities

@@ -8,6 +8,7 @@ from remuda.fleeting.port import (
     Connector,
     InstanceState,
     ProviderInfo,
+    Settings,
 )
 from remuda.wire.proto import fleeting_pb2 as pb
 
@@ -45,6 +46,14 @@ def connector_from_wire(sent: pb.ConnectorConfig) -> Connector:
         timeout_seconds=sent.timeout / NANOSECONDS if sent.timeout > 0 else TIMEOUT_SECONDS,
         port=sent.protocol_port,
     )
+
+
+def settings_to_wire(settings: Settings) -> pb.Settings:
+    return pb.Settings(connector_config=connector_to_wire(settings.connector), remuda_owner=settings.owner)
+
+
+def settings_from_wire(sent: pb.Settings) -> Settings:
+    return Settings(connector=connector_from_wire(sent.connector_config), owner=sent.remuda_owner)
 
 
 def info_to_wire(info: ProviderInfo) -> pb.InitResponse:

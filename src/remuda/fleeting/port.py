@@ -72,6 +72,8 @@ class Settings:
     """What every plugin is told beside its own configuration."""
 
     connector: Connector = field(default_factory=Connector)
+    owner: str = ""
+    """Whose instances they will be: a plugin that can, tags them with it, and `recover` tells it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

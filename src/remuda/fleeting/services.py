@@ -16,10 +16,10 @@ from grpclib.health.v1.health_grpc import HealthBase
 from grpclib.health.v1.health_pb2 import HealthCheckResponse
 from grpclib.server import Stream
 
-from remuda.fleeting.codec import connect_info_to_wire, connector_from_wire, info_to_wire, state_to_wire
+from remuda.fleeting.codec import connect_info_to_wire, info_to_wire, settings_from_wire, state_to_wire
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.in_process import InProcess
-from remuda.fleeting.port import HasHeartbeat, Settings
+from remuda.fleeting.port import HasHeartbeat
 from remuda.fleeting.sdk import Plugin
 from remuda.wire.proto import fleeting_abilities_pb2 as own
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -63,7 +63,7 @@ class GroupService(InstanceGroupBase):
             config = json.loads(request.config or b"null")
         except ValueError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, f"plugin_config is no JSON: {error}") from error
-        settings = Settings(connector=connector_from_wire(request.settings.connector_config))
+        settings = settings_from_wire(request.settings)
         with _as_status():
             info = await self.group.init(config, settings)
         await stream.send_message(info_to_wire(info))

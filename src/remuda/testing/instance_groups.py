@@ -22,6 +22,7 @@ from remuda.fleeting import (
 )
 
 OWNER = "test"
+"""Of the instances when Init named nobody."""
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,8 @@ class TableGroup(PlainGroup):
         return GroupStats(quota=self._config.max_size)
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        return [TaggedInstance(instance=name, owner=OWNER, created_at=1_750_000_000.0) for name in self._states]
+        owner = self._settings.owner or OWNER
+        return [TaggedInstance(instance=name, owner=owner, created_at=1_750_000_000.0) for name in self._states]
 
     def _turn(self, instances: Sequence[str], state: InstanceState) -> Sequence[str]:
         known = [name for name in instances if name in self._states]

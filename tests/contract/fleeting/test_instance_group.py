@@ -19,7 +19,7 @@ from remuda.fleeting import (
     UnsupportedError,
 )
 from remuda.fleeting.host import HostedGroup
-from remuda.testing.instance_groups import OWNER, PlainGroup, TableGroup, a_plugin
+from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin
 
 Group = InProcess | HostedGroup
 Make = Callable[..., Awaitable[tuple[Group, ProviderInfo]]]
@@ -36,7 +36,8 @@ SETTINGS = Settings(
         use_static_credentials=True,
         keepalive_seconds=12.5,
         timeout_seconds=90.0,
-    )
+    ),
+    owner="s_1/7",
 )
 
 
@@ -128,7 +129,7 @@ async def test_the_quota_and_the_owners_are_known(make: Make) -> None:
     assert (stats.quota, stats.hourly_price) == (3, None)
     found = await group.recover()
     assert {one.instance for one in found} == set(names)
-    assert {(one.owner, one.created_at) for one in found} == {(OWNER, 1_750_000_000.0)}
+    assert {(one.owner, one.created_at) for one in found} == {(SETTINGS.owner, 1_750_000_000.0)}
 
 
 async def test_what_a_group_does_not_have_is_said(make: Make) -> None:

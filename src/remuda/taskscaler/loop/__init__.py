@@ -1,4 +1,4 @@
-"""The acting side of scaling: keeps a fleet as plans want it. `Scaler` is the way in; what it decides, `plan` decides."""
+"""The acting side of scaling: keeps a fleet as plans want it. `Scaler` is the way in; `plan` decides."""
 
 from remuda.taskscaler.loop.scaler import Scaler
 from remuda.taskscaler.loop.setup import (

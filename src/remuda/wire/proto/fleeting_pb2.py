@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n remuda/wire/proto/fleeting.proto\x12\x05proto\"\x07\n\x05\x45mpty\"\xc7\x01\n\x0f\x43onnectorConfig\x12\n\n\x02os\x18\x01 \x01(\t\x12\x0c\n\x04\x61rch\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x10\n\x08username\x18\x04 \x01(\t\x12\x10\n\x08password\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\x1c\n\x14useStaticCredentials\x18\x07 \x01(\x08\x12\x11\n\tkeepalive\x18\x08 \x01(\x03\x12\x0f\n\x07timeout\x18\t \x01(\x03\x12\x15\n\rprotocol_port\x18\n \x01(\x03\"<\n\x08Settings\x12\x30\n\x10\x63onnector_config\x18\x01 \x01(\x0b\x32\x16.proto.ConnectorConfig\"@\n\x0bInitRequest\x12\x0e\n\x06\x63onfig\x18\x01 \x01(\x0c\x12!\n\x08settings\x18\x02 \x01(\x0b\x32\x0f.proto.Settings\"g\n\x0cInitResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08max_size\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x12\n\nbuild_info\x18\x04 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\"?\n\x0eUpdateResponse\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x1b\n\x05state\x18\x02 \x01(\x0e\x32\x0c.proto.State\"\x1c\n\x0fIncreaseRequest\x12\t\n\x01n\x18\x01 \x01(\r\"%\n\x10IncreaseResponse\x12\x11\n\tsucceeded\x18\x01 \x01(\r\"$\n\x0f\x44\x65\x63reaseRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"%\n\x10\x44\x65\x63reaseResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t\"&\n\x12\x43onnectInfoRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\"}\n\x13\x43onnectInfoResponse\x12)\n\tconnector\x18\x01 \x01(\x0b\x32\x16.proto.ConnectorConfig\x12\x14\n\x0c\x45xternalAddr\x18\x02 \x01(\t\x12\x14\n\x0cInternalAddr\x18\x03 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x04 \x01(\x03\"$\n\x10HeartbeatRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\"#\n\x0eSuspendRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"$\n\x0fSuspendResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t\"\"\n\rResumeRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"#\n\x0eResumeResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t*w\n\x05State\x12\x0c\n\x08\x63reating\x10\x00\x12\x0b\n\x07running\x10\x01\x12\x0c\n\x08\x64\x65leting\x10\x02\x12\x0b\n\x07\x64\x65leted\x10\x03\x12\x0b\n\x07timeout\x10\x04\x12\x0e\n\nsuspending\x10\x05\x12\r\n\tsuspended\x10\x06\x12\x0c\n\x08resuming\x10\x07\x32\xfe\x03\n\rInstanceGroup\x12/\n\x04Init\x12\x12.proto.InitRequest\x1a\x13.proto.InitResponse\x12/\n\x06Update\x12\x0c.proto.Empty\x1a\x15.proto.UpdateResponse0\x01\x12;\n\x08Increase\x12\x16.proto.IncreaseRequest\x1a\x17.proto.IncreaseResponse\x12;\n\x08\x44\x65\x63rease\x12\x16.proto.DecreaseRequest\x1a\x17.proto.DecreaseResponse\x12\x44\n\x0b\x43onnectInfo\x12\x19.proto.ConnectInfoRequest\x1a\x1a.proto.ConnectInfoResponse\x12&\n\x08Shutdown\x12\x0c.proto.Empty\x1a\x0c.proto.Empty\x12\x32\n\tHeartbeat\x12\x17.proto.HeartbeatRequest\x1a\x0c.proto.Empty\x12\x38\n\x07Suspend\x12\x15.proto.SuspendRequest\x1a\x16.proto.SuspendResponse\x12\x35\n\x06Resume\x12\x14.proto.ResumeRequest\x1a\x15.proto.ResumeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n remuda/wire/proto/fleeting.proto\x12\x05proto\"\x07\n\x05\x45mpty\"\xc7\x01\n\x0f\x43onnectorConfig\x12\n\n\x02os\x18\x01 \x01(\t\x12\x0c\n\x04\x61rch\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x10\n\x08username\x18\x04 \x01(\t\x12\x10\n\x08password\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\x0c\x12\x1c\n\x14useStaticCredentials\x18\x07 \x01(\x08\x12\x11\n\tkeepalive\x18\x08 \x01(\x03\x12\x0f\n\x07timeout\x18\t \x01(\x03\x12\x15\n\rprotocol_port\x18\n \x01(\x03\"S\n\x08Settings\x12\x30\n\x10\x63onnector_config\x18\x01 \x01(\x0b\x32\x16.proto.ConnectorConfig\x12\x15\n\x0cremuda_owner\x18\xe8\x07 \x01(\t\"@\n\x0bInitRequest\x12\x0e\n\x06\x63onfig\x18\x01 \x01(\x0c\x12!\n\x08settings\x18\x02 \x01(\x0b\x32\x0f.proto.Settings\"g\n\x0cInitResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08max_size\x18\x02 \x01(\r\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x12\n\nbuild_info\x18\x04 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\"?\n\x0eUpdateResponse\x12\x10\n\x08instance\x18\x01 \x01(\t\x12\x1b\n\x05state\x18\x02 \x01(\x0e\x32\x0c.proto.State\"\x1c\n\x0fIncreaseRequest\x12\t\n\x01n\x18\x01 \x01(\r\"%\n\x10IncreaseResponse\x12\x11\n\tsucceeded\x18\x01 \x01(\r\"$\n\x0f\x44\x65\x63reaseRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"%\n\x10\x44\x65\x63reaseResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t\"&\n\x12\x43onnectInfoRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\"}\n\x13\x43onnectInfoResponse\x12)\n\tconnector\x18\x01 \x01(\x0b\x32\x16.proto.ConnectorConfig\x12\x14\n\x0c\x45xternalAddr\x18\x02 \x01(\t\x12\x14\n\x0cInternalAddr\x18\x03 \x01(\t\x12\x0f\n\x07\x65xpires\x18\x04 \x01(\x03\"$\n\x10HeartbeatRequest\x12\x10\n\x08instance\x18\x01 \x01(\t\"#\n\x0eSuspendRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"$\n\x0fSuspendResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t\"\"\n\rResumeRequest\x12\x11\n\tinstances\x18\x01 \x03(\t\"#\n\x0eResumeResponse\x12\x11\n\tsucceeded\x18\x01 \x03(\t*w\n\x05State\x12\x0c\n\x08\x63reating\x10\x00\x12\x0b\n\x07running\x10\x01\x12\x0c\n\x08\x64\x65leting\x10\x02\x12\x0b\n\x07\x64\x65leted\x10\x03\x12\x0b\n\x07timeout\x10\x04\x12\x0e\n\nsuspending\x10\x05\x12\r\n\tsuspended\x10\x06\x12\x0c\n\x08resuming\x10\x07\x32\xfe\x03\n\rInstanceGroup\x12/\n\x04Init\x12\x12.proto.InitRequest\x1a\x13.proto.InitResponse\x12/\n\x06Update\x12\x0c.proto.Empty\x1a\x15.proto.UpdateResponse0\x01\x12;\n\x08Increase\x12\x16.proto.IncreaseRequest\x1a\x17.proto.IncreaseResponse\x12;\n\x08\x44\x65\x63rease\x12\x16.proto.DecreaseRequest\x1a\x17.proto.DecreaseResponse\x12\x44\n\x0b\x43onnectInfo\x12\x19.proto.ConnectInfoRequest\x1a\x1a.proto.ConnectInfoResponse\x12&\n\x08Shutdown\x12\x0c.proto.Empty\x1a\x0c.proto.Empty\x12\x32\n\tHeartbeat\x12\x17.proto.HeartbeatRequest\x1a\x0c.proto.Empty\x12\x38\n\x07Suspend\x12\x15.proto.SuspendRequest\x1a\x16.proto.SuspendResponse\x12\x35\n\x06Resume\x12\x14.proto.ResumeRequest\x1a\x15.proto.ResumeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'remuda.wire.proto.fleeting_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATE']._serialized_start=1051
-  _globals['_STATE']._serialized_end=1170
+  _globals['_STATE']._serialized_start=1074
+  _globals['_STATE']._serialized_end=1193
   _globals['_EMPTY']._serialized_start=43
   _globals['_EMPTY']._serialized_end=50
   _globals['_CONNECTORCONFIG']._serialized_start=53
   _globals['_CONNECTORCONFIG']._serialized_end=252
   _globals['_SETTINGS']._serialized_start=254
-  _globals['_SETTINGS']._serialized_end=314
-  _globals['_INITREQUEST']._serialized_start=316
-  _globals['_INITREQUEST']._serialized_end=380
-  _globals['_INITRESPONSE']._serialized_start=382
-  _globals['_INITRESPONSE']._serialized_end=485
-  _globals['_UPDATERESPONSE']._serialized_start=487
-  _globals['_UPDATERESPONSE']._serialized_end=550
-  _globals['_INCREASEREQUEST']._serialized_start=552
-  _globals['_INCREASEREQUEST']._serialized_end=580
-  _globals['_INCREASERESPONSE']._serialized_start=582
-  _globals['_INCREASERESPONSE']._serialized_end=619
-  _globals['_DECREASEREQUEST']._serialized_start=621
-  _globals['_DECREASEREQUEST']._serialized_end=657
-  _globals['_DECREASERESPONSE']._serialized_start=659
-  _globals['_DECREASERESPONSE']._serialized_end=696
-  _globals['_CONNECTINFOREQUEST']._serialized_start=698
-  _globals['_CONNECTINFOREQUEST']._serialized_end=736
-  _globals['_CONNECTINFORESPONSE']._serialized_start=738
-  _globals['_CONNECTINFORESPONSE']._serialized_end=863
-  _globals['_HEARTBEATREQUEST']._serialized_start=865
-  _globals['_HEARTBEATREQUEST']._serialized_end=901
-  _globals['_SUSPENDREQUEST']._serialized_start=903
-  _globals['_SUSPENDREQUEST']._serialized_end=938
-  _globals['_SUSPENDRESPONSE']._serialized_start=940
-  _globals['_SUSPENDRESPONSE']._serialized_end=976
-  _globals['_RESUMEREQUEST']._serialized_start=978
-  _globals['_RESUMEREQUEST']._serialized_end=1012
-  _globals['_RESUMERESPONSE']._serialized_start=1014
-  _globals['_RESUMERESPONSE']._serialized_end=1049
-  _globals['_INSTANCEGROUP']._serialized_start=1173
-  _globals['_INSTANCEGROUP']._serialized_end=1683
+  _globals['_SETTINGS']._serialized_end=337
+  _globals['_INITREQUEST']._serialized_start=339
+  _globals['_INITREQUEST']._serialized_end=403
+  _globals['_INITRESPONSE']._serialized_start=405
+  _globals['_INITRESPONSE']._serialized_end=508
+  _globals['_UPDATERESPONSE']._serialized_start=510
+  _globals['_UPDATERESPONSE']._serialized_end=573
+  _globals['_INCREASEREQUEST']._serialized_start=575
+  _globals['_INCREASEREQUEST']._serialized_end=603
+  _globals['_INCREASERESPONSE']._serialized_start=605
+  _globals['_INCREASERESPONSE']._serialized_end=642
+  _globals['_DECREASEREQUEST']._serialized_start=644
+  _globals['_DECREASEREQUEST']._serialized_end=680
+  _globals['_DECREASERESPONSE']._serialized_start=682
+  _globals['_DECREASERESPONSE']._serialized_end=719
+  _globals['_CONNECTINFOREQUEST']._serialized_start=721
+  _globals['_CONNECTINFOREQUEST']._serialized_end=759
+  _globals['_CONNECTINFORESPONSE']._serialized_start=761
+  _globals['_CONNECTINFORESPONSE']._serialized_end=886
+  _globals['_HEARTBEATREQUEST']._serialized_start=888
+  _globals['_HEARTBEATREQUEST']._serialized_end=924
+  _globals['_SUSPENDREQUEST']._serialized_start=926
+  _globals['_SUSPENDREQUEST']._serialized_end=961
+  _globals['_SUSPENDRESPONSE']._serialized_start=963
+  _globals['_SUSPENDRESPONSE']._serialized_end=999
+  _globals['_RESUMEREQUEST']._serialized_start=1001
+  _globals['_RESUMEREQUEST']._serialized_end=1035
+  _globals['_RESUMERESPONSE']._serialized_start=1037
+  _globals['_RESUMERESPONSE']._serialized_end=1072
+  _globals['_INSTANCEGROUP']._serialized_start=1196
+  _globals['_INSTANCEGROUP']._serialized_end=1706
 # @@protoc_insertion_point(module_scope)

@@ -55,10 +55,12 @@ class ConnectorConfig(_message.Message):
     def __init__(self, os: _Optional[str] = ..., arch: _Optional[str] = ..., protocol: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., key: _Optional[bytes] = ..., useStaticCredentials: _Optional[bool] = ..., keepalive: _Optional[int] = ..., timeout: _Optional[int] = ..., protocol_port: _Optional[int] = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("connector_config",)
+    __slots__ = ("connector_config", "remuda_owner")
     CONNECTOR_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REMUDA_OWNER_FIELD_NUMBER: _ClassVar[int]
     connector_config: ConnectorConfig
-    def __init__(self, connector_config: _Optional[_Union[ConnectorConfig, _Mapping]] = ...) -> None: ...
+    remuda_owner: str
+    def __init__(self, connector_config: _Optional[_Union[ConnectorConfig, _Mapping]] = ..., remuda_owner: _Optional[str] = ...) -> None: ...
 
 class InitRequest(_message.Message):
     __slots__ = ("config", "settings")
