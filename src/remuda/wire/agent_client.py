@@ -20,6 +20,7 @@ from grpclib.const import Status
 from grpclib.events import SendRequest, listen
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
+from remuda.wire.http2 import allow_large_frames, leave_frames_untold
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -267,6 +268,7 @@ class AgentClient:
     """Calls to one agent over one connection."""
 
     def __init__(self, channel: Channel) -> None:
+        leave_frames_untold()
         self._channel = channel
         self.stub = AgentStub(channel)
 
@@ -332,6 +334,7 @@ class AgentClient:
         call = self.stub.Watch.open()
         async with AsyncExitStack() as stack:
             with translated():
+                await allow_large_frames(self._channel)
                 stream = await call.__aenter__()
                 stack.push_async_callback(_leave, stream)
                 await stream.send_request()
