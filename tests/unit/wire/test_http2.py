@@ -1,11 +1,10 @@
 """Messages of an agent in large frames, sent by a server that notes how large they may be."""
 
-from pathlib import Path
 from typing import Any
 
-from grpclib.client import Channel, UnaryStreamMethod
+from grpclib.client import UnaryStreamMethod
 from grpclib.const import Cardinality, Handler
-from grpclib.server import Server
+from grpclib.testing import ChannelFor
 from hyperframe.frame import DataFrame
 
 from remuda.wire.http2 import FRAME_BYTES, allow_large_frames, leave_frames_untold
@@ -29,17 +28,13 @@ class Source:
         return {PATH: Handler(self.read, Cardinality.UNARY_STREAM, FollowLogsRequest, FollowLogsResponse)}
 
 
-async def test_the_other_side_may_send_large_frames(tmp_path: Path) -> None:
+async def test_the_other_side_may_send_large_frames() -> None:
     source = Source()
-    server = Server([source])
-    await server.start(path=str(tmp_path / "socket"))
-    async with Channel(path=str(tmp_path / "socket")) as channel:
+    async with ChannelFor([source]) as channel:
         await allow_large_frames(channel)
         await allow_large_frames(channel)  # the same again, by a second watch
         method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
         assert [message.data for message in await method(FollowLogsRequest(id="1"))] == [MESSAGE]
-    server.close()
-    await server.wait_closed()
     assert source.allowed == FRAME_BYTES
 
 
