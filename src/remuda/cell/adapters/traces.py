@@ -3,10 +3,13 @@
 A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until `trace_archive` takes it. The file's
 length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
 append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
-done in the event loop: they go to the page cache and take microseconds. Syncing and check sums are done in a thread,
-when the job is over, for all jobs together that end at the same time: the way to a thread and back takes as long as
-most of what is done there, and so does a sync of the folder. Names are plain text here: every call of a runner needs
-some, and a `Path` costs as much as the call of the kernel that it is for.
+done in the event loop: they go to the page cache and take microseconds.
+
+When jobs are over their traces are sealed, all together that end at the same time. They are moved first, in the event
+loop, so that no process adds to them any more; then a thread waits for the disk, and does nothing else that is short:
+with each call of the kernel there, the two threads take Python from each other, which costs more than most such calls.
+Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the call of the kernel that
+it is for.
 """
 
 import asyncio
@@ -14,13 +17,14 @@ import contextlib
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from remuda.cell.adapters.together import Together
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Appended
-from remuda.lib.files import sync, sync_folder
+from remuda.lib.files import is_disk_waited_for
 from remuda.model.job import JobId
 
 _PIECE_BYTES = 256 * 1024
@@ -39,11 +43,13 @@ class FileTraces:
         self._folder = str(folder)
         self._archive = str(archive)
         self._seals: Together[JobId, tuple[int, str] | OSError] = Together(self._seal_all, lanes=_SEALING_LANES)
+        self._waiting = ThreadPoolExecutor(_SEALING_LANES, thread_name_prefix="sealing of traces")
         self._open: OrderedDict[JobId, int] = OrderedDict()
         self._sealing: dict[JobId, asyncio.Event] = {}
 
     def close(self) -> None:
         """Close the files; nothing needs flushing."""
+        self._waiting.shutdown(wait=False)
         while self._open:
             os.close(self._open.popitem()[1])
 
@@ -72,41 +78,23 @@ class FileTraces:
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         try:
-            file = self._live_file(job_id)
-            if file is not None:
-                return self._write(file, start, data)
+            live = self._live_file(job_id)
+            if live is not None:
+                return _write(*live, start, data)
         except OSError as error:
             raise _store_error(error) from error
         return await self.compare(job_id, start, data)
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
         try:
-            file = self._live_file(job_id)
-            appended = None if file is None else self._write(file, start, data)
+            live = self._live_file(job_id)
+            appended = None if live is None else _write(*live, start, data)
         except OSError as error:
             raise _store_error(error) from error
         return appended if appended is not None and appended.taken else None
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
-
-    def _write(self, file: int, start: int, data: bytes) -> Appended:
-        size = os.fstat(file).st_size
-        there = overlap(file, size, start, data)
-        if there is None:
-            return Appended(taken=False, size=size)
-        rest = memoryview(data)[there:]
-        end = size
-        try:
-            while rest:
-                written = os.pwrite(file, rest, end)
-                rest = rest[written:]
-                end += written
-        except OSError:
-            if os.fstat(file).st_size == end:  # else another process has gone on behind these bytes
-                os.ftruncate(file, size)
-            raise
-        return Appended(taken=True, size=end)
 
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
         """The same for a trace that lies here; None when it does not."""
@@ -152,9 +140,6 @@ class FileTraces:
             await other.wait()
         done = self._sealing[job_id] = asyncio.Event()
         try:
-            file = self._open.pop(job_id, None)
-            if file is not None:
-                os.close(file)
             sealed = None
             while sealed is None:  # whoever did it for all may have been cancelled
                 sealed = await self._seals.make(job_id)
@@ -168,33 +153,56 @@ class FileTraces:
             done.set()
 
     async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
-        return await asyncio.to_thread(self._seal_in_thread, job_ids)
-
-    def _seal_in_thread(self, job_ids: Sequence[JobId]) -> list[tuple[int, str] | OSError]:
-        """What each came to; the names of all of them are on the disk before any is read."""
-        with contextlib.ExitStack() as stack:
-            moved = [self._moved(job_id, stack) for job_id in job_ids]
-            try:
-                sync_folder(Path(self._archive))
+        """What each came to; bytes and names of all of them are on the disk before any is told."""
+        files: list[int] = []
+        try:
+            moved = [self._moved(job_id, files) for job_id in job_ids]
+            long = [file for file in files if os.fstat(file).st_size > _PIECE_BYTES]
+            if is_disk_waited_for():
+                files.append(os.open(self._archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            elif not long:
                 return [trace if isinstance(trace, OSError) else _sum(trace) for trace in moved]
-            except OSError as error:
-                return [error] * len(job_ids)
+            sums = await self._settled(files, long)
+            return [trace if isinstance(trace, OSError) else sums.get(trace) or _sum(trace) for trace in moved]
+        except OSError as error:
+            return [error] * len(job_ids)
+        finally:
+            _close(files)
 
-    def _moved(self, job_id: JobId, stack: contextlib.ExitStack) -> int | OSError:
-        """The trace, open, with its bytes on the disk and its name in the archive."""
+    async def _settled(self, files: list[int], long: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """Wait until files are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
+        cancelled: the files are the thread's then, if it has begun with them."""
+        wanted = tuple(files) if is_disk_waited_for() else ()
+        work = self._waiting.submit(_sync_and_sum, wanted, long)
+        try:
+            return await asyncio.wrap_future(work)
+        finally:
+            if not work.done():
+                left = tuple(files)
+                files.clear()
+                work.add_done_callback(lambda _: _close(left))
+
+    def _moved(self, job_id: JobId, files: list[int]) -> int | OSError:
+        """The trace, with its name in the archive, open and among the files."""
         live, archived = self._live(job_id), self._archived(job_id)
         try:
+            file = self._open.pop(job_id, None)
+            if file is not None:
+                files.append(file)
+            is_live = file is not None and self._live_size(job_id, file) is not None
             try:
-                trace = stack.enter_context(_opened(live, os.O_RDWR))
-                sync(trace)
-                if not (os.path.exists(archived) and os.stat(archived).st_size >= os.fstat(trace).st_size):
+                if not is_live or file is None:
+                    file = os.open(live, os.O_RDWR | os.O_CLOEXEC)
+                    files.append(file)
+                if not _has_at_least(archived, os.fstat(file).st_size):
                     os.rename(live, archived)
-                    return trace
+                    return file
                 os.unlink(live)  # left by another process that was about to write when this one sealed
             except FileNotFoundError:
                 pass
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
-            return stack.enter_context(_opened(archived, os.O_RDWR | os.O_CREAT))
+            files.append(os.open(archived, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            return files[-1]
         except OSError as error:
             return error
 
@@ -258,8 +266,8 @@ class FileTraces:
             return None
         return here.st_size if os.path.samestat(there, here) else None
 
-    def _live_file(self, job_id: JobId) -> int | None:
-        """The trace for writing; None when it is sealed, or is just being sealed."""
+    def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
+        """The trace for writing, and its size; None when it is sealed, or is just being sealed."""
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):
@@ -271,21 +279,52 @@ class FileTraces:
             self._open[job_id] = file
             if len(self._open) > _OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])
-        elif self._live_size(job_id, file) is None:
+            return file, os.fstat(file).st_size
+        size = self._live_size(job_id, file)
+        if size is None:
             # Another process has sealed it, and perhaps archived what is still open here.
             os.close(self._open.pop(job_id))
             return None
         self._open.move_to_end(job_id)
-        return file
+        return file, size
 
 
-@contextlib.contextmanager
-def _opened(path: str, how: int) -> Iterator[int]:
-    file = os.open(path, how | os.O_CLOEXEC, 0o600)
+def _write(file: int, size: int, start: int, data: bytes) -> Appended:
+    """Add bytes to an open file of that size."""
+    there = overlap(file, size, start, data)
+    if there is None:
+        return Appended(taken=False, size=size)
+    rest = memoryview(data)[there:]
+    end = size
     try:
-        yield file
-    finally:
+        while rest:
+            written = os.pwrite(file, rest, end)
+            rest = rest[written:]
+            end += written
+    except OSError:
+        if os.fstat(file).st_size == end:  # else another process has gone on behind these bytes
+            os.ftruncate(file, size)
+        raise
+    return Appended(taken=True, size=end)
+
+
+def _has_at_least(path: str, size: int) -> bool:
+    """Whether there is a file with so many bytes."""
+    try:
+        return os.stat(path).st_size >= size
+    except FileNotFoundError:
+        return False
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
         os.close(file)
+
+
+def _sync_and_sum(files: Sequence[int], long: Sequence[int]) -> dict[int, tuple[int, str]]:
+    for file in files:
+        os.fsync(file)
+    return {file: _sum(file) for file in long}
 
 
 def _sum(file: int) -> tuple[int, str]:
