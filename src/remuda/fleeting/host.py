@@ -20,6 +20,7 @@ from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.fleeting.client import Deadlines, HungError, WireGroup
 from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.finding import find_program
 from remuda.fleeting.output import Gate, Line, Reader, Splitter
 from remuda.fleeting.port import (
     ConnectInfo,
@@ -29,7 +30,7 @@ from remuda.fleeting.port import (
     Settings,
     TaggedInstance,
 )
-from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess, find_program
+from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.telemetry.logs import logger

@@ -7,14 +7,12 @@ processes like this. Invariant: after `close` neither the process nor its socket
 
 import asyncio
 import os
-import shutil
 import signal
 import ssl
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from grpclib.client import Channel
 from grpclib.config import Configuration
@@ -25,7 +23,6 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
 from remuda.fleeting.output import Line, Reader, Splitter
 
-PREFIX = "fleeting-plugin-"
 START_SECONDS = 60.0
 END_SECONDS = 2.0
 KILLED_SECONDS = 10.0
@@ -37,21 +34,6 @@ _LAST_LINES = 5
 _LAST_BYTES = 300
 
 
-def find_program(name: str) -> str:
-    """The program of a path, or of a name on PATH. PermanentError."""
-    if "/" in name:
-        if Path(name).is_dir() or not os.access(name, os.X_OK):
-            raise PermanentError(f"{name}: there is no such program, or it may not be executed")
-        return str(Path(name).absolute())
-    wanted = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
-    found = shutil.which(wanted)
-    if found is None:
-        raise PermanentError(
-            f"there is no plugin {name}: no program {wanted} in PATH; install it, or give the path of its program"
-        )
-    return str(Path(found).absolute())
-
-
 class PluginProcess:
     """A plugin that was started."""
 
@@ -60,12 +42,15 @@ class PluginProcess:
         program: str,
         *,
         say: Callable[[Line], None],
+        stray: Callable[[str], None] | None = None,
         auto_mtls: bool = False,
         start_seconds: float = START_SECONDS,
         end_seconds: float = END_SECONDS,
     ) -> None:
         self.program = program
         self._say = say
+        self._stray = stray
+        """Told what comes on stdout after the handshake, besides."""
         self._wants_tls = auto_mtls
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
@@ -180,7 +165,7 @@ class PluginProcess:
             said = f" and after printing {error.partial[:200]!r}" if error.partial else ""
             ended = f"ended with {self.code}" if self.code is not None else "closed its stdout"
             raise TemporaryError(self.with_words(f"{ended} before its handshake{said}")) from None
-        self._tasks.append(asyncio.create_task(self._drain(stdout), name=f"stdout of {self.program}"))
+        self._tasks.append(asyncio.create_task(self._drain(stdout, self._stray), name=f"stdout of {self.program}"))
         return line.decode(errors="replace")
 
     async def _pipe(self) -> tuple[asyncio.StreamReader, int]:
@@ -192,13 +177,15 @@ class PluginProcess:
         self._pipes.append(transport)
         return reader, theirs
 
-    async def _drain(self, pipe: asyncio.StreamReader) -> None:
+    async def _drain(self, pipe: asyncio.StreamReader, also: Callable[[str], None] | None = None) -> None:
         splitter, reader = Splitter(), Reader()
         while True:
             data = await pipe.read(CHUNK_BYTES)
             for text in splitter.feed(data):
                 self._last = [*self._last[1 - _LAST_LINES :], text[:_LAST_BYTES]]
                 self._say(reader.read(text))
+                if also is not None:
+                    also(text)
             if not data:
                 return
 

@@ -16,8 +16,8 @@ import pytest
 
 from remuda.fleeting import InstanceState, PermanentError, Settings, TemporaryError, UnsupportedError
 from remuda.fleeting.client import Deadlines
+from remuda.fleeting.finding import find_program
 from remuda.fleeting.host import HostedGroup
-from remuda.fleeting.process import find_program
 from remuda.lib.backoff import Backoff
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import TableGroup, a_plugin, a_program
@@ -108,7 +108,7 @@ async def test_a_program_that_cannot_be_started_is_explained(host: Host, tmp_pat
             await host(missing).init({}, Settings())
 
 
-def test_a_folder_is_not_taken_for_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_named_like_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = a_plugin(tmp_path / "bin")
     (tmp_path / "table").mkdir()
     monkeypatch.chdir(tmp_path)
