@@ -1,4 +1,4 @@
-"""Makes a program of a `Plugin`: what a host launches, ours or upstream's in Go.
+"""Makes a program of a `Plugin`: what a host launches, ours or upstream's in Go, and what tells people of the plugin.
 
 stdout belongs to the handshake, so what the plugin prints goes to stderr, and what it logs goes there in the form that
 hosts read. The process ends when its host tells it to, on SIGTERM, or when its parent is gone; none of that deletes an
@@ -19,9 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 from grpclib.server import Server
 
 from remuda.fleeting.details import Details
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.finding import FOLDER
 from remuda.fleeting.handshake import (
     CLIENT_CERTIFICATE,
     COOKIE,
@@ -39,18 +42,30 @@ LOOK_SECONDS = 0.5
 """How often the parent is looked for."""
 SHORT_FOLDER = "/tmp"
 LONGEST_PATH_BYTES = 100
+BOOTSTRAP_FOLDER = "/plugins"
+PACKED_VERSION = "FLEETING_PLUGIN_PKG_VERSION"
+"""Of the image that the program came in."""
+_WORDS = "version, schema, serve, bootstrap REPOSITORY"
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
     """Run the plugin as a program; its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] and words[0].lstrip("-") == "version":
-        sys.stdout.write(f"Name: fleeting-plugin-{plugin.name}\nVersion: {plugin.version}\n")
-        return 0
-    if words not in ([], ["serve"]):
-        sys.stderr.write(f"Unknown arguments: {' '.join(words)}\nKnown are: version, serve.\n")
-        return 2
+    match words:
+        case ["version" | "-version" | "--version"]:
+            sys.stdout.write(f"Name: fleeting-plugin-{plugin.name}\nVersion: {plugin.version}\n")
+            return 0
+        case ["schema"]:
+            sys.stdout.write(json.dumps(config_schema(plugin), indent=2) + "\n")
+            return 0
+        case ["bootstrap", repository]:
+            return _bootstrap(plugin, repository)
+        case [] | ["serve"]:
+            pass
+        case _:
+            sys.stderr.write(f"Unknown arguments: {' '.join(words)}\nKnown are: {_WORDS}.\n")
+            return 2
     if os.environ.get(COOKIE) != COOKIE_VALUE:
         sys.stderr.write(
             f"This is fleeting-plugin-{plugin.name} {plugin.version}, a plugin that makes machines for CI jobs.\n"
@@ -64,6 +79,38 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
         os.dup2(2, 1)
         _log_as_hosts_read(sys.stderr)
         asyncio.run(_serve(plugin, stdout, parent))
+    return 0
+
+
+def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
+    """JSON schema of what may stand in `plugin_config`; other keys are refused."""
+    made = msgspec.json.schema(plugin.config_type)
+    own = made["$defs"][made["$ref"].rpartition("/")[2]] if "$ref" in made else made
+    own["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
+    """Install the program that runs, as one in a container does into a folder that it was given."""
+    from remuda.fleeting.installing import copy_program, put
+    from remuda.fleeting.references import parse_reference, parse_version
+
+    folder = Path(os.environ.get(FOLDER) or BOOTSTRAP_FOLDER)
+    packed = os.environ.get(PACKED_VERSION, "")
+    version = parse_version(plugin.version) or parse_version(packed)
+    try:
+        reference = parse_reference(repository)
+        if not folder.is_dir():
+            raise PermanentError(f"there is no folder {folder}; make it, or name another in {FOLDER}")
+        if version is None:
+            raise PermanentError(f"the version {plugin.version!r} is none such as 1.2.3; {PACKED_VERSION} can name one")
+        with tempfile.TemporaryDirectory(prefix=".install-", dir=folder) as work:
+            copy_program(Path(sys.argv[0]), Path(work) / "files")
+            done = put(Path(work) / "files", reference, version, folder)
+    except (PermanentError, OSError) as error:
+        sys.stderr.write(f"fleeting-plugin-{plugin.name}: {error}\n")
+        return 1
+    sys.stdout.write(f"{done.program.parent}\n")
     return 0
 
 

@@ -1,5 +1,10 @@
 """A plugin's program as people start it."""
 
+import json
+import sys
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from remuda.fleeting.handshake import COOKIE
@@ -27,9 +32,47 @@ def test_by_hand_it_says_what_it_is(
     assert 'plugin = "fleeting-plugin-table"' in said.err
 
 
+def test_the_schema_of_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(TableGroup(), ["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    own = schema["$defs"]["TableConfig"]
+    assert own["properties"]["max_size"] == {"type": "integer", "default": 10}
+    assert own["additionalProperties"] is False
+
+
+def test_a_setting_without_a_default_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    class Config(msgspec.Struct, frozen=True, kw_only=True):
+        name: str
+
+    class Named(PlainGroup):
+        config_type = Config  # type: ignore[assignment]
+
+    assert serve(Named(), ["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["$defs"]["Config"]["required"] == ["name"]
+
+
+def test_it_installs_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "somewhere"
+    program.write_text("the program")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setenv("FLEETING_PLUGIN_PATH", str(tmp_path / "plugins"))
+    assert serve(TableGroup(), ["bootstrap", "example.com/team/table"]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+    (tmp_path / "plugins").mkdir()
+    for _ in range(2):
+        assert serve(TableGroup(), ["bootstrap", "example.com/team/table"]) == 0
+        folder = Path(capsys.readouterr().out.strip())
+        assert folder == tmp_path / "plugins/example.com/team/table/1.2.3"
+        assert (folder / "plugin").read_text() == "the program"
+    assert [one.name for one in (tmp_path / "plugins").iterdir()] == ["example.com"]
+
+
 def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(TableGroup(), ["--help"]) == 2
-    assert "Known are: version, serve." in capsys.readouterr().err
+    assert "Known are: version, schema, serve, bootstrap REPOSITORY." in capsys.readouterr().err
 
 
 def test_abilities_are_methods() -> None:

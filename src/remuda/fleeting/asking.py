@@ -1,0 +1,68 @@
+"""Asks the program of a plugin who it is: `PROGRAM version`, as all plugins of upstream's SDK and of ours answer.
+
+The program is run with a deadline, and with nothing of a host's environment, so that it does not begin to serve.
+Blocks.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.finding import PREFIX
+from remuda.fleeting.handshake import COOKIE
+from remuda.fleeting.handshake import PREFIX as TOLD
+from remuda.lib.values import dataclass
+
+SECONDS = 10.0
+_LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a program says of itself."""
+
+    name: str
+    """Without the prefix."""
+    version: str
+
+
+def by_hand(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a plugin does not take us for a host."""
+    return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
+
+
+def read_version(printed: str) -> Told | None:
+    """None: it does not say. Pure."""
+    found = dict(_LINE.findall(printed))
+    if not found.get("Name") or not found.get("Version"):
+        return None
+    return Told(name=PurePath(found["Name"]).name.removeprefix(PREFIX), version=found["Version"])
+
+
+def ask_version(program: Path) -> Told:
+    """PermanentError where no answer comes that can be used."""
+    try:
+        done = subprocess.run(
+            [str(program.absolute()), "version"],
+            env=by_hand(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise PermanentError(f"{program} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
+    except OSError as error:
+        raise PermanentError(f"{program} cannot be started: {error.strerror}") from None
+    told = read_version(done.stdout.decode(errors="replace"))
+    if done.returncode != 0 or told is None:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()[-200:]
+        raise PermanentError(
+            f"{program} version: ended with {done.returncode} and without lines Name: and Version: ({said!r}); "
+            "is it a plugin?"
+        )
+    return told
