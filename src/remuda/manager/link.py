@@ -31,6 +31,9 @@ LASTING_FAILURES = 5
 """So many in a row are no restart of the agent any more: no job will start until somebody looks."""
 STEADY_SECONDS = 2.0
 """A connection that lasted so long was one; an agent that dies sooner, again and again, is not started without end."""
+MOST_STARTING = 32
+"""More jobs that an agent has yet to take are not asked for: they would wait here, with all that a start needs, instead
+of at the server, where others could take them."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
 
@@ -78,6 +81,9 @@ class AgentLink:
         self._log = logger("manager").bind(machine=machine)
         self.connected = asyncio.Event()
         """Set while the agent can be reached; no job is asked for otherwise."""
+        self._starting = 0
+        self._has_time = asyncio.Event()  # few jobs wait for the agent to take them
+        self._has_time.set()
         self.settled = asyncio.Event()
         """Set once the agent was reached, or its machine is known to be lost."""
         self.problem = ""
@@ -87,6 +93,12 @@ class AgentLink:
     def client(self) -> AgentClient | None:
         """The connection, while there is one."""
         return self._client
+
+    async def ready(self) -> None:
+        """Returns when jobs may be asked for: the agent can be reached, and keeps up with what it is given."""
+        while not (self.connected.is_set() and self._has_time.is_set()):
+            await self.connected.wait()
+            await self._has_time.wait()
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
@@ -214,7 +226,18 @@ class AgentLink:
 
     async def start(self, job: JobStart) -> None:
         """Give a job to the agent; the same one again changes nothing."""
-        await self._call(lambda client: client.start(job))
+        self._count_starting(1)
+        try:
+            await self._call(lambda client: client.start(job))
+        finally:
+            self._count_starting(-1)
+
+    def _count_starting(self, change: int) -> None:
+        self._starting += change
+        if self._starting < MOST_STARTING:
+            self._has_time.set()
+        else:
+            self._has_time.clear()
 
     async def cancel(self, job_id: str) -> None:
         """End the job's running step."""

@@ -37,6 +37,7 @@ from remuda.manager.reload import Changes, changes
 from remuda.manager.restarting import begun_anew
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
+from remuda.manager.scaling import Scaling, all_found, discard
 from remuda.manager.surroundings import Surroundings
 from remuda.manager.translating import job_key, refuse
 from remuda.model.job import FailureReason
@@ -84,12 +85,14 @@ class Manager:
         self.state: Literal["starting", "running", "draining", "stopping"] = "starting"
         self._folder = folder
         self._environments = environments
+        environments.are_for(folder.own_id, self.metrics.of_scaling)
         self._clock = clock
         self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
         self._takers = Takers(self._clients)
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
         self._searches = Searches(self.links, self._supervised)
+        self._scaling = Scaling(clock, self._supervised)
         self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
         self._around = Surroundings(
             links=self.links,
@@ -156,11 +159,14 @@ class Manager:
             if self.exporter is not None:
                 tasks.append(self._supervised("sender of spans", self.exporter.run))
             self._go_on_with_jobs()
+            self._scaling.serve(self._runners, self._room)
+            self._scaling.follow(self._environments)
             if self._around.recovers:
                 self._searches.follow(self._environments)
                 tasks.append(self._supervised("finding of jobs", self._find_jobs))
             else:
                 self._found.set()
+                all_found(self._environments)
             self._begin_asking(self._runners)
             tasks.append(self._supervised("looking", self._looking.run))
             self._log.info("the manager serves", version=__version__, runners=len(self._runners), jobs=len(self._jobs))
@@ -174,6 +180,7 @@ class Manager:
                 for task in [*self._poller_tasks, *self._job_tasks, *tasks]:
                     task.cancel()
                 self._searches.follow(())
+                self._scaling.follow(())
                 self.links.close()
         if self._problem is not None:
             raise self._problem
@@ -191,6 +198,7 @@ class Manager:
             one = known.get((runner.url, runner.token))
             is_same = one is not None and one.config == runner and not is_wide
             runners.append(one if one is not None and is_same else self._made(runner, config.concurrent))
+        self._scaling.serve(runners, self._room)
         former, self._runners, self.config = self._runners, runners, config
         self.metrics.configured(config, self._folder.own_id)
         self._room.change(concurrent=config.concurrent, limits=_limits(config), places=self._places())
@@ -221,7 +229,7 @@ class Manager:
         for one in runners:
             if machine := standing_machine(one.environment):
                 one.link = self.links.use(one.environment, machine)
-            ready = one.link.connected.wait if one.link is not None else self._found.wait
+            ready = one.link.ready if one.link is not None else self._found.wait
             one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready)
             one.task = self._supervised(f"poller of {one.config.short_token}", one.poller.run)
             self._note(self._poller_tasks, one.task)
@@ -275,7 +283,9 @@ class Manager:
             if len(set(map(id, used))) < len(list(self._environments)):
                 used += [job.environment for job in self._jobs.values()]
                 # What a link still goes to is closed after the link.
-                await self._environments.close_unused([*used, *(link.environment for link in self.links)])
+                used += [link.environment for link in self.links]
+                self._supervised("end of environments", partial(self._environments.close_unused, used, discard))
+            self._scaling.follow(self._environments)
             if self._around.recovers:
                 self._searches.follow(used)
             self._problem = await self._folder.kept(jobs=len(self._jobs))
