@@ -3,8 +3,9 @@
 An fsync costs the same for one operation as for a hundred, so whatever has queued up while the last commit was on its
 way shares the next. An operation that raises undoes itself and nothing else: then all are run once more, each with a
 savepoint of its own, so an operation must not mind being run twice. Callers hear of success only after the commit, and
-when the commit fails all of them hear of that. The cell's store and the manager's journal write through it; what is
-written, and what an error means, is theirs to say.
+when the commit fails all of them hear of that. One that is a single statement needs no transaction around it when it is
+alone: each statement costs the thread the way out of Python and back. The cell's store and the manager's journal write
+through it; what is written, and what an error means, is theirs to say.
 
 Operations are stored in the order in which they came. A caller that is cancelled while it waits does not know whether
 its operation was stored: it may yet be.
@@ -30,6 +31,7 @@ class _Operation:
     run: Callable[[sqlite3.Connection], Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    is_statement: bool
     result: Any = None
     error: BaseException | None = None
 
@@ -48,13 +50,14 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name=f"writer of {name}", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of the operation, once it is committed."""
+    async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
+        """The result of the operation, once it is committed. `is_statement`: one statement of it changes something, and
+        no other does."""
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Operation(operation, future, loop))
+        self._queue.put(_Operation(operation, future, loop, is_statement))
         return await future
 
     def close(self) -> None:
@@ -88,6 +91,9 @@ class Writer:
         return batch
 
     def _commit(self, batch: list[_Operation]) -> None:
+        if len(batch) == 1 and batch[0].is_statement:
+            _run_alone(batch[0], self._db)
+            return
         try:
             self._db.execute("BEGIN IMMEDIATE")
             if not self._run_all(batch):
@@ -128,6 +134,13 @@ class Writer:
         with contextlib.suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+
+
+def _run_alone(operation: _Operation, db: sqlite3.Connection) -> None:
+    try:
+        operation.result = operation.run(db)
+    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, who gets it
+        operation.error = error
 
 
 def _tell(batch: list[_Operation]) -> None:

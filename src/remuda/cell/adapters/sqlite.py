@@ -18,13 +18,14 @@ from remuda.cell.adapters.bodies import decode, encode
 from remuda.cell.adapters.pieces import read_in_pieces
 from remuda.cell.adapters.sqlite_access import store_error
 from remuda.cell.adapters.sqlite_audit import SqliteAudit
+from remuda.cell.adapters.sqlite_jobs import SqliteJobs
 from remuda.cell.adapters.sqlite_people import SqlitePeople
 from remuda.cell.adapters.sqlite_starts import SqliteStarts
 from remuda.cell.core import lifecycle
 from remuda.cell.core.results import kept
 from remuda.cell.core.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.ports import Applied, Belongings, Changes, Leaves
+from remuda.cell.ports import Applied, Changes, Leaves
 from remuda.cell.values import (
     ALL_PIPELINES,
     Artifact,
@@ -34,8 +35,6 @@ from remuda.cell.values import (
     Page,
     Pipeline,
     PipelineFilter,
-    Project,
-    ProjectVariable,
     Runner,
     RunnerManager,
     Schedule,
@@ -45,25 +44,12 @@ from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, Runn
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
-_SPEC = "SELECT {}specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
-_BELONGINGS = " UNION ALL ".join(
-    (
-        "SELECT 'variable', '', body FROM variables WHERE project_id = ? AND group_id = 0",
-        "SELECT 'variable', '', body FROM variables"
-        " WHERE project_id = 0 AND group_id IN (SELECT value FROM json_each(?))",
-        _SPEC.format("'spec', '', "),
-        "SELECT 'pipeline', '', body FROM pipelines WHERE id = ?",
-        "SELECT 'project', '', body FROM projects WHERE id = ?",
-        "SELECT 'setting', name, value FROM settings WHERE name IN (SELECT value FROM json_each(?))",
-    )
-)
-"""All that a payload is made of, read at one go: a statement costs more than the rows do."""
 _DOWNSTREAM = "SELECT body FROM pipelines WHERE upstream_job_id = ?"
 _SORTED = "+id"
 """The few that are found are sorted; otherwise SQLite walks over all of a project because they are in order then."""
 
 
-class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
+class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
     """A store in one file."""
 
     async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
@@ -197,24 +183,7 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         return self._all(Job, sql, encode(list(job_ids)).decode())
 
     async def job_spec(self, job_id: JobId) -> JobSpec | None:
-        return self._one(JobSpec, _SPEC.format(""), job_id)
-
-    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
-        groups, names = encode([0, *job.group_ids]).decode(), encode(list(settings)).decode()
-        keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
-        found: dict[str, list[Any]] = {}
-        for kind, name, body in self._rows(_BELONGINGS, *keys):
-            found.setdefault(kind, []).append((name, body))
-        variables = [decode(ProjectVariable, body) for _, body in found.get("variable", ())]
-        variables.sort(key=lambda each: (each.project_id, each.group_id, each.key, each.environment_scope))
-        spec, pipeline, project = (found.get(kind) for kind in ("spec", "pipeline", "project"))
-        return Belongings(
-            spec=decode(JobSpec, spec[0][1]) if spec else None,
-            pipeline=decode(Pipeline, pipeline[0][1]) if pipeline else None,
-            project=decode(Project, project[0][1]) if project else None,
-            variables=variables,
-            settings=dict(found.get("setting", ())),
-        )
+        return self._one(JobSpec, rows.SPEC, job_id)
 
     async def jobs(
         self,
@@ -248,36 +217,6 @@ class SqliteStore(SqliteStarts, SqlitePeople, SqliteAudit):
         if project_ids is not None:
             where["project_id IN (SELECT value FROM json_each(?))"] = encode(list(project_ids)).decode()
         return self._page(Job, "jobs", where, page, states=states if is_merged else ())
-
-    async def change_job(
-        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
-    ) -> Job | None:
-        # As much as possible is done here: whatever the writer does, it does in the time of this thread, too.
-        hoped = decide(known) if known else None
-        values = rows.known_values(known, hoped) if known and hoped else ()
-
-        def change(db: sqlite3.Connection) -> Job | None:
-            if values and rows.changed(db, rows.UPDATE_KNOWN_JOB, *values):
-                return hoped
-            row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            changed = decide(decode(Job, row[0])) if row else None
-            if changed is not None:
-                rows.update_job(db, changed)
-            return changed
-
-        return await self._write(change)
-
-    async def end_beside(self, known: Job, ended: Job) -> bool:
-        values = (*rows.known_values(known, ended), known.pipeline_id, known.id)
-        return bool(await self._write(lambda db: rows.changed(db, rows.END_BESIDE, *values)))
-
-    async def lease_job(
-        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
-    ) -> Belongings | None:
-        found = await self.belongings(leased, settings)
-        to = (runner.id, encode(runner), runner.id, leased.request_id)
-        values = (*rows.known_values(known, leased), *to)
-        return found if await self._write(lambda db: rows.changed(db, rows.LEASE_JOB, *values)) else None
 
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         return await self._write(lambda db: rows.remove_pipeline(db, pipeline_id))

@@ -88,9 +88,10 @@ class SqliteFile:
             lambda db: db.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
         )
 
-    async def _write(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+    async def _write(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
+        """What the operation came to, once it is committed. `is_statement`: it changes something once at most."""
         try:
-            return await self._writer.run(operation)
+            return await self._writer.run(operation, is_statement=is_statement)
         except IdsExhaustedError as error:
             raise StoreError(f"{error}; give the cell a further range") from error
         except ClosedError:

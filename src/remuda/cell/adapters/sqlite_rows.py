@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.cell.adapters.bodies import decode, decode_job, encode
 from remuda.cell.errors import NotFoundError
-from remuda.cell.values import UNDER_WAY, Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
+from remuda.cell.values import Artifact, Family, Job, Pipeline, PipelineFilter, Schedule
 from remuda.model.job import OCCUPYING, JobId, JobState, PipelineId, ProjectId
 
 
@@ -151,27 +151,7 @@ def update_job(db: sqlite3.Connection, job: Job) -> None:
     changed(db, _UPDATE_JOB, job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id)
 
 
-UPDATE_KNOWN_JOB = f"{_UPDATE_JOB} AND body = ?"
-"""If the row is still like the job that is known."""
-LEASE_JOB = (
-    f"{UPDATE_KNOWN_JOB} AND EXISTS (SELECT 1 FROM runners WHERE id = ? AND body = ?)"
-    " AND NOT EXISTS (SELECT 1 FROM jobs AS had"
-    " WHERE had.state = 'leased' AND had.runner_id = ? AND had.request_id = ?)"
-)
-"""And to a runner that is still like this, by a call that has no job yet."""
-END_BESIDE = (
-    f"{UPDATE_KNOWN_JOB} AND EXISTS (SELECT 1 FROM jobs AS later WHERE later.pipeline_id = ? AND later.id > ?"
-    # From behind: the jobs at the front of a large pipeline are over.
-    f" AND later.retried = 0 AND later.state IN ({in_words(UNDER_WAY)}) ORDER BY later.id DESC)"
-)
-"""And while a later job of the pipeline is under way."""
-
-
-def known_values(known: Job, job: Job) -> tuple[Any, ...]:
-    """What `UPDATE_KNOWN_JOB` is told."""
-    return job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id, encode(known)
-
-
+SPEC = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
 ARTIFACTS = "SELECT body FROM artifacts WHERE job_id = ? ORDER BY type"
 
 
