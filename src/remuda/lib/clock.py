@@ -8,8 +8,17 @@ is only compared with itself.
 import asyncio
 import heapq
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
+
+
+class Alarm(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> object:
+        """It shall not come; without effect when it has."""
+        ...
 
 
 class Clock(Protocol):
@@ -27,6 +36,10 @@ class Clock(Protocol):
         """Wait that long; negative means not at all."""
         ...
 
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
+        """Call that after so long, unless it is cancelled before: for thousands who wait, without a task for each."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -39,6 +52,9 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(seconds, 0))
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        return asyncio.get_running_loop().call_later(max(seconds, 0), callback)
 
 
 class VirtualClock:
@@ -59,10 +75,20 @@ class VirtualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
+        await self._alarm(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Alarm:
+        if seconds <= 0:
+            return asyncio.get_running_loop().call_soon(callback)
+        alarm = self._alarm(seconds)
+        alarm.add_done_callback(lambda done: None if done.cancelled() else callback())
+        return alarm
+
+    def _alarm(self, seconds: float) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))
-        await future
+        return future
 
     async def advance(self, seconds: float) -> None:
         """Move on, waking each sleeper at its own moment and letting it run before the next one wakes."""

@@ -40,17 +40,21 @@ class Variables:
 
     def __getitem__(self, key: str) -> str:
         """A variable's value; empty when there is none."""
+        variable = self._by_key.get(key)
+        if variable is None:
+            return ""
+        if variable.raw or "$" not in variable.value:
+            return variable.value
         if key not in self._expanded:
-            variable = self._by_key.get(key)
-            if variable is None:
-                return ""
             self._growing.append(key)
-            self._expanded[key] = variable.value if variable.raw else self.expand(variable.value)
+            self._expanded[key] = self.expand(variable.value)
             self._growing.pop()
         return self._expanded[key]
 
     def expand(self, text: str) -> str:
         """A text with its references replaced."""
+        if "$" not in text:
+            return text
         room = LONGEST_VALUE
 
         def value(match: re.Match[str]) -> str:

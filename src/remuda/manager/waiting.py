@@ -32,15 +32,13 @@ class Bell:
 
     async def until(self, moment: float) -> None:
         """Wait until it rings, which it does at that moment of the monotonic clock, too."""
-
-        async def alarm() -> None:
-            await self._clock.sleep(moment - self._clock.monotonic())
-            self.ring()
-
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(alarm(), name=f"alarm of {self.name}")
+        if self._rung.is_set():
+            return
+        alarm = self._clock.call_later(moment - self._clock.monotonic(), self.ring)
+        try:
             await self._rung.wait()
-            waiting.cancel()
+        finally:
+            alarm.cancel()
 
 
 class Hindrance:
