@@ -6,10 +6,13 @@ closing one. Every trouble is an OSError: a connection that cannot be made, or b
 """
 
 import asyncio
+import functools
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httptools
@@ -18,6 +21,7 @@ from multidict import CIMultiDict
 KEPT_SECONDS = 2.0
 """Servers that close idle connections wait longer than that."""
 _MOST_BUFFERED_BYTES = 1 << 20
+_START = re.compile(r"[^/?#]*(?://[^/?#]*)?")
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -27,8 +31,29 @@ class CannotConnectError(OSError):
 
 def is_nearby(url: str) -> bool:
     """Whether an address means this machine, and plain HTTP."""
-    parts = urlsplit(url)
-    return parts.scheme == "http" and parts.hostname in _HOSTS
+    return _server(_start(url)).is_nearby
+
+
+class _Server(NamedTuple):
+    is_nearby: bool
+    host: str
+    """As the header has it."""
+    place: tuple[str, int]
+
+
+@functools.lru_cache(maxsize=64)
+def _server(start: str) -> _Server:
+    """What the beginning of an address, before its path, means; there are few, and every call asks. ValueError."""
+    parts = urlsplit(start)
+    if parts.scheme != "http" or parts.hostname not in _HOSTS:
+        return _Server(False, parts.netloc, ("", 0))
+    return _Server(True, parts.netloc, (parts.hostname, parts.port or 80))
+
+
+def _start(url: str) -> str:
+    """Of an address: all before its path."""
+    found = _START.match(url)
+    return found[0] if found else ""
 
 
 class NearbyAnswer(asyncio.Protocol):
@@ -92,8 +117,11 @@ class NearbyAnswer(asyncio.Protocol):
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
-        async with asyncio.timeout(self.read_seconds):
+        if self.read_seconds is None:
             await self._waiter
+        else:
+            async with asyncio.timeout(self.read_seconds):
+                await self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -141,23 +169,26 @@ class Nearby:
 
     def __init__(self, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
-        self._free: dict[tuple[str, int], list[NearbyAnswer]] = {}
+        self._free: dict[tuple[str, int], deque[NearbyAnswer]] = {}  # the one that was used last at the end
 
     @asynccontextmanager
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[NearbyAnswer]:
         """One call; what is not read of the answer when this is left is lost. ValueError: no such address."""
-        parts = urlsplit(url)
-        request = _request(method, parts.netloc, url[url.index(parts.netloc) + len(parts.netloc) :], headers, data)
-        place = parts.hostname or "", parts.port or 80
+        start = _start(url)
+        _, host, place = _server(start)
+        request = _request(method, host, url[len(start) :], headers, data)
         connection = await self._connected(place)
         try:
             await connection.send(request, read_seconds)
             yield connection
         finally:
             if connection.is_usable():
-                self._free[place].append(connection)
+                kept = self._free[place]
+                kept.append(connection)
+                while not kept[0].is_usable():
+                    kept.popleft().close()
             else:
                 connection.close()
 
@@ -168,7 +199,7 @@ class Nearby:
                 kept.pop().close()
 
     async def _connected(self, place: tuple[str, int]) -> NearbyAnswer:
-        kept = self._free.setdefault(place, [])
+        kept = self._free.setdefault(place, deque())
         while kept:
             connection = kept.pop()
             if connection.is_usable():

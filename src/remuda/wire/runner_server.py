@@ -168,7 +168,7 @@ class Server:
         """One request with its redirects."""
         url = self.root + path
         for _ in range(MOST_REDIRECTS + 1):
-            tls = self._tls if urlsplit(url).scheme == "https" else None
+            tls = self._tls if url[:6].lower() == "https:" else None
             async with self._session.request(
                 method, url, data=data, headers=headers, tls=tls, proxy=self._proxy
             ) as answer:
