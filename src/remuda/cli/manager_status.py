@@ -140,6 +140,9 @@ def show(found: "ManagerStatus") -> None:
     for runner in found.runners:
         if runner.problem:
             print(f"\n{runner.name or runner.runner}: {runner.problem}")
+    for fleet in found.fleets:
+        for problem in fleet.problems:
+            print(f"\n{fleet.name or fleet.runner}: {problem}")
     for job in found.jobs:
         if job.waits_for:
             print(f"\njob {job.id} waits: {job.waits_for}")
@@ -180,6 +183,21 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
                 f"{job.log_bytes} bytes",
             )
             for job in found.jobs
+        ],
+    )
+    yield (
+        ("runner", "machines", "asked for", "jobs there", "jobs that wait"),
+        [
+            (
+                fleet.name or fleet.runner,
+                ", ".join(f"{count} {state}" for state, count in sorted(fleet.instances.items()))
+                + (f" of at most {fleet.max_instances}" if fleet.max_instances else "")
+                or "none",
+                str(fleet.requested),
+                str(fleet.held),
+                str(fleet.waiting),
+            )
+            for fleet in found.fleets
         ],
     )
     yield (

@@ -1,8 +1,8 @@
 """`[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`: machines that come and go. Pure.
 
-The values are read and kept; a list of machines in `[[runners.remuda.machines]]` stands in for what would create them,
-and takes `capacity_per_instance`, `max_use_count` and the login of `connector_config` as its defaults. `as_autoscaler`
-says what a Docker Machine section means in the newer words; the comments of the table are for people, see the doctor.
+The values as the file has them; `scaling_setup` says what they ask of the scaler. Where `[[runners.remuda.machines]]`
+lists machines nothing is created, and the list takes `capacity_per_instance`, `max_use_count` and the login of
+`connector_config` as its defaults. `as_autoscaler` says what a Docker Machine section means in the newer words.
 """
 
 from typing import Any
@@ -81,14 +81,29 @@ class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
     reservation_throttling: bool | None = None
     log_internal_ip: bool = False
     log_external_ip: bool = False
-    instance_operation_time_buckets: tuple[float, ...] = ()
-    instance_readiness_time_buckets: tuple[float, ...] = ()
-    instance_life_duration_buckets: tuple[float, ...] = ()
     scale_throttle: ScaleThrottle = ScaleThrottle()
     connector_config: ConnectorConfig = ConnectorConfig()
     state_storage: StateStorage = StateStorage()
     vm_isolation: VmIsolation = VmIsolation()
     policy: tuple[AutoscalerPolicy, ...] = ()
+
+
+class FallbackConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[runners.remuda.fallback]]`: a group that is used for what those before it cannot give.
+
+    The keys are those of `[runners.autoscaler]`; what is not said here is as it is there, but for the plugin's own.
+    """
+
+    name: str = ""
+    """What the group is called in messages and in what is kept of its instances. Default: the plugin's name."""
+    plugin: str = ""
+    plugin_config: dict[str, Any] = {}
+    connector_config: ConnectorConfig | None = None
+    capacity_per_instance: int = 0
+    max_use_count: int = 0
+    max_instances: int = 0
+    failure_threshold: int = 0
+    scale_throttle: ScaleThrottle = ScaleThrottle()
 
 
 class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +148,7 @@ class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
-    """What a Docker Machine section asks for, in the words of `[runners.autoscaler]`."""
+    """What a Docker Machine section asks for, in the words of `[runners.autoscaler]`; only its periods are longer."""
 
     def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
         has_factor = section.idle_scale_factor > 0
@@ -151,13 +166,13 @@ def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
     if machine.off_peak_periods:
         policies.append(
             AutoscalerPolicy(
-                periods=_five_fields(machine.off_peak_periods),
+                periods=machine.off_peak_periods,
                 timezone=machine.off_peak_timezone,
                 idle_count=machine.off_peak_idle_count,
                 idle_time=f"{machine.off_peak_idle_time}s" if machine.off_peak_idle_time else "",
             )
         )
-    policies += [policy(one, _five_fields(one.periods), one.timezone) for one in machine.autoscaling]
+    policies += [policy(one, one.periods, one.timezone) for one in machine.autoscaling]
     return AutoscalerConfig(
         capacity_per_instance=1,
         max_use_count=machine.max_builds,
@@ -168,13 +183,6 @@ def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
             "machine_driver": machine.machine_driver,
             "machine_options": list(machine.machine_options),
             "machine_options_with_name": list(machine.machine_options_with_name),
-            "max_removal_attempts": machine.max_removal_attempts,
         },
-        scale_throttle=ScaleThrottle(limit=machine.max_growth_rate),
         policy=tuple(policies),
     )
-
-
-def _five_fields(periods: tuple[str, ...]) -> tuple[str, ...]:
-    """Cron expressions without their seconds and years."""
-    return tuple(" ".join(fields[1:6]) if len(fields := period.split()) == 7 else period for period in periods)

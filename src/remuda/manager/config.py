@@ -24,6 +24,7 @@ from remuda.manager.config_lines import find_lines, line_of_message
 from remuda.manager.config_values import (
     EXECUTORS,
     SECTIONS,
+    WITH_MACHINES,
     CustomBuildDirConfig,
     EnvironmentConfig,
     Inspection,
@@ -125,6 +126,14 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
         where = f"runners[{index}].cache"
         if (problem := runner.cache.problem) and not any(warning.startswith(where) for warning in warnings):
             warnings.append(f"{where}: {problem}; caches are kept in cache_dir on this machine instead")
+        if runner.executor in WITH_MACHINES and runner.remuda.machines:
+            at = "machine.MachineDriver" if runner.executor == "docker+machine" else "autoscaler.plugin"
+            if runner.autoscaler.plugin or runner.machine.machine_driver:
+                warnings.append(f"runners[{index}].{at} is not used: [[runners.remuda.machines]] lists the machines")
+        elif not wrong and runner.executor in WITH_MACHINES:
+            from remuda.manager.scaling_setup import doubts  # only here: most have none
+
+            warnings += doubts(runner, f"runners[{index}]")
     # What one look says of a key, the other need not say again.
     problems += [one for one in wrong if not any(one.startswith(f"{known.partition(':')[0]}:") for known in problems)]
     return Inspection(

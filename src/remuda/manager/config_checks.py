@@ -75,6 +75,7 @@ def check_whole(config: ManagerConfig) -> None:
     if len(set(tokens)) < len(tokens):
         raise ConfigError("the same url and token stand in two [[runners]]; use one with a higher limit")
     _check_uids(config)
+    _check_keys(config)
     if config.listen_address:
         try:
             listen_address(config.listen_address)
@@ -96,12 +97,12 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
     if runner.executor == "plugin" and not runner.remuda.environment.plugin:
         raise ConfigError(f"{where}.remuda.environment.plugin: is missing; name the plugin that has the environments")
     if runner.executor in WITH_MACHINES:
-        if not runner.remuda.machines:
-            raise ConfigError(
-                f"{where}.executor: {runner.executor!r} needs machines, and Remuda does not create them yet; list "
-                "those you have in [[runners.remuda.machines]] with host, user and identity_file"
-            )
-        check_machines(runner.remuda.machines, f"{where}.remuda.machines")
+        if runner.remuda.machines:
+            check_machines(runner.remuda.machines, f"{where}.remuda.machines")
+        else:
+            from remuda.manager.scaling_setup import check_scaling  # only here: most have none
+
+            check_scaling(runner, where)
 
 
 def _check_own(runner: RunnerConfig, where: str) -> None:
@@ -155,4 +156,16 @@ def _check_uids(config: ManagerConfig) -> None:
             raise ConfigError(
                 f"runners[{index}].remuda.first_uid: {start} is in use by the slots of another runner; "
                 f"give {end} or more"
+            )
+
+
+def _check_keys(config: ManagerConfig) -> None:
+    """Machines are told apart by the runner that they were made for."""
+    with_machines = [one for one in config.runners if one.executor in WITH_MACHINES and not one.remuda.machines]
+    names = [(one.url, one.id or one.name or one.token) for one in with_machines]
+    for index, name in enumerate(names):
+        if names.index(name) != index:
+            raise ConfigError(
+                f"two [[runners]] that create machines are called {with_machines[index].name!r} at the same server; "
+                "give each a name of its own"
             )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from remuda.lib.durations import in_seconds
-from remuda.manager.autoscaler_config import AutoscalerConfig, InstanceConfig, MachineConfig, Span
+from remuda.manager.autoscaler_config import AutoscalerConfig, FallbackConfig, InstanceConfig, MachineConfig, Span
 from remuda.manager.cache_config import CacheConfig
 from remuda.manager.custom_config import CustomConfig
 from remuda.manager.docker_config import DockerConfig
@@ -67,7 +67,11 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     git_mirrors: str = ""
     """Room for copies of repositories in the cache folder that all checkouts fetch from, such as `20g`; empty: none."""
     machines: tuple[MachineEntry, ...] = ()
-    """The machines of `instance`, `docker-autoscaler` and `docker+machine`."""
+    """The machines of `instance`, `docker-autoscaler` and `docker+machine`; empty: they are created."""
+    fallback: tuple[FallbackConfig, ...] = ()
+    """Groups for what that of `[runners.autoscaler]` cannot give, in the order of their use."""
+    known_hosts_file: str = ""
+    """Where the keys of machines that are created are looked up; empty: the key seen first counts from then on."""
     environment: EnvironmentConfig = EnvironmentConfig()
     hold_failed: Span = ""
     """How long a failed job's environment is kept for looking at it; empty: not at all."""

@@ -93,10 +93,16 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
         )
     if any(_table(one, "cache") == {} or not _table(one, "cache").get("Type") for one in runners):
         yield "caches in folders are not taken over: the first jobs fill them again; caches in a bucket are"
-    if executors & WITH_MACHINES and (config is None or not any(one.remuda.machines for one in config.runners)):
+    if executors & WITH_MACHINES and (config is None or not all(one.remuda.machines for one in config.runners)):
         yield (
-            "machines are not created yet: list those you have in [[runners.remuda.machines]]; gitlab-runner ignores "
-            "that section, so the file serves both"
+            "the plugin that creates machines has to be installed: remuda plugin list says whether it is. Machines "
+            "that gitlab-runner has created are not taken over; let it remove them, or they cost money until somebody "
+            "does"
+        )
+    if "docker+machine" in executors:
+        yield (
+            "machines of Docker Machine are created by the plugin docker-machine, which runs the command of that name "
+            "with the same driver and options; machines that exist already can be listed in [[runners.remuda.machines]]"
         )
     if "shutdown_timeout" in document:
         yield "how long SIGQUIT waits is drain_timeout of [remuda], two hours where nothing is said"

@@ -7,7 +7,7 @@ it is first needed: most managers use one kind, and some of them take long to im
 import hashlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,12 @@ from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.ports import Environment
 
+if TYPE_CHECKING:
+    from remuda.fleeting.port import InstanceGroup
+    from remuda.taskscaler.loop import Told
+
 LOCAL = "local"
+AUTOSCALED = "autoscaled"
 KIND_OF_EXECUTOR = {
     "shell": LOCAL,
     "docker": LOCAL,
@@ -54,11 +59,48 @@ KINDS: dict[str, Callable[[RunnerConfig, Path, Clock], Environment]] = {
 """Besides `local`."""
 
 
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What environments that make machines have to know besides."""
+
+    folder: Path
+    """For what is kept of machines: in the manager's data folder."""
+    system_id: str = ""
+    counts: "Callable[[Callable[[], RunnerConfig]], Told] | None" = None
+    """Who counts, for a runner that it can ask for."""
+    plugins: "Callable[[str], InstanceGroup] | None" = None
+    """Makes the group of a plugin, in place of running its program."""
+
+
+def kind_of(runner: RunnerConfig) -> str:
+    """The kind of environment that a runner has."""
+    kind = KIND_OF_EXECUTOR[runner.executor]
+    return AUTOSCALED if kind == "machines" and not runner.remuda.machines else kind
+
+
+def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environment:
+    from remuda.fleeting.host import HostedGroup
+    from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+
+    def hosted(plugin: str) -> HostedGroup:
+        return HostedGroup(plugin, clock=clock)
+
+    return AutoscaledEnvironment(
+        runner,
+        folder=around.folder,
+        system_id=around.system_id,
+        clock=clock,
+        plugins=around.plugins or hosted,
+        counts=around.counts,
+    )
+
+
 def make_environment(
-    runner: RunnerConfig, jobs: Path, clock: Clock, *, agent_idle_exit_seconds: float = 300.0
+    runner: RunnerConfig, jobs: Path, clock: Clock, around: Around, *, agent_idle_exit_seconds: float = 300.0
 ) -> Environment:
     """A runner's environment; `jobs` is the folder for whatever it keeps on this machine."""
-    kind = KIND_OF_EXECUTOR[runner.executor]
+    kind = kind_of(runner)
+    if kind == AUTOSCALED:
+        return _autoscaled(runner, clock, around)
     if kind != LOCAL:
         return KINDS[kind](runner, jobs, clock)
     from remuda.manager.adapters.local import LocalEnvironment
@@ -68,9 +110,13 @@ def make_environment(
 
 def identity(runner: RunnerConfig) -> str:
     """Equal for runners that share an environment, in every process."""
-    kind = KIND_OF_EXECUTOR[runner.executor]
+    kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
+        case "autoscaled":
+            from remuda.manager.scaling_setup import runner_key
+
+            return f"{kind}-{runner_key(runner)}"  # its machines are nobody else's, and stay when its token is renewed
         case "ssh":
             where = (runner.ssh,)
         case "machines":
@@ -85,7 +131,13 @@ def identity(runner: RunnerConfig) -> str:
 class Environments:
     """The environments in use."""
 
-    def __init__(self, make: Callable[[RunnerConfig], Environment], identify: Callable[[RunnerConfig], str]) -> None:
+    def __init__(
+        self,
+        make: Callable[[RunnerConfig, Around], Environment],
+        identify: Callable[[RunnerConfig], str],
+        around: Around,
+    ) -> None:
+        self._around = around
         self._make = make
         self._identify = identify
         self._known: dict[str, Environment] = {}
@@ -93,16 +145,23 @@ class Environments:
     def __iter__(self) -> Iterator[Environment]:
         return iter(list(self._known.values()))
 
+    def are_for(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], Told]") -> None:
+        """Which manager has them, and who counts for it; said before the first is made."""
+        self._around = msgspec.structs.replace(self._around, system_id=system_id, counts=counts)
+
     def of(self, runner: RunnerConfig) -> Environment:
         """The runner's own, or that of another one that has an equal place."""
         name = self._identify(runner)
         if name not in self._known:
-            self._known[name] = self._make(runner)
+            self._known[name] = self._make(runner, self._around)
         return self._known[name]
 
-    async def close_unused(self, used: Collection[Environment]) -> None:
-        """Let go of those that are none of these."""
+    async def close_unused(
+        self, used: Collection[Environment], leave: Callable[[Environment], None] = lambda _: None
+    ) -> None:
+        """Let go of those that are none of these; `leave` is told before each is closed."""
         for name, environment in list(self._known.items()):
             if not any(environment is one for one in used):
                 del self._known[name]
+                leave(environment)
                 await environment.close()

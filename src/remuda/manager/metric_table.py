@@ -13,14 +13,15 @@ _DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
 _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = tuple(float(1 << exponent) for exponent in range(24, 37, 2))
+_INSTANCES = (1, 5, 10, 15, 30, 45, 60, 90, 120, 180)
+_LIVES = (60, 300, 600, 900, 1800, 3600, 21600, 43200, 86400)
 HIGH_CARDINALITY_FLAG = "FF_EXPORT_HIGH_CARDINALITY_METRICS"
 
 _NO_INPUTS = "jobs have no inputs yet (`job_inputs` is not among the features)"
-_NO_MACHINES = "the manager makes no machines yet; it uses those of `[[runners.remuda.machines]]`"
+_OTHER_NAMES = "machines of Docker Machine are counted with those of all plugins, as `fleeting_*`"
 _NO_KUBERNETES = "there is no Kubernetes environment"
 _NO_ROLES = "no role is assumed: addresses of caches are signed with the configured keys"
 _NO_ROUTER = "there is no job router yet; every server is asked directly"
-_NO_SCALER = "there is no taskscaler yet"
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -143,13 +144,13 @@ FAMILIES = (
     _counter("gitlab_runner_worker_health_check_failures_total", "Refusals of the runner by its server.", *RUNNER),
     *_missing(
         "counter",
-        _NO_MACHINES,
+        _OTHER_NAMES,
         "gitlab_runner_autoscaling_actions_total",
     ),
-    *_missing("gauge", _NO_MACHINES, "gitlab_runner_autoscaling_machine_states"),
+    *_missing("gauge", _OTHER_NAMES, "gitlab_runner_autoscaling_machine_states"),
     *_missing(
         "histogram",
-        _NO_MACHINES,
+        _OTHER_NAMES,
         "gitlab_runner_autoscaling_machine_creation_duration_seconds",
         "gitlab_runner_autoscaling_machine_stopping_duration_seconds",
         "gitlab_runner_autoscaling_machine_removal_duration_seconds",
@@ -195,21 +196,69 @@ FAMILIES = (
         "gitlab_runner_job_router_fallbacks_total",
     ),
     *_missing("histogram", _NO_ROUTER, "gitlab_runner_job_router_get_job_duration_seconds"),
-    *_missing(
-        "gauge",
-        _NO_SCALER,
+    _gauge(
         "fleeting_provisioner_instances",
-        "fleeting_provisioner_max_instances",
-        "fleeting_taskscaler_tasks",
-        "fleeting_taskscaler_max_tasks_per_instance",
+        "Instances by state: requested (not asked for yet), pending (asked for), creating, running, deleting.",
+        *RUNNER,
+        "state",
     ),
-    *_missing(
-        "histogram",
-        _NO_SCALER,
+    _gauge("fleeting_provisioner_max_instances", "Instances that there may be; 0: any number.", *RUNNER),
+    _counter("fleeting_provisioner_missed_updates_total", "Times that a group did not show an instance.", *RUNNER),
+    _counter(
+        "fleeting_provisioner_instance_operations_total",
+        "Instances that groups accepted to create or delete.",
+        *RUNNER,
+        "operation",
+    ),
+    _counter(
+        "fleeting_provisioner_internal_operations_total",
+        "Calls of plugins: reconcile, provision, removal.",
+        *RUNNER,
+        "operation",
+    ),
+    _histogram(
         "fleeting_provisioner_instance_creation_time_seconds",
-        "fleeting_provisioner_instance_is_running_time_seconds",
+        "From the request for an instance until its group showed it.",
+        _INSTANCES,
+        *RUNNER,
     ),
-    *_missing("counter", _NO_SCALER, "fleeting_taskscaler_scale_operations_total"),
+    _histogram("fleeting_provisioner_instance_is_running_time_seconds", "The same until it ran.", _INSTANCES, *RUNNER),
+    _histogram(
+        "fleeting_provisioner_instance_deletion_time_seconds",
+        "From the order to delete an instance until it was gone.",
+        _INSTANCES,
+        *RUNNER,
+    ),
+    _histogram("fleeting_provisioner_instance_life_duration_seconds", "How long instances lived.", _LIVES, *RUNNER),
+    _gauge(
+        "fleeting_taskscaler_tasks",
+        "Slots by state: idle, pending (jobs that wait), acquired, reserved (open requests), unavailable, unhealthy.",
+        *RUNNER,
+        "state",
+    ),
+    _gauge("fleeting_taskscaler_max_tasks_per_instance", "Jobs at the same time on an instance.", *RUNNER),
+    _gauge("fleeting_taskscaler_max_use_count_per_instance", "Jobs in an instance's life; 0: any number.", *RUNNER),
+    _gauge("fleeting_taskscaler_desired_instances", "The change that the last plan makes; below 0: removals.", *RUNNER),
+    _counter("fleeting_taskscaler_scale_operations_total", "Plans that went up or down.", *RUNNER, "operation"),
+    _counter(
+        "fleeting_taskscaler_task_operations_total",
+        "Slots: acquire, acquire_timeout, release.",
+        *RUNNER,
+        "operation",
+    ),
+    _histogram(
+        "fleeting_taskscaler_task_instance_readiness_time_seconds",
+        "From the request for an instance until it took jobs.",
+        _INSTANCES,
+        *RUNNER,
+    ),
+    _counter(
+        "remuda_manager_scaling_decisions_total",
+        "What plans said, by action (create, remove, drain, forget, hindered) and reason.",
+        *RUNNER,
+        "action",
+        "reason",
+    ),
     _gauge("remuda_manager_slots", "Slots by what they are: running, asking, free.", "state"),
     _gauge("remuda_manager_saturation", "Part of the slots that jobs have, 0 to 1."),
     _gauge("remuda_manager_runner_well", "1 while the server answers as it should.", *RUNNER),

@@ -20,6 +20,7 @@ from remuda.manager.core.queuing import is_too_long
 from remuda.manager.errors import ManagerError
 from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, SERVED
 from remuda.manager.polling import Poller, Told
+from remuda.manager.scaling_metrics import SCALING_GAUGES, ScalingCounts
 from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
 from remuda.wire.agent_client import JobUse
@@ -98,30 +99,30 @@ class ManagerMetrics:
         self.registry.refreshers += [self._count_jobs, self._look_at_parts]
         self._version()
         for level in _LEVELS:
-            self._counter("gitlab_runner_errors_total").labels(level)
+            self.counter("gitlab_runner_errors_total").labels(level)
         for operation in ("started", "stopped"):
-            self._counter("gitlab_runner_worker_slot_operations_total").labels(operation)
+            self.counter("gitlab_runner_worker_slot_operations_total").labels(operation)
         for outcome in ("sent", "dropped", "refused"):
-            self._counter("remuda_manager_spans_total").labels(outcome)
+            self.counter("remuda_manager_spans_total").labels(outcome)
         self.state("starting")
-        logs.tell_of("manager", lambda level: self._counter("gitlab_runner_errors_total").labels(level).inc())
+        logs.tell_of("manager", lambda level: self.counter("gitlab_runner_errors_total").labels(level).inc())
 
     def _version(self) -> None:
         machine = platform.system().lower(), platform.machine()
         about = ("remuda", __version__, __version__, "", "", "", *machine)
-        self._gauge("gitlab_runner_version_info").labels(*about).set(1)
+        self.gauge("gitlab_runner_version_info").labels(*about).set(1)
 
-    def _counter(self, name: str) -> Counter:
+    def counter(self, name: str) -> Counter:
         found = self._metrics[name]
         assert isinstance(found, Counter)
         return found
 
-    def _gauge(self, name: str) -> Gauge:
+    def gauge(self, name: str) -> Gauge:
         found = self._metrics[name]
         assert isinstance(found, Gauge)
         return found
 
-    def _histogram(self, name: str) -> Histogram:
+    def histogram(self, name: str) -> Histogram:
         found = self._metrics[name]
         assert isinstance(found, Histogram)
         return found
@@ -139,21 +140,23 @@ class ManagerMetrics:
         """The manager is in this state now, one of STATES."""
         self.current_state = state
         for other in STATES:
-            self._gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
+            self.gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
 
     def configured(self, config: ManagerConfig, system_id: str) -> None:
         """The configuration's limits; also after it was read again."""
         self._system_id = system_id
-        self._gauge("gitlab_runner_concurrent").set(config.concurrent)
-        self._gauge("gitlab_runner_worker_slots_number").set(config.concurrent)
-        operations = self._counter("gitlab_runner_worker_slot_operations_total")
+        self.gauge("gitlab_runner_concurrent").set(config.concurrent)
+        self.gauge("gitlab_runner_worker_slots_number").set(config.concurrent)
+        operations = self.counter("gitlab_runner_worker_slot_operations_total")
         operations.labels("started").inc(max(0, config.concurrent - self._concurrent))
         operations.labels("stopped").inc(max(0, self._concurrent - config.concurrent))
         self._concurrent = config.concurrent
-        self._gauge("gitlab_runner_limit").parts.clear()
+        self.gauge("gitlab_runner_limit").parts.clear()
+        for name in SCALING_GAUGES:
+            self.gauge(name).parts.clear()  # the next plan of every runner that is left sets them
         for runner in config.runners:
-            labels = self._labels(runner)
-            self._gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
+            labels = self.labels(runner)
+            self.gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
             for name in (
                 "gitlab_runner_jobs_total",
                 "gitlab_runner_acceptable_job_queuing_duration_exceeded_total",
@@ -161,55 +164,53 @@ class ManagerMetrics:
                 "gitlab_runner_worker_feed_failures_total",
                 "gitlab_runner_worker_health_check_failures_total",
             ):
-                self._counter(name).labels(*labels)
-            self._counter("gitlab_runner_request_concurrency_exceeded_total").labels(labels[0], labels[2])
-            self._gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
+                self.counter(name).labels(*labels)
+            self.counter("gitlab_runner_request_concurrency_exceeded_total").labels(labels[0], labels[2])
+            self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
 
     def configuration_loaded(self) -> None:
         """The configuration was read and is used."""
-        self._counter("gitlab_runner_configuration_loaded_total").inc()
+        self.counter("gitlab_runner_configuration_loaded_total").inc()
 
     def configuration_failed(self) -> None:
         """A new configuration could not be used."""
-        self._counter("gitlab_runner_configuration_loading_error_total").inc()
+        self.counter("gitlab_runner_configuration_loading_error_total").inc()
 
     def configuration_saved(self, *, is_done: bool) -> None:
         """The manager itself wrote the configuration, or could not."""
         name = "saved_total" if is_done else "saving_error_total"
-        self._counter(f"gitlab_runner_configuration_{name}").inc()
+        self.counter(f"gitlab_runner_configuration_{name}").inc()
 
     def received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
         """A job came in."""
-        labels = self._labels(runner)
+        labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
-        self._counter("gitlab_runner_jobs_total").labels(*labels).inc()
-        self._counter("gitlab_runner_job_execution_mode_total").labels(mode, runner.executor).inc()
-        self._histogram("gitlab_runner_job_queue_duration_seconds").labels(*labels, running).observe(queued)
-        self._gauge("gitlab_runner_job_queue_size").labels(*labels).set(about.queue_size)
-        self._gauge("gitlab_runner_job_queue_depth").labels(*labels).set(about.queue_depth)
+        self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
+        self.counter("gitlab_runner_job_execution_mode_total").labels(mode, runner.executor).inc()
+        self.histogram("gitlab_runner_job_queue_duration_seconds").labels(*labels, running).observe(queued)
+        self.gauge("gitlab_runner_job_queue_size").labels(*labels).set(about.queue_size)
+        self.gauge("gitlab_runner_job_queue_depth").labels(*labels).set(about.queue_depth)
         if is_too_long(
             runner.monitoring.job_queuing_durations,
             now=datetime.fromtimestamp(now, UTC),
             queued_seconds=queued,
             project_jobs_running=running,
         ):
-            self._counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
+            self.counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
 
     def staged(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
         """A job left a stage."""
         if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
-            labels = (*self._labels(runner), stage)
-            self._histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
+            labels = (*self.labels(runner), stage)
+            self.histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
 
     def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL) -> None:
         """A job ended; the reason is empty for a success."""
-        self._histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
+        self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode
-            self._counter("gitlab_runner_failed_jobs_total").labels(*failed).inc()
-            self._counter("gitlab_runner_worker_processing_failures_total").labels(
-                "job_failure", *labels.values()
-            ).inc()
+            self.counter("gitlab_runner_failed_jobs_total").labels(*failed).inc()
+            self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
 
     def used(self, labels: RunnerLabels, use: JobUse) -> None:
         """What a job took of its machine, as far as it is known."""
@@ -222,10 +223,10 @@ class ManagerMetrics:
             ("network_bytes", "sent", use.network_sent_bytes),
         ):
             if amount is not None:
-                self._counter(f"remuda_manager_job_{name}_total").labels(*labels.values(), kind).inc(amount)
+                self.counter(f"remuda_manager_job_{name}_total").labels(*labels.values(), kind).inc(amount)
         for name, size in (("memory_peak", use.memory_peak_bytes), ("work_dir", use.work_dir_bytes)):
             if size is not None:
-                self._histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
+                self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
     def told(self) -> Told:
         """What pollers tell."""
@@ -233,7 +234,7 @@ class ManagerMetrics:
             opened=self._opened,
             limited=self._limited,
             exceeded=lambda runner: (
-                self._counter("gitlab_runner_request_concurrency_exceeded_total")
+                self.counter("gitlab_runner_request_concurrency_exceeded_total")
                 .labels(runner.short_token, self._system_id)
                 .inc()
             ),
@@ -242,51 +243,55 @@ class ManagerMetrics:
         )
 
     def _opened(self, runner: RunnerConfig, change: int) -> None:
-        self._gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
+        self.gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
         if change > 0:
-            self._counter("gitlab_runner_worker_feeds_total").labels(*self._labels(runner)).inc()
+            self.counter("gitlab_runner_worker_feeds_total").labels(*self.labels(runner)).inc()
 
     def _limited(self, runner: RunnerConfig, limit: RequestLimit) -> None:
         for name, value in (("hard", limit.hard), ("adaptive", limit.adaptive), ("used", limit.used)):
-            gauge = self._gauge(f"gitlab_runner_request_concurrency_{name}_limit")
+            gauge = self.gauge(f"gitlab_runner_request_concurrency_{name}_limit")
             gauge.labels(runner.short_token, self._system_id).set(value)
 
     def _starved(self, runner: RunnerConfig, by_environment: bool) -> None:
-        labels = self._labels(runner)
-        self._counter("gitlab_runner_worker_feed_failures_total").labels(*labels).inc()
+        labels = self.labels(runner)
+        self.counter("gitlab_runner_worker_feed_failures_total").labels(*labels).inc()
         if by_environment:
             name = "gitlab_runner_worker_processing_failures_total"
-            self._counter(name).labels("no_free_executor", *labels).inc()
+            self.counter(name).labels("no_free_executor", *labels).inc()
 
     def _refused(self, runner: RunnerConfig, health: Health) -> None:
-        labels = self._labels(runner)
+        labels = self.labels(runner)
         if health is Health.REFUSED:
-            self._counter("gitlab_runner_worker_health_check_failures_total").labels(*labels).inc()
+            self.counter("gitlab_runner_worker_health_check_failures_total").labels(*labels).inc()
         else:
-            self._counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
+            self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
+
+    def of_scaling(self, runner: Callable[[], RunnerConfig]) -> "ScalingCounts":
+        """Who counts for the scaler of a runner, whose configuration may change."""
+        return ScalingCounts(self, runner)
 
     def measured(self, labels: RunnerLabels, call: Measured) -> None:
         """A call to the server was answered, or not (status -1)."""
         status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
         of_calls = labels.runner, labels.system_id, call.endpoint
-        statuses = self._counter("gitlab_runner_api_request_statuses_total")
+        statuses = self.counter("gitlab_runner_api_request_statuses_total")
         statuses.labels(*of_calls, str(call.status), call.method).inc()
-        durations = self._histogram("gitlab_runner_api_request_duration_seconds")
+        durations = self.histogram("gitlab_runner_api_request_duration_seconds")
         durations.labels(*of_calls, status_class, call.method).observe(call.seconds)
 
     def retried(self, path: str, method: str) -> None:
         """A call was tried again."""
-        self._counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
+        self.counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
 
     def spans(self, outcome: str, number: int) -> None:
         """So many spans were sent, dropped or refused."""
-        self._counter("remuda_manager_spans_total").labels(outcome).inc(number)
+        self.counter("remuda_manager_spans_total").labels(outcome).inc(number)
 
-    def _labels(self, runner: RunnerConfig) -> tuple[str, str, str]:
+    def labels(self, runner: RunnerConfig) -> tuple[str, str, str]:
         return runner.short_token, runner.name, self._system_id
 
     def _count_jobs(self) -> None:
-        gauge = self._gauge("gitlab_runner_jobs")
+        gauge = self.gauge("gitlab_runner_jobs")
         gauge.parts.clear()
         tally = Tally((*job.labels.values(), job.state, job.stage, job.executor_stage) for job in self._sample())
         for labels, number in tally.items():
@@ -297,14 +302,14 @@ class ManagerMetrics:
         if load is None or self._pollers is None:
             return
         for state, number in (("running", load.running), ("asking", load.asking), ("free", load.free)):
-            self._gauge("remuda_manager_slots").labels(state).set(number)
-        self._gauge("remuda_manager_saturation").set(load.saturation)
+            self.gauge("remuda_manager_slots").labels(state).set(number)
+        self.gauge("remuda_manager_saturation").set(load.saturation)
         names = ("runner_well", "runner_blocked", "disk_free_bytes", "disk_least_bytes")
-        well, blocked, free, least = (self._gauge(f"remuda_manager_{name}") for name in names)
+        well, blocked, free, least = (self.gauge(f"remuda_manager_{name}") for name in names)
         for gauge in (well, blocked, free, least):
             gauge.parts.clear()
         for poller in self._pollers():
-            labels, status = self._labels(poller.runner), poller.status
+            labels, status = self.labels(poller.runner), poller.status
             well.labels(*labels).set(status.health is Health.WELL)
             blocked.labels(*labels).set(status.is_blocked)
             least.labels(*labels).set(poller.runner.remuda.least_disk_bytes)

@@ -70,6 +70,8 @@ class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
     work_dir: str
     builds_dir: str
     cache_dir: str
+    notes: tuple[str, ...] = ()
+    """Lines for the job's log, about the place."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

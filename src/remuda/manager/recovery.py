@@ -17,6 +17,7 @@ from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryErro
 from remuda.manager.journal import JobRow
 from remuda.manager.links import Links
 from remuda.manager.ports import Environment
+from remuda.manager.scaling import all_found
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, KeptJob
 from remuda.wire.runner_client import read_payload
@@ -113,6 +114,7 @@ class Searches:
         async with asyncio.TaskGroup() as group:
             for machine in machines:
                 group.create_task(self._look_at(environment, machine), name=f"finding of jobs on {machine}")
+        all_found([environment])
 
     async def _look_at(self, environment: Environment, machine: str) -> None:
         link = self._links.use(environment, machine)

@@ -15,10 +15,12 @@ from remuda.manager.config_values import ManagerConfig, RunnerConfig
 
 RESTART_GLOBAL = ("listen_address", "log_format")
 """Keys outside of all runners that are looked at only once."""
-RESTART_AUTOSCALER = tuple(
-    field.name for field in msgspec.structs.fields(type(RunnerConfig().autoscaler)) if field.name != "policy"
-)
-"""Keys of a runner's autoscaler that its machines were made with."""
+RESTART_SECTIONS = {
+    "autoscaler": ("plugin", "plugin_config", "connector_config", "state_storage", "vm_isolation"),
+    "machine": ("machine_name", "machine_driver", "machine_options", "machine_options_with_name"),
+}
+"""Keys of a runner that its machines were made with."""
+_FALLBACK = ("name", "plugin", "plugin_config", "connector_config")
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +53,8 @@ def changes(old: ManagerConfig, new: ManagerConfig) -> Changes:
     for runner in new.runners:
         known = before.get(_identity(runner))
         if known is not None and known != runner:
-            late = [key for key in _differing(known.autoscaler, runner.autoscaler) if key in RESTART_AUTOSCALER]
-            restart += [f"runners[{_called(runner)}].autoscaler.{key}" for key in late]
-            kept = {key: getattr(known.autoscaler, key) for key in RESTART_AUTOSCALER}
-            runner = msgspec.structs.replace(runner, autoscaler=msgspec.structs.replace(runner.autoscaler, **kept))
+            runner, late = _kept(known, runner)
+            restart += [f"runners[{_called(runner)}].{key}" for key in late]
             if known != runner:
                 changed.append((known, runner))
                 at_once += [f"runners[{_called(runner)}].{key}" for key in _deep(known, runner)]
@@ -70,6 +70,26 @@ def changes(old: ManagerConfig, new: ManagerConfig) -> Changes:
         at_once=tuple(at_once),
         restart=tuple(restart),
     )
+
+
+def _kept(known: RunnerConfig, runner: RunnerConfig) -> tuple[RunnerConfig, list[str]]:
+    """The new runner with the old values of what needs a restart, and which keys those are."""
+    late: list[str] = []
+    for section, keys in RESTART_SECTIONS.items():
+        old, new = getattr(known, section), getattr(runner, section)
+        names = {field.name: field.encode_name for field in msgspec.structs.fields(new)}
+        late += [f"{section}.{names[key]}" for key in _differing(old, new) if key in keys]
+        kept = msgspec.structs.replace(new, **{key: getattr(old, key) for key in keys})
+        runner = msgspec.structs.replace(runner, **{section: kept})
+
+    def made_with(one: RunnerConfig) -> list[list[Any]]:
+        return [[getattr(group, key) for key in _FALLBACK] for group in one.remuda.fallback]
+
+    if made_with(known) != made_with(runner):
+        late.append("remuda.fallback")
+        own = msgspec.structs.replace(runner.remuda, fallback=known.remuda.fallback)
+        runner = msgspec.structs.replace(runner, remuda=own)
+    return runner, late
 
 
 def _identity(runner: RunnerConfig) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 Kept here: which slots are held by a request that is still open, so that servers may hold requests back (long polling)
 without keeping another runner from asking: a request is held only while every other runner that could take a job has a
 request open too, or a slot left for one. `polling.py` reserves, and gives back or hands over to the job that came.
+Environments that make machines hear how many slots of theirs are taken, so that these wait for jobs that may come.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ class Room:
 
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
         """`limits` has every runner, with 0 for one without a limit of its own; `places` names their environments."""
+        self.hearers: Mapping[str, Callable[[int], None]] = {}
+        """Those who hear how many slots are taken in a runner's environment, by runner."""
         self._limits = dict(limits)
         self._slots = Slots(concurrent=concurrent, limits=self._limits, places=places)
         self._waiting: list[_Waiting] = []
@@ -47,6 +50,8 @@ class Room:
         """The configuration is another one now. Who has a slot keeps it, also above a lowered limit."""
         self._limits = dict(limits)
         self._slots.change(concurrent=concurrent, limits=self._limits, places=places)
+        for runner in self.hearers:
+            self._tell(runner)
         self.serve()
 
     async def reserve(self, runner: str, capacity: Callable[[], int | None] = lambda: None) -> Slot:
@@ -65,7 +70,9 @@ class Room:
 
     def adopt(self, slot: Slot) -> Slot:
         """A job of an earlier process holds this slot; or the one that is returned, where somebody has it already."""
-        return self._slots.adopt(slot)
+        adopted = self._slots.adopt(slot)
+        self._tell(slot.runner)
+        return adopted
 
     def hand_over(self, slot: Slot) -> None:
         """The slot is a job's now."""
@@ -80,6 +87,7 @@ class Room:
         """The slot is free."""
         self._asking.discard(slot)
         self._slots.release(slot)
+        self._tell(slot.runner)
         self.serve()
 
     def may_hold(self, runner: str) -> bool:
@@ -96,4 +104,9 @@ class Room:
             elif (slot := self._slots.reserve(waiting.runner, waiting.capacity())) is not None:
                 self._waiting.remove(waiting)
                 self._asking.add(slot)
+                self._tell(slot.runner)
                 waiting.future.set_result(slot)
+
+    def _tell(self, runner: str) -> None:
+        if self.hearers and (hear := self.hearers.get(runner)) is not None:
+            hear(self._slots.in_place(runner))

@@ -21,6 +21,7 @@ _ARRAYS = frozenset(
         "runners.machine.autoscaling",
         "runners.monitoring.job_queuing_durations",
         "runners.remuda.machines",
+        "runners.remuda.fallback",
     }
 )
 """Sections of which there may be several."""

@@ -21,7 +21,7 @@ from remuda.lib.descriptors import raise_limit
 from remuda.manager.config import LOG_LEVELS, ManagerConfig, load
 from remuda.manager.core.limits import Limits
 from remuda.manager.data_folder import DataFolder, jobs_folder
-from remuda.manager.environments import Environments, identity, make_environment
+from remuda.manager.environments import Around, Environments, identity, make_environment
 from remuda.manager.errors import ConfigError
 from remuda.manager.metrics import serve_metrics
 from remuda.manager.ports import Environment
@@ -31,6 +31,7 @@ from remuda.telemetry import logs
 from remuda.wire.runner_server import new_session
 
 if TYPE_CHECKING:
+    from remuda.fleeting.port import InstanceGroup
     from remuda.manager.control import Control
     from remuda.manager.rotation import Rotation
 
@@ -56,6 +57,7 @@ class ManagerService:
         agent_lost_seconds: float = Limits().agent,
         recovers: bool = True,
         keep_builds: bool = False,
+        plugins: "Callable[[str], InstanceGroup] | None" = None,
         on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
         """A silent job learns of its cancellation with the answer to its next keep-alive.
@@ -64,7 +66,8 @@ class ManagerService:
         `environment` is that of all runners, in place of what the configuration says. `jobs` is the folder for what
         belongs to jobs on this machine: the agent's, working directories, caches; None: beside the data folder.
         Where both folders are one, nothing is left when it is lost, and `recovers` may be False. With `keep_builds`
-        every job has a working directory of its own, and that of a failed one stays: see `kept`.
+        every job has a working directory of its own, and that of a failed one stays: see `kept`. `plugins` makes the
+        instance group of a plugin, in place of running the plugin's program.
         """
         self._config = config
         self._limits = Limits(keep_alive=keep_alive_seconds, agent=agent_lost_seconds, gathering=GATHERING_SECONDS)
@@ -75,17 +78,20 @@ class ManagerService:
         self._clock = clock or SystemClock()
         self._log = logs.logger("manager")
         self._config_status = ConfigStatus()
+        around = Around(folder=data / "machines", plugins=plugins)
         if environment is not None:
-            self._environments = Environments(lambda _: environment, lambda _: "given")
+            self._environments = Environments(lambda _runner, _around: environment, lambda _: "given", around)
         else:
             self._environments = Environments(
-                lambda runner: make_environment(
+                lambda runner, around: make_environment(
                     runner,
                     jobs or jobs_folder(data),
                     self._clock,
+                    around,
                     agent_idle_exit_seconds=agent_idle_exit_seconds,
                 ),
                 identity,
+                around,
             )
 
     async def run(

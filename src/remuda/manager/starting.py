@@ -62,7 +62,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         mask_prefixes=compiled.mask_prefixes,
         timeout_seconds=compiled.timeout_seconds,
         log_limit_bytes=compiled.log_limit_bytes,
-        banner=(*compiled.banner, *hold.remarks),
+        banner=(*compiled.banner, *prepared.notes, *hold.remarks),
         policy=compiled.policy,
         hold_failed_seconds=hold.seconds if starting.is_held else 0,
         hold_note=hold.note,

@@ -14,7 +14,9 @@ from remuda.lib.clock import rfc3339
 from remuda.manager.core.record import Phase
 
 if TYPE_CHECKING:
+    from remuda.manager.config import RunnerConfig
     from remuda.manager.supervision import Manager
+    from remuda.taskscaler.loop import ScalerStatus
 
 VERSION = 1
 
@@ -64,6 +66,25 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_blocked: bool
 
 
+class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The machines that are created for a runner, in numbers; `remuda scale explain` has them one by one."""
+
+    runner: str
+    """Its short token."""
+    name: str
+    instances: dict[str, int]
+    """By state: creating, ready, draining, failed, deleting, lost, unknown."""
+    requested: int
+    """Asked for, and not shown by their group yet."""
+    max_instances: int
+    """0: no limit."""
+    held: int
+    """Slots with jobs."""
+    waiting: int
+    """Jobs that wait for a slot."""
+    problems: tuple[str, ...] = ()
+
+
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     runner: str
@@ -102,6 +123,7 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     runners: tuple[RunnerStatus, ...] = ()
     jobs: tuple[JobStatus, ...] = ()
     machines: tuple[MachineStatus, ...] = ()
+    fleets: tuple[FleetStatus, ...] = ()
 
 
 def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
@@ -148,6 +170,21 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
             )
             for link in sorted(manager.links, key=lambda link: link.machine)
         ),
+        fleets=tuple(_fleet(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
+    )
+
+
+def _fleet(runner: "RunnerConfig", now: "ScalerStatus") -> FleetStatus:
+    problems = [f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note) if text]
+    return FleetStatus(
+        runner=runner.short_token,
+        name=runner.name,
+        instances=dict(Counter(one.state for one in now.instances)),
+        requested=sum(one.count for one in now.requests),
+        max_instances=now.plan.terms.max_instances if now.plan is not None else 0,
+        held=now.held,
+        waiting=now.waiting,
+        problems=(*problems, *([now.store_error] if now.store_error else [])),
     )
 
 

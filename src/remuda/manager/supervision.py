@@ -92,7 +92,7 @@ class Manager:
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
         self._searches = Searches(self.links, self._supervised)
-        self._scaling = Scaling(clock, self._supervised)
+        self.scaling = Scaling(clock, self._supervised)
         self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
         self._around = Surroundings(
             links=self.links,
@@ -159,8 +159,8 @@ class Manager:
             if self.exporter is not None:
                 tasks.append(self._supervised("sender of spans", self.exporter.run))
             self._go_on_with_jobs()
-            self._scaling.serve(self._runners, self._room)
-            self._scaling.follow(self._environments)
+            self.scaling.serve(self._runners, self._room)
+            self.scaling.follow(self._environments)
             if self._around.recovers:
                 self._searches.follow(self._environments)
                 tasks.append(self._supervised("finding of jobs", self._find_jobs))
@@ -180,7 +180,7 @@ class Manager:
                 for task in [*self._poller_tasks, *self._job_tasks, *tasks]:
                     task.cancel()
                 self._searches.follow(())
-                self._scaling.follow(())
+                self.scaling.follow(())
                 self.links.close()
         if self._problem is not None:
             raise self._problem
@@ -198,7 +198,7 @@ class Manager:
             one = known.get((runner.url, runner.token))
             is_same = one is not None and one.config == runner and not is_wide
             runners.append(one if one is not None and is_same else self._made(runner, config.concurrent))
-        self._scaling.serve(runners, self._room)
+        self.scaling.serve(runners, self._room)
         former, self._runners, self.config = self._runners, runners, config
         self.metrics.configured(config, self._folder.own_id)
         self._room.change(concurrent=config.concurrent, limits=_limits(config), places=self._places())
@@ -285,7 +285,7 @@ class Manager:
                 # What a link still goes to is closed after the link.
                 used += [link.environment for link in self.links]
                 self._supervised("end of environments", partial(self._environments.close_unused, used, discard))
-            self._scaling.follow(self._environments)
+            self.scaling.follow(self._environments)
             if self._around.recovers:
                 self._searches.follow(used)
             self._problem = await self._folder.kept(jobs=len(self._jobs))

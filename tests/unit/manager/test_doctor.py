@@ -30,7 +30,6 @@ def test_it_says_why_remuda_would_not_start() -> None:
     said = [problem.in_file("config.toml") for problem in report.problems]
     assert any("tls_cert_path: is not supported, and ignoring it would not be safe" in one for one in said)
     assert any("connector_config.protocol: 'winrm' is not supported" in one for one in said)
-    assert any("'docker-autoscaler' needs machines" in one for one in said)
     assert all(re.match(r"config\.toml:\d+: runners\[1\]", one) for one in said)
 
 
@@ -49,6 +48,7 @@ def test_advice_goes_by_what_the_file_has() -> None:
     assert not any("machines" in one for one in plain.advice)
     pool = examined('[[runners]]\nurl = "https://x.y"\ntoken = "t"\nexecutor = "docker+machine"\n')
     assert any("[[runners.remuda.machines]]" in one for one in pool.advice)
+    assert any("remuda plugin list" in one for one in pool.advice)
 
 
 def test_no_value_is_shown() -> None:

@@ -13,13 +13,13 @@ SAID: dict[str, list[str]] = {
     "cache-gcs.toml": ["runners[0].cache.Type is not supported: gcs is not supported", "cache.gcs.CredentialsFile"],
     "cache-s3.toml": [],
     "custom-driver.toml": [],
-    "docker-autoscaler.toml": ["autoscaler.plugin is not supported"],
+    "docker-autoscaler.toml": [],
     "docker-basic.toml": ["docker.disable_cache"],
     "docker-in-docker.toml": [],
     "docker-locked-down.toml": [],
-    "docker-machine.toml": ["machine is not supported", "machine.MachineName", "IdleScaleFactor"],
+    "docker-machine.toml": ["machine is not supported", "runners[0].machine.MachineDriver is not used"],
     "docker-services.toml": [],
-    "instance-static.toml": ["instance.allowed_images", "autoscaler.plugin is not supported (nor are plugin_config"],
+    "instance-static.toml": ["instance.allowed_images", "runners[0].autoscaler.plugin is not used"],
     "kubernetes.toml": [],
     "monitored.toml": ["sentry_dsn", "experimental is not supported"],
     "shell-single.toml": ["session_server is not supported"],
@@ -30,7 +30,6 @@ SAID: dict[str, list[str]] = {
 """What is warned about in each; nothing where the list is empty."""
 REFUSED = {
     "kubernetes.toml": "config.toml:7: runners[0].executor: 'kubernetes' is not supported",
-    "docker-autoscaler.toml": "config.toml:7: runners[0].executor: 'docker-autoscaler' needs machines",
     "sixty-keys.toml": "tls_cert_path",
 }
 
@@ -90,8 +89,8 @@ def test_listed_machines_have_what_the_autoscaler_says_of_all() -> None:
 def test_docker_machine_in_the_newer_words() -> None:
     runner = loaded("docker-machine.toml").runners[0]
     made = as_autoscaler(runner.machine, limit=runner.limit)
-    assert (made.max_use_count, made.max_instances, made.scale_throttle.limit) == (20, 30, 4)
+    assert (made.max_use_count, made.max_instances, made.capacity_per_instance) == (20, 30, 1)
     assert made.plugin_config["machine_name"] == "ci-%s"
     usual, daytime = made.policy
     assert (usual.idle_count, usual.scale_factor, usual.scale_factor_limit, usual.idle_time) == (2, 0.3, 5, "1200s")
-    assert (daytime.periods, daytime.timezone, daytime.idle_count) == (("* 8-17 * * mon-fri",), "Europe/Berlin", 20)
+    assert (daytime.periods, daytime.timezone, daytime.idle_count) == (("* * 8-17 * * mon-fri *",), "Europe/Berlin", 20)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
+from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy, FallbackConfig
 from remuda.manager.config import ManagerConfig, RemudaConfig, RunnerConfig
 from remuda.manager.docker_config import DockerConfig
 from remuda.manager.reload import changes
@@ -53,13 +53,25 @@ def test_what_needs_a_restart_keeps_its_old_value() -> None:
     assert changes(found.applied, old).restart == ()
 
 
-def test_of_an_autoscaler_only_the_policy_applies_at_once() -> None:
+def test_of_an_autoscaler_policies_and_limits_apply_at_once() -> None:
     old = a_config(a_runner(autoscaler=AutoscalerConfig(plugin="aws", max_instances=3)))
-    wanted = AutoscalerConfig(plugin="aws", max_instances=9, policy=(AutoscalerPolicy(idle_count=2),))
+    wanted = AutoscalerConfig(plugin="gcp", max_instances=9, policy=(AutoscalerPolicy(idle_count=2),))
     found = changes(old, a_config(a_runner(autoscaler=wanted)))
-    assert found.restart == ("runners[one].autoscaler.max_instances",)
-    assert found.at_once == ("runners[one].autoscaler.policy",)
-    assert found.applied.runners[0].autoscaler == msgspec.structs.replace(wanted, max_instances=3)
+    assert found.restart == ("runners[one].autoscaler.plugin",)
+    assert found.at_once == ("runners[one].autoscaler.max_instances", "runners[one].autoscaler.policy")
+    assert found.applied.runners[0].autoscaler == msgspec.structs.replace(wanted, plugin="aws")
+
+
+def test_of_a_fallback_chain_limits_apply_at_once() -> None:
+    def with_fallback(**values: object) -> ManagerConfig:
+        group = msgspec.structs.replace(FallbackConfig(plugin="spare"), **values)
+        return a_config(a_runner(remuda=RemudaConfig(fallback=(group,))))
+
+    found = changes(with_fallback(), with_fallback(max_instances=4))
+    assert (found.restart, found.at_once) == ((), ("runners[one].remuda.fallback",))
+    found = changes(with_fallback(), with_fallback(plugin="other"))
+    assert (found.restart, found.at_once) == (("runners[one].remuda.fallback",), ())
+    assert found.applied == with_fallback()
 
 
 def test_runners_come_and_go() -> None:

@@ -13,12 +13,20 @@ import asyncio
 import functools
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from grpclib.client import Channel
 
 from remuda.lib.values import dataclass
-from remuda.manager.adapters.ssh import Address, SshConnection, SshError, SshTimeoutError
+from remuda.manager.adapters.ssh import (
+    COMMANDS_AT_ONCE,
+    Address,
+    SshConnection,
+    SshError,
+    SshLastingError,
+    SshTimeoutError,
+)
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.hooks import HOOK_SECONDS, OUTPUT_BYTES, hook_failed, hook_variables
 from remuda.manager.ports import JobPlace, PreparedPlace
@@ -124,13 +132,21 @@ class RemoteMachine:
     """One machine."""
 
     def __init__(
-        self, name: str, address: Address, *, frozen: Path | None = None, use_count: int = 0, folder: str = ""
+        self,
+        name: str,
+        address: Address,
+        *,
+        frozen: Path | None = None,
+        use_count: int = 0,
+        folder: str = "",
+        commands_at_once: int = COMMANDS_AT_ONCE,
     ) -> None:
         """`folder` is the one for everything there, if it shall be another one."""
         self.name = name
         self._folder = folder
         self.use_count = use_count
-        self._ssh = SshConnection(address)
+        self._commands_at_once = commands_at_once
+        self._ssh = SshConnection(address, commands_at_once=commands_at_once)
         self._frozen = frozen
         self._placed: _Placed | None = None
         self._placing = asyncio.Lock()
@@ -145,6 +161,40 @@ class RemoteMachine:
         """Be connected, and have the agent's program there."""
         await self._ssh.connect()
         await self._place()
+
+    @property
+    def address(self) -> Address:
+        """How it is reached."""
+        return self._ssh.address
+
+    def believe(self, host_key: str) -> None:
+        """From now on it is the machine only if it shows this key."""
+        self._ssh.address = replace(self._ssh.address, host_key=host_key, checks_host_key=True)
+
+    async def log_in(self) -> str:
+        """Be connected; the key that the machine shows for itself."""
+        await self._ssh.connect()
+        return self._ssh.host_key
+
+    async def need_sessions(self) -> None:
+        """See that the machine's sshd lets as many commands run beside the agent as there will be. SshLastingError."""
+        wanted = self._commands_at_once + 1
+        if (most := await self._ssh.sessions(wanted)) < wanted:
+            raise SshLastingError(
+                f"{self.name}: its sshd allows {most} sessions on one connection, and {wanted} are needed for so many "
+                "jobs at the same time; raise MaxSessions in sshd_config there, or lower capacity_per_instance"
+            )
+
+    async def command(self, line: str, *, seconds: float) -> None:
+        """Run an operator's command; what it says counts only where it fails."""
+        done = await self._ssh.run(line, seconds=seconds)
+        if done.code:
+            said = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
+            raise SshLastingError(f"{self.name}: {line!r} ended with {done.code} there: {said}")
+
+    def abort(self) -> None:
+        """Cut the connection at once."""
+        self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
         """How many jobs it may still begin; None: any number. A job that claims one is counted, once.

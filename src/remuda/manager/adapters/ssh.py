@@ -10,6 +10,7 @@ nobody has said anything about is refused, unless the operator wants it otherwis
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ class SshError(Exception):
     """The machine cannot be reached or used; the text says why."""
 
 
+class SshLastingError(SshError):
+    """The machine answers, and trying again does not help: it lets nobody in, is another one, or lacks something."""
+
+
 class SshTimeoutError(SshError):
     """A command took too long there."""
 
@@ -47,11 +52,18 @@ class Address:
     port: int = 22
     user: str = "root"
     identity_file: str = ""
-    password: str = ""
+    key: bytes = field(default=b"", repr=False)
+    """A private key, in place of a file."""
+    password: str = field(default="", repr=False)
     known_hosts_file: str = ""
     host_key: str = ""
     """The machine's public key; nothing else is trusted then."""
     checks_host_key: bool = True
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self.key or self.identity_file)
 
     @property
     def keys_file(self) -> Path:
@@ -70,13 +82,13 @@ class Done:
 class SshConnection:
     """Keeps up one connection."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, address: Address, *, commands_at_once: int = COMMANDS_AT_ONCE) -> None:
+        self.address = address
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
         self._failures = 0
         self._failure = ""
-        self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
+        self._commands = asyncio.Semaphore(commands_at_once)
 
     @property
     def is_up(self) -> bool:
@@ -96,6 +108,33 @@ class SshConnection:
                     raise
             return self._connection
 
+    @property
+    def host_key(self) -> str:
+        """The key that the machine showed, in one line; empty: nobody has been there."""
+        shown = None if self._connection is None else self._connection.get_server_host_key()
+        return "" if shown is None else shown.export_public_key("openssh").decode().strip()
+
+    async def sessions(self, wanted: int) -> int:
+        """How many sessions there can be at the same time on one connection, of as many as are wanted."""
+        connection = await self.connect()
+        opened: list[asyncssh.SSHClientProcess[bytes]] = []
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                while len(opened) < wanted:
+                    opened.append(await connection.create_process("cat", encoding=None))
+        except asyncssh.ChannelOpenError:
+            pass
+        except TimeoutError:
+            raise SshTimeoutError(f"{self.address.host} opens no sessions") from None
+        except (OSError, asyncssh.Error) as error:
+            raise self._broken(error) from error
+        finally:
+            for process in opened:
+                process.close()
+        for process in opened:
+            await process.wait_closed()
+        return len(opened)
+
     async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> Done:
         """Run a command line in a shell there. One that takes too long is left alone, and told of as an error."""
         async with self._commands:
@@ -110,7 +149,7 @@ class SshConnection:
             except (OSError, asyncssh.Error) as error:
                 raise self._broken(error) from error
         if code is None:
-            raise SshError(f"the connection to {self._address.host} was lost while a command ran there")
+            raise SshError(f"the connection to {self.address.host} was lost while a command ran there")
         return Done(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
 
     async def channel(self, line: str) -> "StreamChannel":
@@ -123,6 +162,11 @@ class SshConnection:
         connection = await self.connect()
         return StreamChannel(lambda made: connection.create_unix_connection(made, path), self._broken)
 
+    def abort(self) -> None:
+        """Cut the connection: the machine is known to be gone, and nobody needs to wait until that shows."""
+        if self._connection is not None:
+            self._connection.abort()
+
     async def close(self) -> None:
         """End the connection; what was started there and let go of goes on."""
         if self._connection is not None:
@@ -131,7 +175,7 @@ class SshConnection:
             self._connection = None
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
-        address = self._address
+        address = self.address
         try:
             return await asyncssh.connect(
                 address.host,
@@ -139,20 +183,20 @@ class SshConnection:
                 username=address.user,
                 config=None,
                 agent_path=None,
-                client_keys=[str(Path(address.identity_file).expanduser())] if address.identity_file else None,
+                client_keys=_client_keys(address),
                 password=address.password or None,
                 known_hosts=_known_hosts(address),
                 x509_trusted_certs=None,
                 connect_timeout=CONNECT_SECONDS,
                 login_timeout=LOGIN_SECONDS,
-                keepalive_interval=KEEP_ALIVE_SECONDS,
+                keepalive_interval=address.keep_alive_seconds,
                 keepalive_count_max=KEEP_ALIVE_COUNT,
             )
         except (OSError, asyncssh.Error, asyncssh.KeyImportError) as error:
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> SshError:
-        address = self._address
+        address = self.address
         there = f"{address.user}@{address.host}:{address.port}"
         match error:
             case asyncssh.HostKeyNotVerifiable() if address.host_key:
@@ -163,18 +207,21 @@ class SshConnection:
                     f"`ssh-keyscan -p {address.port} {address.host}` prints, and add it if it is the machine's"
                 )
             case asyncssh.PermissionDenied():
-                by = f"the key {address.identity_file}" if address.identity_file else "the password"
+                by = f"the key {address.identity_file}".strip() if address.has_key else "the password"
                 text = f"{there} does not accept {by}"
             case asyncssh.KeyImportError():
-                text = f"the key {address.identity_file} cannot be used: {error}"
+                text = f"the key {address.identity_file}".strip() + f" cannot be used: {error}"
             case FileNotFoundError() | PermissionError():
                 text = f"{error.filename} cannot be read: {error.strerror}"
             case _:
                 text = f"{there} cannot be reached: {_text(error)}"
-        return SshError(text)
+        is_denied = isinstance(
+            error, asyncssh.HostKeyNotVerifiable | asyncssh.PermissionDenied | asyncssh.KeyImportError
+        )
+        return SshLastingError(text) if is_denied else SshError(text)
 
     def _broken(self, error: Exception) -> SshError:
-        return SshError(f"the connection to {self._address.host} is lost: {_text(error)}")
+        return SshError(f"the connection to {self.address.host} is lost: {_text(error)}")
 
 
 class StreamChannel(Channel):
@@ -261,6 +308,13 @@ class _Session(asyncssh.SSHClientSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._is_started:
             self.protocol.connection_lost(exc)
+
+
+def _client_keys(address: Address) -> Any:
+    """What asyncssh takes for the keys to log in with; None: there are none."""
+    if address.key:
+        return [asyncssh.import_private_key(address.key)]
+    return [str(Path(address.identity_file).expanduser())] if address.identity_file else None
 
 
 def _known_hosts(address: Address) -> Any:

@@ -71,6 +71,10 @@ class Slots:
         """How many slots are held, by jobs and by requests."""
         return self._taken
 
+    def in_place(self, runner: str) -> int:
+        """How many of them in the runner's environment."""
+        return self._in_place[self._place(runner)]
+
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
         """Other limits from now on; who has a slot keeps it."""
         self._concurrent = concurrent

@@ -34,7 +34,7 @@ GENERAL: Facts = {
     "session_server.listen_address": ignored("as all of `[session_server]`"),
     "session_server.advertise_address": ignored("as all of `[session_server]`"),
     "session_server.session_timeout": ignored("as all of `[session_server]`"),
-    "machine": ignored("machines of a list are left as they are when the manager stops"),
+    "machine": ignored("`delete_instances_on_shutdown` says whether machines go when the manager stops"),
     "machine.shutdown_drain.enabled": ignored("as all of `[machine]`"),
     "machine.shutdown_drain.concurrency": ignored("as all of `[machine]`"),
     "machine.shutdown_drain.max_retries": ignored("as all of `[machine]`"),

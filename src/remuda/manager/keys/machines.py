@@ -1,7 +1,6 @@
 """Facts about the sections of other executors: ssh, instance, autoscaler, Docker Machine, custom. Pure.
 
-Until machines are created by Remuda itself, the keys that would create or remove them are read and have no effect; each
-says what it becomes then.
+What creates machines counts for runners that list none; a list takes what holds for all machines as its defaults.
 """
 
 from dataclasses import replace
@@ -9,8 +8,7 @@ from typing import Any
 
 from remuda.manager.keys.fact import Fact, Facts, differs, ignored, refused, refused_if_set, works
 
-_LISTED = "Remuda does not create machines yet; those of `[[runners.remuda.machines]]` are used"
-_NO_BUCKETS = "there are no metrics of machines that are created yet"
+_BUCKETS = "the buckets are gitlab-runner's defaults, the same for all runners"
 _NO_VM = "there are no nested virtual machines; jobs would run on the machine itself"
 
 SSH: Facts = {
@@ -52,85 +50,103 @@ def _protocol(value: Any) -> Fact | None:
 
 
 CONNECTOR: Facts = {
-    "os": ignored("the agent looks at the machine itself"),
-    "arch": ignored("the agent looks at the machine itself"),
+    "os": works("told to the plugin; the agent looks at the machine itself"),
+    "arch": works("told to the plugin; the agent looks at the machine itself"),
     "protocol": replace(works("only `ssh`", "`ssh`"), unless=_protocol),
-    "protocol_port": works("default of a machine's `port`", "22"),
-    "username": works("default of a machine's `user`", "root"),
-    "password": works("default of a machine's `password`"),
-    "key_path": works("default of a machine's `identity_file`"),
-    "use_static_credentials": differs("always so: nobody hands out keys for listed machines"),
-    "keepalive": ignored("connections are looked after every few seconds"),
-    "timeout": ignored("connecting is tried again until `prepare_timeout` or the job's timeout is over"),
-    "use_external_addr": ignored("a machine is reached at the `host` of its entry"),
+    "protocol_port": works("where sshd listens; default of a listed machine's `port`", "22"),
+    "username": works("who logs in, unless the plugin says so; default of a listed machine's `user`", "root"),
+    "password": works("in place of a key; default of a listed machine's `password`"),
+    "key_path": works("private key; default of a listed machine's `identity_file`"),
+    "use_static_credentials": works("told to the plugin: it makes no keys of its own then", "false"),
+    "keepalive": differs("told to the plugin; connections are looked after every 10 seconds, or sooner if it says so"),
+    "timeout": differs(
+        "how long a machine may take until somebody can log in. A login that is denied counts as such after 10 seconds",
+        "10m",
+    ),
+    "use_external_addr": works("dial the external address where there is one", "false"),
 }
 
 AUTOSCALER: Facts = {
-    "capacity_per_instance": works("default of a machine's `capacity`", "1"),
-    "max_use_count": works("default of a machine's `use_count`", "0"),
-    "max_instances": ignored(f"{_LISTED}, all of them"),
-    "plugin": ignored(_LISTED),
-    "plugin_config": ignored(_LISTED, is_open=True),
-    "instance_ready_command": ignored(f"{_LISTED}; `before_job` runs a command before each job"),
-    "instance_acquire_timeout": ignored("a job waits for a machine until `prepare_timeout` or its own timeout is over"),
-    "update_interval": ignored(_LISTED),
-    "update_interval_when_expecting": ignored(_LISTED),
-    "deletion_retry_interval": ignored(_LISTED),
-    "shutdown_deletion_interval": ignored(_LISTED),
-    "shutdown_deletion_retries": ignored(_LISTED),
-    "failure_threshold": ignored(_LISTED),
-    "delete_instances_on_shutdown": ignored("machines of a list stay"),
-    "reservation_throttling": differs("always so: a job is asked for only where there is a free slot"),
-    "log_internal_ip": ignored("the log names the machine by its `name`"),
-    "log_external_ip": ignored("the log names the machine by its `name`"),
-    "instance_operation_time_buckets": ignored(_NO_BUCKETS),
-    "instance_readiness_time_buckets": ignored(_NO_BUCKETS),
-    "instance_life_duration_buckets": ignored(_NO_BUCKETS),
-    "scale_throttle.limit": ignored(_LISTED),
-    "scale_throttle.burst": ignored(_LISTED),
+    "capacity_per_instance": works("jobs at the same time on a machine; default of a listed machine's `capacity`", "1"),
+    "max_use_count": works(
+        "jobs that a machine gets in its life; default of a listed one's `use_count`", "0: no limit"
+    ),
+    "max_instances": differs(
+        "machines in any state. A plugin whose own maximum is below it is used up to that", "the plugin's maximum"
+    ),
+    "plugin": works("who creates machines, by name or path", "needed, unless machines are listed"),
+    "plugin_config": works("the plugin's own settings", is_open=True),
+    "instance_ready_command": works("run on each new machine; one on which it fails is removed"),
+    "instance_acquire_timeout": differs(
+        "how long a job waits for a machine when none is on its way for it; otherwise until `prepare_timeout`", "15m"
+    ),
+    "update_interval": works("between looks at the group at rest", "1m"),
+    "update_interval_when_expecting": works("the same while machines come or go", "2s"),
+    "deletion_retry_interval": works("after which a machine that is still there is asked to go again", "1m"),
+    "shutdown_deletion_interval": works("between looks whether machines are gone, when the manager stops", "10s"),
+    "shutdown_deletion_retries": works("how often is looked then", "3"),
+    "failure_threshold": works("health checks in a row that may fail before a machine is replaced", "3"),
+    "delete_instances_on_shutdown": works("whether machines go when the manager stops, in `shutdown_timeout`", "false"),
+    "reservation_throttling": differs("always so: requests for jobs hold back no machine for longer than two minutes"),
+    "log_internal_ip": works("the machine's internal address stands in the job's log", "false"),
+    "log_external_ip": works("the same with its external address", "false"),
+    "instance_operation_time_buckets": ignored(_BUCKETS),
+    "instance_creation_time_buckets": ignored(_BUCKETS),
+    "instance_is_running_time_buckets": ignored(_BUCKETS),
+    "instance_deletion_time_buckets": ignored(_BUCKETS),
+    "instance_readiness_time_buckets": ignored(_BUCKETS),
+    "instance_life_duration_buckets": ignored(_BUCKETS),
+    "scale_throttle.limit": works("machines a second that may be asked for; -1 is any number", "100"),
+    "scale_throttle.burst": works("how many at once", "`max_instances`, or the limit"),
     **{f"connector_config.{key}": fact for key, fact in CONNECTOR.items()},
-    "state_storage.enabled": differs("always so: the journal knows which job is on which machine"),
-    "state_storage.dir": ignored("the journal is in the manager's data folder"),
+    "state_storage.enabled": differs("always so: machines and what they were used for are known after a restart"),
+    "state_storage.dir": ignored("what is kept is in the manager's data folder"),
     "state_storage.keep_instance_with_acquisitions": differs("always so: jobs on machines are found again"),
     "vm_isolation.enabled": refused_if_set(_NO_VM),
     "vm_isolation.nesting_host": ignored(_NO_VM),
     "vm_isolation.nesting_config": ignored(_NO_VM, is_open=True),
     "vm_isolation.image": ignored(_NO_VM),
     **{f"vm_isolation.connector_config.{key}": ignored(_NO_VM) for key in CONNECTOR},
-    "policy.periods": ignored(_LISTED),
-    "policy.timezone": ignored(_LISTED),
-    "policy.idle_count": ignored(f"{_LISTED}, idle or not"),
-    "policy.idle_time": ignored(f"{_LISTED}, idle or not"),
-    "policy.scale_factor": ignored(_LISTED),
-    "policy.scale_factor_limit": ignored(_LISTED),
-    "policy.preemptive_mode": ignored(_LISTED),
+    "policy.periods": differs(
+        "when it holds: minute, hour, day of month, month, day of week. Ranges may go round (`22-6`), steps count from "
+        "where their range begins",
+        "always",
+    ),
+    "policy.timezone": works("of the periods", "the manager's"),
+    "policy.idle_count": works("jobs that could start at once, besides those that run and wait", "0"),
+    "policy.idle_time": differs("after which an idle machine that nobody wants goes; `0s`: at once", "5m"),
+    "policy.scale_factor": differs("idle jobs for each that runs, never fewer than `idle_count`", "0"),
+    "policy.scale_factor_limit": differs("the most idle jobs that the factor asks for", "0: no limit"),
+    "policy.preemptive_mode": works(
+        "ask for a job only when a machine is ready for it", "true where `idle_count` is above 0"
+    ),
 }
 
 
-def _becomes(word: str) -> Fact:
-    return ignored(f"{_LISTED}. It means {word} of `[runners.autoscaler]`")
+def _means(word: str) -> Fact:
+    return works(f"{word} of `[runners.autoscaler]`")
 
 
 MACHINE: Facts = {
-    "MaxGrowthRate": _becomes("`scale_throttle.limit`"),
-    "IdleCount": _becomes("`idle_count` of a policy (with `IdleScaleFactor`: `scale_factor_limit`)"),
-    "IdleScaleFactor": _becomes("`scale_factor` of a policy"),
-    "IdleCountMin": _becomes("`idle_count` of a policy with a `scale_factor`"),
-    "IdleTime": _becomes("`idle_time` of a policy, in seconds"),
-    "MaxBuilds": works("default of a machine's `use_count`; it means `max_use_count` of `[runners.autoscaler]`", "0"),
-    "MachineName": _becomes("`machine_name` of `plugin_config`"),
-    "MachineDriver": _becomes("`machine_driver` of `plugin_config`"),
-    "MachineOptions": _becomes("`machine_options` of `plugin_config`"),
-    "MachineOptionsWithName": _becomes("`machine_options_with_name` of `plugin_config`"),
-    "MaxRemovalAttempts": _becomes("`max_removal_attempts` of `plugin_config`"),
-    "OffPeakPeriods": _becomes("`periods` of a second policy"),
-    "OffPeakTimezone": _becomes("`timezone` of a second policy"),
-    "OffPeakIdleCount": _becomes("`idle_count` of a second policy"),
-    "OffPeakIdleTime": _becomes("`idle_time` of a second policy"),
-    "autoscaling.Periods": _becomes("`periods` of a policy, without the fields of seconds and years"),
-    "autoscaling.Timezone": _becomes("`timezone` of a policy"),
-    "autoscaling.IdleCount": _becomes("`idle_count` of a policy"),
-    "autoscaling.IdleScaleFactor": _becomes("`scale_factor` of a policy"),
-    "autoscaling.IdleCountMin": _becomes("`idle_count` of a policy with a `scale_factor`"),
-    "autoscaling.IdleTime": _becomes("`idle_time` of a policy"),
+    "MaxGrowthRate": works("machines that may be on their way at the same time", "0: any number"),
+    "IdleCount": _means("`idle_count` (with `IdleScaleFactor`: `scale_factor_limit`) of a policy"),
+    "IdleScaleFactor": _means("`scale_factor` of a policy"),
+    "IdleCountMin": _means("`idle_count` of a policy with a `scale_factor`"),
+    "IdleTime": _means("in seconds: `idle_time` of a policy"),
+    "MaxBuilds": works("`max_use_count` of `[runners.autoscaler]`; default of a listed machine's `use_count`", "0"),
+    "MachineName": _means("`machine_name` of `plugin_config`"),
+    "MachineDriver": _means("`machine_driver` of `plugin_config`"),
+    "MachineOptions": _means("`machine_options` of `plugin_config`"),
+    "MachineOptionsWithName": _means("`machine_options_with_name` of `plugin_config`"),
+    "MaxRemovalAttempts": ignored("a machine is asked to go, every minute, until it is gone"),
+    "OffPeakPeriods": _means("`periods` of a second policy"),
+    "OffPeakTimezone": _means("`timezone` of a second policy"),
+    "OffPeakIdleCount": _means("`idle_count` of a second policy"),
+    "OffPeakIdleTime": _means("`idle_time` of a second policy"),
+    "autoscaling.Periods": _means("with fields of seconds and years: `periods` of a policy"),
+    "autoscaling.Timezone": _means("`timezone` of a policy"),
+    "autoscaling.IdleCount": _means("`idle_count` of a policy"),
+    "autoscaling.IdleScaleFactor": _means("`scale_factor` of a policy"),
+    "autoscaling.IdleCountMin": _means("`idle_count` of a policy with a `scale_factor`"),
+    "autoscaling.IdleTime": _means("`idle_time` of a policy"),
 }

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from remuda.manager.keys.fact import Fact, Facts, differs, ignored, own, refused, works
+from remuda.manager.keys.machines import CONNECTOR
 
 FOREIGN_EXECUTORS = {
     "kubernetes": "Remuda does not run jobs in pods; use docker, or instance with machines of your own",
@@ -127,6 +128,8 @@ RUNNER: Facts = {
     "experimental.boot_verify.acquire_max_backoff": ignored("as all of `[runners.experimental]`"),
 }
 
+_LOGIN = {key: f"`{key}` of this group's machines" for key in CONNECTOR}
+
 OWN: Facts = {
     "run_as": own(
         "whom the steps of all jobs run as: a user's name, `UID` or `UID:GID`. Needs a manager that is root. The user "
@@ -157,6 +160,24 @@ OWN: Facts = {
     "machines.capacity": own("jobs at the same time", "`capacity_per_instance`, or 1"),
     "machines.use_count": own(
         "jobs after which it gets no more; 0 is no limit", "`max_use_count` or `MaxBuilds`, or 0"
+    ),
+    "fallback.name": own(
+        "of a group that is used for what those before it cannot give: what it is called", "the plugin's name"
+    ),
+    "fallback.plugin": own("its plugin; this key and those below as in `[runners.autoscaler]`", "needed"),
+    "fallback.plugin_config": own("the plugin's own settings", is_open=True),
+    **{
+        f"fallback.connector_config.{key}": own(about, "all of `connector_config` of `[runners.autoscaler]`")
+        for key, about in _LOGIN.items()
+    },
+    "fallback.capacity_per_instance": own("jobs at the same time on a machine", "that of `[runners.autoscaler]`"),
+    "fallback.max_use_count": own("jobs that a machine gets in its life", "that of `[runners.autoscaler]`"),
+    "fallback.max_instances": own("machines of this group in any state", "the plugin's maximum"),
+    "fallback.failure_threshold": own("failed health checks in a row", "that of `[runners.autoscaler]`"),
+    "fallback.scale_throttle.limit": own("machines a second that may be asked for", "100"),
+    "fallback.scale_throttle.burst": own("how many at once", "`max_instances`, or the limit"),
+    "known_hosts_file": own(
+        "where the host keys of machines that are created are looked up", "the key seen first counts from then on"
     ),
     "environment.plugin": own(
         'with `executor = "plugin"`: an installed plugin\'s name, or the path of its program', "needed"
