@@ -25,6 +25,7 @@ from remuda.steps.kernel import POLL_SECONDS
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import Launch, grace_seconds, is_told_by_us, launch
+from remuda.steps.leading import Leaders
 from remuda.steps.loading import check_room, load, loaded_at_once
 from remuda.steps.logfile import LogFile, Output
 from remuda.steps.outcome import SKIPPED, Cause, Fault, Finished, Kind, Status, failure
@@ -63,6 +64,7 @@ class Carrier:
         self._custody = custody
         self._tell = tell
         self._executions: dict[int, Execution] = {}
+        self.leaders = Leaders(around.standby)
         self._loading: dict[Node, asyncio.Timeout] = {}
         self._is_holding = False
         self._newest = -1
@@ -122,7 +124,7 @@ class Carrier:
 
     def _puts_off(self, node: Node) -> bool:
         """Whether the step would end what a held job keeps; then it is written down for later."""
-        if not self.facts.request.hold_failed_seconds or not holding.is_put_off(self.tree, node):
+        if not self.facts.hold_failed_seconds or not holding.is_put_off(self.tree, node):
             return False
         files = self._journal.step_files(node.serial)
         if shim.claimed(files) is not None:  # it ran before it was known that the job is held
@@ -242,7 +244,7 @@ class Carrier:
         more: dict[str, Any] = {}
         masks: list[str]
         record: shim.Record | None = None
-        is_jobs_doing = False
+        is_jobs_doing = leader_waits = False
         enclosure = self._custody.enclose(node)
         if enclosure.limits_disk:
             enclosure = await asyncio.to_thread(enclosure.since, Path(files.own(".disk")))
@@ -252,7 +254,8 @@ class Carrier:
         else:
             output = Output(self._log, node.serial, files.own(".raw"))
             watched = self._watched(node, files)
-            execution = Execution(files, output, watched, self._around, is_new=node.serial == self._newest)
+            is_new = node.serial == self._newest
+            execution = Execution(files, output, watched, self._around, is_new=is_new, leaders=self.leaders)
             self._executions[node.serial] = execution
             try:
                 if refusal := self._custody.refusal(enclosure):
@@ -267,6 +270,7 @@ class Carrier:
             finally:
                 del self._executions[node.serial]
             masks, record, is_jobs_doing = execution.masks, execution.record, execution.is_jobs_doing
+            leader_waits = execution.leader_waits
             if (usage := execution.usage) is not None:
                 more["usage"] = usage.as_told()
             if hint := enclosure.hint():
@@ -298,7 +302,8 @@ class Carrier:
         # File times are coarser than the clock, so that a short step could seem to end before it began.
         ended_at = max((record and record.ended_at) or self._around.clock.now(), node.started_at)
         # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
-        if record is not None and (leftover := leftovers.find((record.pid, record.start), self.facts.key)):
+        claim = (record.pid, record.start) if record is not None else None
+        if claim and (leftover := leftovers.find(claim, self.facts.key, leader_waits=leader_waits)):
             self._journal.record_leftover(leftover)
         self.finish(
             node, result, ended_at=ended_at, outputs=outputs, exports=exports, masks=masks, more=more, left=left

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
@@ -24,12 +25,13 @@ from remuda.steps.disk import Room
 from remuda.steps.files import StepFiles
 from remuda.steps.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.launching import Launch
+from remuda.steps.leading import Leaders
 from remuda.steps.loading import Resolver
 from remuda.steps.logfile import READ_BYTES, Output
 from remuda.steps.outputs import MOST_MASK_BYTES, MOST_MASKS, read_masks
 from remuda.steps.piping import Drains, Pipe
 from remuda.steps.process import StepProcess, Usage
-from remuda.steps.standby import Standby
+from remuda.steps.standby import Leader, Standby, request_of
 
 BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
@@ -95,10 +97,20 @@ class Execution:
     """A step that runs."""
 
     def __init__(
-        self, files: StepFiles, output: Output, job: Watched, around: Surroundings, *, is_new: bool = False
+        self,
+        files: StepFiles,
+        output: Output,
+        job: Watched,
+        around: Surroundings,
+        *,
+        is_new: bool = False,
+        leaders: Leaders,
     ) -> None:
-        """`is_new`: no agent can have started it before."""
+        """`is_new`: no agent can have started it before. `leaders`: those of the job that may run a standard step."""
         self._is_new = is_new
+        self._leaders = leaders
+        self._again: Callable[[], StepProcess | None] | None = None
+        """How to start it once more, where whoever was given it may be gone before it took it."""
         self._files = files
         self._output = output
         self._job = job
@@ -121,6 +133,8 @@ class Execution:
         """What the shim has left, once it has ended."""
         self.masks: list[str] = []
         """What the step asked to be masked."""
+        self.leader_waits = False
+        """Whether the process that ran it is there for the next one."""
 
     @property
     def usage(self) -> Usage | None:
@@ -171,6 +185,8 @@ class Execution:
         except BaseException:
             # The job goes on without this agent: what is in the pipe is for the next one.
             self._let_go()
+            if (unused := process.release()) is not None:
+                unused.leave()
             raise
         if self._pipe is not None:
             self._around.drains.add(self._pipe)
@@ -178,40 +194,51 @@ class Execution:
         self._let_go()
         self._look_for_masks(rest=True)
         self._output.finish()
+        if (leader := process.release()) is not None:
+            self.leader_waits = True
+            self._leaders.keep(leader)
         reach("agent.step_exited")
 
     def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
         launch = prepare()
         reach("agent.step_prepared")
-        limits = self._around.open_files
         if not launch.piped:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             os.close(os.open(self._files.own(".raw"), flags, 0o600))
-        started = None
-        if launch.program and self._around.standby is not None:
-            started = self._around.standby.spawn(
-                self._files,
-                launch.program,
-                work_dir=launch.work_dir,
-                env=launch.env if launch.program_env is None else launch.program_env,
-                open_files=limits,
-                enclosure=launch.enclosure,
-            )
-        if started is not None:
+        if (led := self._led(launch)) is not None:
             reach("agent.step_spawned")
-            return self._adopt(shim.Record(pid=started[0], start=started[1]))
+            return led
         with self._ends(launch) as (line, ends):
             pid = shim.spawn(
                 self._files,
                 launch.argv,
                 work_dir=launch.work_dir,
                 env=launch.env,
-                open_files=limits,
+                open_files=self._around.open_files,
                 joins=launch.joins,
                 ends=ends,
             )
             reach("agent.step_spawned")
         return self._watched(pid, start=None, line=line)
+
+    def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
+        """Have our own program run by a leader, if it is one and there is any."""
+        if not launch.program:
+            return None
+        request = request_of(
+            self._files,
+            launch.program,
+            work_dir=launch.work_dir,
+            env=launch.env if launch.program_env is None else launch.program_env,
+            open_files=self._around.open_files,
+            enclosure=launch.enclosure,
+        )
+        started = self._leaders.start(request, anew=anew)
+        if started is None:
+            return None
+        leader, is_given = started
+        self._again = partial(self._led, launch, anew=True) if is_given else None
+        return self._adopt(shim.Record(pid=leader.pid, start=leader.start), leader)
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
@@ -233,21 +260,21 @@ class Execution:
         ours.setblocking(False)
         ours.detach()
 
-    def _adopt(self, found: shim.Record) -> StepProcess:
+    def _adopt(self, found: shim.Record, leader: Leader | None = None) -> StepProcess:
         self._let_go()
         self._terminated_at, self._killed, self._is_dismissed = None, False, False
         self._has_unread = True
-        process = self._watched(found.pid, start=shim.start_of(found, self._files))
+        process = self._watched(found.pid, start=shim.start_of(found, self._files), leader=leader)
         if found.start == 0 and not process.exited.is_set():
             # What holds the pipe is the shim: nobody else's output is taken for the step's.
             self._pipe = Pipe.held_by(found.pid)
         return process
 
-    def _watched(self, pid: int, *, start: int | None, line: int = -1) -> StepProcess:
+    def _watched(self, pid: int, *, start: int | None, line: int = -1, leader: Leader | None = None) -> StepProcess:
         around = self._around
         self._goes_by_files = line < 0
         self._process = StepProcess(
-            pid, start=start, child=start is None, pulse=around.pulse, wake=self._wake.set, line=line
+            pid, start=start, child=start is None, pulse=around.pulse, wake=self._wake.set, line=line, leader=leader
         )
         return self._process
 
@@ -298,6 +325,9 @@ class Execution:
             return None
         deadline = self._around.clock.monotonic() + CLAIM_SECONDS
         while (found := shim.record(self._files)) is None:
+            again, self._again = self._again, None
+            if again is not None and not self._job.has_cause() and (another := again()) is not None:
+                return another
             # Ours has ended without a claim. If nobody else made one, nobody may any more.
             if shim.forbid(self._files) or self._around.clock.monotonic() >= deadline:
                 self._abandoned = True

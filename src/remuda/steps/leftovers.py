@@ -42,9 +42,12 @@ class Leftover:
     processes: tuple[tuple[int, int], ...]
 
 
-def find(claim: tuple[int, int], key: str = "") -> Leftover | None:
+def find(claim: tuple[int, int], key: str = "", *, leader_waits: bool = False) -> Leftover | None:
     """What lives of a step whose shim, with this number and start time, has ended. Where the start time is not known
-    (0), only what has the mark of the job counts: the number may be somebody else's by now."""
+    (0), only what has the mark of the job counts: the number may be somebody else's by now. `leader_waits`: it has not
+    ended, but is no part of the step any more."""
+    if leader_waits:
+        return _beside(claim[0])
     reaped(-claim[0])
     if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
@@ -52,6 +55,13 @@ def find(claim: tuple[int, int], key: str = "") -> Leftover | None:
     if not claim[1] and not _marked(key, [pid for pid, _ in processes]):
         return None
     return Leftover(session=claim[0], processes=processes) if processes else None
+
+
+def _beside(leader: int) -> Leftover | None:
+    """What was left is a child of the leader, or of this process by now."""
+    others = _in_session(leader, [*children(), *_children_of(leader)])
+    processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
+    return Leftover(session=leader, processes=processes) if processes else None
 
 
 async def end(leftovers: Sequence[Leftover], clock: Clock) -> None:
@@ -120,11 +130,15 @@ def reaped(target: int) -> bool:
 
 def children() -> list[int]:
     """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
+    return [pid for pid in _children_of(os.getpid()) if pid not in LED]
+
+
+def _children_of(parent: int) -> list[int]:
+    """Or all processes, where the kernel does not tell."""
     try:
-        found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     except OSError:
         return _all_processes()
-    return [pid for pid in map(int, found) if pid not in LED]
 
 
 class Reaper:
@@ -209,17 +223,15 @@ def _group_exists(group: int) -> bool:
     return True
 
 
-def _in_session(session: int) -> list[tuple[int, int]]:
+def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Number and start time of each process of a session that is not dead already."""
     found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
+    for pid in _all_processes() if among is None else among:
         try:
-            stat = (folder / "stat").read_bytes()
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:
             continue
         fields = stat[stat.rindex(b")") + 2 :].split()
         if int(fields[3]) == session and fields[0] not in (b"Z", b"X"):
-            found.append((int(folder.name), int(fields[19])))
+            found.append((pid, int(fields[19])))
     return found

@@ -2,8 +2,9 @@
 
 It may be a child of this agent or of a dead one. A child tells by a socket, its *line*, that its command has ended, and
 that line ends with it. The end of others is noticed through a pidfd, so thousands of them need no thread and no timer;
-where the kernel has no pidfd, they are looked at every 50 ms. A child is reaped when it ends, whether or not anybody
-still waits for it. What its end means is decided in `plan`.
+where the kernel has no pidfd, they are looked at every 50 ms. A leader of standard steps (`standby`) tells by its line
+that it waits for the next one: for this step that is its end, too. A child is reaped when it ends, whether or not
+anybody still waits for it. What its end means is decided in `plan`.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
+from remuda.steps.standby import Leader
 
 _BLOCK_BYTES = 512
 _ON_ITS_WAY_SECONDS = 0.001
@@ -63,8 +65,12 @@ class StepProcess:
         pulse: Pulse,
         wake: Callable[[], None],
         line: int = -1,
+        leader: Leader | None = None,
     ) -> None:
         self.pid = pid
+        self.waits = False
+        """Whether it has ended this step, and lives: a leader that waits for another."""
+        self._leader = leader
         self.exited = asyncio.Event()
         self.told = asyncio.Event()
         """Its command has ended and that is written down, or it has ended itself."""
@@ -95,6 +101,26 @@ class StepProcess:
             self._found_dead()
         elif self._pidfd >= 0:
             asyncio.get_running_loop().add_reader(self._pidfd, self._ended)
+        if leader is not None and not self.exited.is_set():
+            asyncio.get_running_loop().add_reader(leader.line, self._hear_leader)
+
+    def release(self) -> Leader | None:
+        """The leader, if it waits; from now on it is the caller's. One that runs the step goes when it has ended it."""
+        leader, self._leader = self._leader, None
+        if leader is None or self.waits:
+            return leader
+        asyncio.get_running_loop().remove_reader(leader.line)
+        leader.leave()
+        return None
+
+    def _hear_leader(self) -> None:
+        assert self._leader is not None
+        asyncio.get_running_loop().remove_reader(self._leader.line)
+        with contextlib.suppress(OSError):
+            self.waits = bool(os.read(self._leader.line, 64))
+        # Else it has ended itself, which is noticed otherwise.
+        if self.waits:
+            self._ended()
 
     def dismiss(self) -> None:
         """Let a shim go that waits for that, or would."""
@@ -157,6 +183,8 @@ class StepProcess:
             os.close(self._pidfd)
             self._pidfd = -1
         self._pulse.remove(self._check)
+        if not self.waits:
+            self.release()
         self._reap()
         self.exited.set()
         self.told.set()

@@ -28,7 +28,7 @@ from remuda.steps.environment import write_files
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
-from remuda.steps.journal import JobEnd, Journal
+from remuda.steps.journal import JobEnd, Journal, without_large
 from remuda.steps.language.reading import read_step
 from remuda.steps.logfile import JOB, LogFile
 from remuda.steps.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, failure
@@ -111,7 +111,7 @@ class Job:
         if not self.is_held or self._unwanted.is_set():
             return None
         folder = self.journal.folder
-        facts = self._facts(self.custody(), is_confined=True)
+        facts = self._facts(self.custody(), self.journal.read_request(), is_confined=True)
         return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
@@ -188,7 +188,8 @@ class Job:
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        facts = self._facts(custody, is_confined=is_confined(step) or bool(request.run_as) or request.sandbox)
+        is_apart = is_confined(step) or bool(request.run_as) or request.sandbox
+        facts = self._facts(custody, request, is_confined=is_apart)
         tree = Tree(
             step,
             work_dir=request.work_dir,
@@ -196,6 +197,7 @@ class Job:
             insertable=custody.insertable(),
             context=read_context(request.steps),
         )
+        request = self._request = without_large(request)
         for event in journal.past:
             replay.apply(tree, facts, event)
         journal.past.clear()
@@ -209,7 +211,10 @@ class Job:
             self.log.say(f"WARNING: {remark}")
         for node in tree.open.values():
             carrier.show(node)
-        outcome = await self._carry(carrier)
+        try:
+            outcome = await self._carry(carrier)
+        finally:
+            carrier.leaders.dismiss()
         await carrier.wait_for_room()
         self._work_dir_bytes = await asyncio.to_thread(folder_size, Path(request.work_dir))
         if request.hold_failed_seconds and outcome.status is plan.Status.FAILURE:
@@ -224,17 +229,17 @@ class Job:
             await self._close_put_off(custody)
         self._finish(outcome)
 
-    def _facts(self, custody: Custody, *, is_confined: bool) -> Facts:
-        request, journal = self._request, self.journal
+    def _facts(self, custody: Custody, request: StartRequest, *, is_confined: bool) -> Facts:
+        journal, base_env = self.journal, self._around.base_env
         variables = write_files(journal.exchange, request.variables)
         return Facts(
-            base_env=dict(self._around.base_env) | custody.env,
-            request_env=dict(request.env) | variables,
+            base_env=dict(base_env) | custody.env if custody.env else base_env,
+            request_env=dict(request.env) | variables if request.env else variables,
             variables=variables,
             work_dir=request.work_dir,
             folder=journal.folder,
             key=journal.key,
-            request=request,
+            hold_failed_seconds=request.hold_failed_seconds,
             deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
             is_confined=is_confined,
         )

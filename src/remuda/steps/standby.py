@@ -5,6 +5,11 @@ what `shim` makes of it: a leader of its own session that claims the step by its
 our own programs, so the leader runs the step itself and writes down how that ended; only when it is killed nobody does.
 A step may be started by either, is adopted by any agent, and outlives this process, too.
 
+A fork is cheap only until it is used: what a child writes to is copied page by page, and that takes longer than many a
+step. So a child that has run one of the usual steps well waits for another of the same job, which its *line* brings, a
+socket to its agent; it tells by it that it waits, and goes when it ends. Steps that follow each other have one leader
+then; for each of them it claims, and writes down how it ended. `leading` keeps those that wait.
+
 The standby process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
 Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
 was perhaps started is not started twice.
@@ -29,6 +34,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from remuda.lib.values import dataclass
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
 from remuda.steps.policy.entering import enter
@@ -39,7 +45,58 @@ ANSWER_SECONDS = 5.0
 """A process that takes longer for a fork is not worth waiting for."""
 _PROGRAM = "remuda.stdsteps.__main__"
 _SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
+_MARK = b"\0"
+"""What a line comes with."""
+WAITS = b"\n"
+"""What a leader tells by its line."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """A child, seen from its agent."""
+
+    pid: int
+    start: int
+    line: int
+    """Ours of the ends of its line."""
+
+    def take(self, request: Mapping[str, Any]) -> bool:
+        """Give one that waits its next step; False where it is gone, and its line is closed."""
+        with socket.socket(fileno=os.dup(self.line)) as line:
+            line.settimeout(ANSWER_SECONDS)
+            try:
+                line.sendall(_framed(request))
+            except OSError:
+                self.leave()
+                return False
+            # It is one thing for both.
+            line.setblocking(False)
+        return True
+
+    def leave(self) -> None:
+        """Let it go; at once if it waits, or else when it would."""
+        os.close(self.line)
+
+
+def request_of(
+    files: StepFiles,
+    program: Sequence[str],
+    *,
+    work_dir: Path | str,
+    env: Mapping[str, str],
+    open_files: int,
+    enclosure: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A prepared standard step, by name and arguments. `enclosure` is what `policy.entering` does before it runs."""
+    return {
+        "base": str(files.base),
+        "program": list(program),
+        "work_dir": str(work_dir),
+        "env": dict(env),
+        "open_files": open_files,
+        "enclosure": dict(enclosure or {}),
+    }
 
 
 class Standby:
@@ -54,39 +111,25 @@ class Standby:
             _live(theirs)
         theirs.close()
 
-    def spawn(
-        self,
-        files: StepFiles,
-        program: Sequence[str],
-        *,
-        work_dir: Path | str,
-        env: Mapping[str, str],
-        open_files: int,
-        enclosure: Mapping[str, Any] | None = None,
-    ) -> tuple[int, int] | None:
-        """Start a prepared standard step, by name and arguments: process number and start time of its leader. None:
-        use the shim. `enclosure` is what `policy.entering` does before the step runs."""
+    def spawn(self, request: Mapping[str, Any]) -> Leader | None:
+        """Start a step (`request_of`). None: use the shim."""
         if self._pid is None:
             return None
-        request = {
-            "base": str(files.base),
-            "program": list(program),
-            "work_dir": str(work_dir),
-            "env": dict(env),
-            "open_files": open_files,
-            "enclosure": dict(enclosure or {}),
-        }
-        data = json.dumps(request).encode()
-        try:
-            self._connection.sendall(_SIZE.pack(len(data)) + data)
-            answer = _received(self._connection, _STARTED.size)
-        except OSError:
-            answer = b""
+        line, theirs = socket.socketpair()
+        with theirs:
+            line.setblocking(False)
+            try:
+                socket.send_fds(self._connection, [_MARK], [theirs.fileno()])
+                self._connection.sendall(_framed(request))
+                answer = _received(self._connection, _STARTED.size)
+            except OSError:
+                answer = b""
         if not answer:
+            line.close()
             self.close()
             return None
         pid, start = _STARTED.unpack(answer)
-        return pid, start
+        return Leader(pid=pid, start=start, line=line.detach())
 
     def close(self) -> None:
         """End the process; steps that it started go on."""
@@ -117,12 +160,16 @@ def _live(connection: socket.socket) -> NoReturn:
         gc.freeze()
         # The kernel reaps the children: nobody here asks how they ended.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        while head := _received(connection, _SIZE.size):
-            request = json.loads(_received(connection, *_SIZE.unpack(head)))
+        while ends := socket.recv_fds(connection, len(_MARK), 1)[1]:
+            line = socket.socket(fileno=ends[0])
+            request = _read(connection)
+            if not request:
+                break
             pid = os.fork()
             if pid == 0:
                 connection.close()
-                _run(request, program.main)
+                _lead(request, line, program)
+            line.close()
             connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
     except OSError:
         pass
@@ -130,6 +177,18 @@ def _live(connection: socket.socket) -> NoReturn:
         traceback.print_exc()
     finally:
         os._exit(0)
+
+
+def _framed(request: Mapping[str, Any]) -> bytes:
+    data = json.dumps(request).encode()
+    return _SIZE.pack(len(data)) + data
+
+
+def _read(connection: socket.socket) -> dict[str, Any]:
+    """A request, or nothing when the other side is gone."""
+    head = _received(connection, _SIZE.size)
+    data = _received(connection, *_SIZE.unpack(head)) if head else b""
+    return json.loads(data) if data else {}
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
@@ -143,31 +202,65 @@ def _received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _run(request: dict[str, Any], program: Any) -> NoReturn:
-    """The step, as the leader of a session of its own. How it ends is written down, unless it is killed."""
+def _lead(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
+    """Run the step, as the leader of a session of its own, and those that follow it."""
     code = 1
     try:
+        os.set_inheritable(line.fileno(), False)
         os.setsid()
-        for number in _ENDING:
-            signal.signal(number, _end)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
-        base = request["base"]
-        try:
-            claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        except OSError:
-            os._exit(shim.LOST_CLAIM)
-        os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
-        os.close(claim)
-        code = _enclosed(request, program) if request["enclosure"] else _code_of(request, program)
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        user, system = sum(one.ru_utime for one in used), sum(one.ru_stime for one in used)
-        # As a shell tells it, and with what a shell cannot tell.
-        with open(f"{base}.pid", "a") as file:
-            file.write(f"{code} {user:.6f} {system:.6f} {max(one.ru_maxrss for one in used)}\n")
+        before = (0.0, 0.0)
+        while request:
+            code = _run(request, program.main, before)
+            if code or request["enclosure"] or request["program"][0] not in program.USUAL:
+                break
+            _rest()
+            line.sendall(WAITS)
+            request = _read(line)
+            before = _used()[:2]
+            with contextlib.suppress(OSError):
+                # The most memory that the next one uses is not that of this one.
+                Path("/proc/self/clear_refs").write_text("5")
+    except (OSError, _EndedError):
+        pass
     finally:
         os._exit(code)
+
+
+def _rest() -> None:
+    """Keep nothing of the step open, nor its folder, nor its variables."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+    os.environ.clear()
+
+
+def _used() -> tuple[float, float, int]:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime for one in used), sum(one.ru_stime for one in used), max(one.ru_maxrss for one in used)
+
+
+def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
+    """One step. How it ends is written down, unless the process is killed."""
+    for number in _ENDING:
+        signal.signal(number, _end)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
+    base = request["base"]
+    try:
+        claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except OSError:
+        os._exit(shim.LOST_CLAIM)
+    os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
+    os.close(claim)
+    code = _enclosed(request, program) if request["enclosure"] else _code_of(request, program)
+    user, system, most = _used()
+    # As a shell tells it, and with what a shell cannot tell.
+    with open(f"{base}.pid", "a") as file:
+        file.write(f"{code} {user - before[0]:.6f} {system - before[1]:.6f} {most}\n")
+    return code
 
 
 def _enclosed(request: dict[str, Any], program: Any) -> int:

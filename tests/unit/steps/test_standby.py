@@ -7,12 +7,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
-from remuda.steps.standby import Standby
+from remuda.steps.standby import WAITS, Leader, Standby, request_of
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "given"}
 
@@ -35,14 +36,22 @@ def exit_code(files: StepFiles) -> int | None:
 
 
 def spawn(standby: Standby, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
-    """A checkout that does nothing, or one that finds its inputs wrong."""
+    """A checkout that does nothing, or one that finds its inputs wrong; its leader goes with it."""
+    leader = standby.spawn(request(files, inputs))
+    if leader is None:
+        return None
+    leader.leave()
+    return leader.pid, leader.start
+
+
+def request(files: StepFiles, inputs: object = None, open_files: int = 512) -> dict[str, Any]:
     files.raw.touch()
     files.inputs.parent.mkdir(exist_ok=True)
     files.inputs.write_text(json.dumps(inputs or {"strategy": "none"}))
     work_dir = files.base.parent / "work"
     work_dir.mkdir(exist_ok=True)
     env = ENV | {"REMUDA_INPUTS": str(files.inputs)}
-    return standby.spawn(files, ["checkout"], work_dir=work_dir, env=env, open_files=512)
+    return request_of(files, ["checkout"], work_dir=work_dir, env=env, open_files=open_files)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -127,3 +136,81 @@ def test_where_it_is_gone_the_shim_is_to_be_used(standby: Standby, files: StepFi
     os.kill(standby._pid, signal.SIGKILL)
     assert spawn(standby, files) is None
     assert spawn(standby, files) is None
+
+
+def waits(leader: Leader) -> bool:
+    """Whether it tells that it does; False when it is gone."""
+    os.set_blocking(leader.line, True)
+    return os.read(leader.line, 64) == WAITS
+
+
+def test_a_leader_takes_the_next_step(standby: Standby, tmp_path: Path) -> None:
+    first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
+    leader = standby.spawn(request(first))
+    assert leader is not None
+    assert waits(leader)
+    assert leader.take(request(second, {"strategy": "empty"}))
+    assert waits(leader)
+    leader.leave()
+    until(lambda: shim.start_time(leader.pid) is None)
+    for files in (first, second):
+        assert shim.claimed(files) == (leader.pid, leader.start)
+        assert exit_code(files) == 0
+    assert first.raw.read_text() != second.raw.read_text()
+    assert "empty build directory" in second.raw.read_text()
+
+
+def test_a_leader_counts_for_each_step_what_that_used(standby: Standby, tmp_path: Path) -> None:
+    first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
+    leader = standby.spawn(request(first))
+    assert leader is not None
+    assert waits(leader)
+    # What it has used meanwhile is nobody's.
+    assert leader.take(request(second))
+    assert waits(leader)
+    leader.leave()
+    found = shim.record(second)
+    assert found is not None
+    assert found.usage is not None
+    assert 0 <= found.usage[0] < 1
+    assert found.usage[2] > 1000
+
+
+def test_a_leader_that_waits_holds_nothing_of_the_step(standby: Standby, files: StepFiles) -> None:
+    leader = standby.spawn(request(files))
+    assert leader is not None
+    assert waits(leader)
+    assert os.readlink(f"/proc/{leader.pid}/cwd") == "/"
+    held = {os.readlink(f"/proc/{leader.pid}/fd/{name}") for name in os.listdir(f"/proc/{leader.pid}/fd")}
+    assert not any(path.startswith(str(files.base.parent)) for path in held)
+    leader.leave()
+
+
+def test_a_leader_whose_step_failed_goes(standby: Standby, files: StepFiles) -> None:
+    leader = standby.spawn(request(files, {"strategy": "fetch", "sha": "no"}))
+    assert leader is not None
+    assert not waits(leader)
+    assert ended(files) != 0
+    leader.leave()
+
+
+def test_a_leader_that_waits_goes_by_a_signal(standby: Standby, files: StepFiles) -> None:
+    leader = standby.spawn(request(files))
+    assert leader is not None
+    assert waits(leader)
+    os.killpg(leader.pid, signal.SIGTERM)
+    until(lambda: shim.start_time(leader.pid) is None)
+    assert exit_code(files) == 0
+    assert not leader.take(request(files))
+
+
+def test_a_leader_does_not_run_what_somebody_claimed(standby: Standby, tmp_path: Path) -> None:
+    first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
+    leader = standby.spawn(request(first))
+    assert leader is not None
+    assert waits(leader)
+    assert shim.forbid(second)
+    assert leader.take(request(second))
+    assert not waits(leader)
+    assert second.raw.read_text() == ""
+    leader.leave()
