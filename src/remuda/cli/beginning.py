@@ -1,7 +1,8 @@
-"""What a run does first, so that it overlaps: agent and cell start as processes, the large imports in a thread.
+"""What a run does first, so that it overlaps: agent and cell start as processes.
 
 Each takes longer than anything that comes before the first job, and none needs to know what will be run; so they
-begin before the options are read. Nothing of the platform is decided here; `remuda run` is the caller.
+begin before the options are read. Nothing of the platform is decided here; `remuda run` is the caller, which imports
+its own part of the platform when they have got theirs: before that it would only take the processors from them.
 
 Invariant: whatever comes in between, nothing of what was started here is left when `end` returns, which the command
 calls last; signals that come while something is started, or ended, wait until it is known, or gone.
@@ -13,10 +14,8 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from remuda.cli.cell_process import CellProcess
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
-LARGE = ("remuda.cli.embedded", "remuda.cli.local_agent", "remuda.cli.follow")
 AGENT_IDLE_SECONDS = 5.0
 """After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,7 +47,6 @@ class Started(NamedTuple):
 
 _started: list[Started] = []
 _cells: "list[CellProcess]" = []
-_imports: list[threading.Thread] = []
 
 
 def begin(arguments: Sequence[str]) -> None:
@@ -66,7 +63,6 @@ def begin(arguments: Sequence[str]) -> None:
     if not any(word.startswith("--data") for word in arguments):
         start(None)
     start_cell()
-    begin_imports()
 
 
 def start(data: Path | None) -> Started:
@@ -91,9 +87,6 @@ def start_cell() -> "CellProcess":
     from remuda.cli.cell_process import CellProcess
 
     if not _cells:
-        # A fork takes no other thread along, so none may be amid an import.
-        for thread in _imports:
-            thread.join()
         with _deaf():
             _cells.append(CellProcess())
     return _cells[0]
@@ -142,8 +135,7 @@ def end(*, keep: bool = False) -> None:
 def listen_to_signals() -> None:
     """Until a loop runs and handles signals itself, each of them ends the command, with all that was started.
 
-    An exception would not do: one that comes amid an import can get lost, or leave a lock that the imports in the
-    background wait for, and then the main thread for them.
+    An exception would not do: one that comes amid an import can get lost.
     """
     for number in _listened_to():
         signal.signal(number, _leave)
@@ -183,17 +175,6 @@ def settled() -> None:
     """What this process has by now it keeps: it need not be looked through for garbage, then or ever."""
     gc.freeze()
     gc.enable()
-
-
-def begin_imports() -> None:
-    """Import what the platform is made of, in the background. Whoever imports it meanwhile waits for that."""
-
-    def work() -> None:
-        for name in LARGE:
-            import_module(name)
-
-    _imports.append(threading.Thread(target=work, name="imports", daemon=True))
-    _imports[-1].start()
 
 
 def manager_data(folder: Path) -> Path:
