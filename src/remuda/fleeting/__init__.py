@@ -14,8 +14,12 @@ from remuda.fleeting.port import (
     InstanceGroup,
     InstanceState,
     ProviderInfo,
+    Provides,
+    RoomAtProvider,
     Settings,
     TaggedInstance,
+    Wanted,
+    Wishes,
 )
 from remuda.fleeting.sdk import NoConfig, Plugin
 from remuda.fleeting.serving import serve
@@ -31,10 +35,14 @@ __all__ = [
     "PermanentError",
     "Plugin",
     "ProviderInfo",
+    "Provides",
+    "RoomAtProvider",
     "Settings",
     "TaggedInstance",
     "TemporaryError",
     "UnhealthyError",
     "UnsupportedError",
+    "Wanted",
+    "Wishes",
     "serve",
 ]

@@ -29,15 +29,19 @@ from remuda.fleeting.port import (
     GroupStats,
     InstanceState,
     ProviderInfo,
+    RoomAtProvider,
     Settings,
     TaggedInstance,
+    Wishes,
 )
 from remuda.lib.values import dataclass
 from remuda.telemetry.logs import Logger
 from remuda.wire.proto import fleeting_pb2 as pb
+from remuda.wire.proto import fleeting_provider_pb2 as provider
 from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesStub
 from remuda.wire.proto.fleeting_abilities_pb2 import StatsResponse
 from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
+from remuda.wire.proto.fleeting_provider_grpc import ProviderStub
 
 _PERMANENT = (
     Status.INVALID_ARGUMENT,
@@ -91,6 +95,7 @@ class WireGroup:
     def __init__(self, channel: Channel, log: Logger, deadlines: Deadlines) -> None:
         self._stub = InstanceGroupStub(channel)
         self._abilities = AbilitiesStub(channel)
+        self._provider = ProviderStub(channel)
         self._log = log
         self._deadlines = deadlines
         self._capabilities: frozenset[str] = frozenset()
@@ -189,6 +194,38 @@ class WireGroup:
                     if len(found) > MOST_INSTANCES:
                         raise TemporaryError(f"the plugin finds more than {MOST_INSTANCES} instances")
         return found
+
+    async def room(self, wishes: Wishes) -> RoomAtProvider:
+        self._need(Capability.PROVIDER)
+        request = provider.RoomRequest(
+            wanted=[
+                provider.Wanted(key=one.key, running=one.running, waiting=one.waiting, ready=one.ready, soon=one.soon)
+                for one in wishes.wanted
+            ],
+            open_requests=wishes.open_requests,
+            held=[provider.Held(holder=holder, instance=instance) for holder, instance in wishes.held.items()],
+            is_complete=wishes.is_complete,
+        )
+        with translated("Room"):
+            answer = await self._provider.Room(request, timeout=self._deadlines.other)
+        capacity = answer.capacity if answer.HasField("capacity") else None
+        return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
+
+    async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
+        """Waits as long as the provider lets us: there is no deadline, for an instance may have to be made first."""
+        self._need(Capability.PROVIDER)
+        with translated("Acquire"):
+            request = provider.AcquireRequest(holder=holder, key=key, caches=caches)
+            answer = await self._provider.Acquire(request)
+        if not answer.instance:
+            raise PermanentError("the plugin answered Acquire without an instance")
+        return answer.instance
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        self._need(Capability.PROVIDER)
+        with translated("Release"):
+            request = provider.ReleaseRequest(holder=holder, is_used=is_used, warmed=warmed)
+            await self._provider.Release(request, timeout=self._deadlines.other)
 
     async def _partly(
         self,

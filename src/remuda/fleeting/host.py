@@ -27,8 +27,10 @@ from remuda.fleeting.port import (
     GroupStats,
     InstanceState,
     ProviderInfo,
+    RoomAtProvider,
     Settings,
     TaggedInstance,
+    Wishes,
 )
 from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess
 from remuda.lib.backoff import Backoff
@@ -124,6 +126,15 @@ class HostedGroup:
 
     async def recover(self) -> Sequence[TaggedInstance]:
         return await self._call(lambda group: group.recover())
+
+    async def room(self, wishes: Wishes) -> RoomAtProvider:
+        return await self._call(lambda group: group.room(wishes))
+
+    async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
+        return await self._call(lambda group: group.acquire(holder, key=key, caches=caches))
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        await self._call(lambda group: group.release(holder, is_used=is_used, warmed=warmed))
 
     async def close(self) -> None:
         """End the plugin; may be repeated, and `init` may follow."""

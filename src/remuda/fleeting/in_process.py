@@ -19,8 +19,11 @@ from remuda.fleeting.port import (
     HasStats,
     InstanceState,
     ProviderInfo,
+    Provides,
+    RoomAtProvider,
     Settings,
     TaggedInstance,
+    Wishes,
 )
 from remuda.fleeting.sdk import Plugin, completed, read_config
 
@@ -94,8 +97,26 @@ class InProcess:
         with self._ready():
             return list(await self._plugin.recover())
 
+    async def room(self, wishes: Wishes) -> RoomAtProvider:
+        with self._ready():
+            return await self._provider.room(wishes)
+
+    async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
+        with self._ready():
+            return await self._provider.acquire(holder, key=key, caches=caches)
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        with self._ready():
+            await self._provider.release(holder, is_used=is_used, warmed=warmed)
+
     async def close(self) -> None:
         """There is nothing to end."""
+
+    @property
+    def _provider(self) -> Provides:
+        if not isinstance(self._plugin, Provides):
+            raise UnsupportedError("the plugin does not have remuda.provider: it does not scale by itself")
+        return self._plugin
 
     @contextmanager
     def _ready(self) -> Iterator[None]:

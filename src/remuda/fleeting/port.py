@@ -45,6 +45,7 @@ class Capability(StrEnum):
     SUSPEND_RESUME = "suspend_resume"
     STATS = "remuda.stats"
     RECOVER = "remuda.recover"
+    PROVIDER = "remuda.provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,43 @@ class TaggedInstance:
     created_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What jobs of one kind ask of a provider."""
+
+    key: str = ""
+    running: int = 0
+    waiting: int = 0
+    """They were accepted, and wait for an instance."""
+    ready: int = 0
+    """They wait at the server."""
+    soon: int = 0
+    """They will be ready when what they wait for has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a host tells a provider, all of it each time."""
+
+    wanted: Sequence[Wanted] = ()
+    open_requests: int = 0
+    """Requests for jobs at the server; each may bring one."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Instances by who has them."""
+    is_complete: bool = False
+    """Nobody else has one: who is not in `held` and does not wait in `acquire` has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomAtProvider:
+    """How many jobs there may be."""
+
+    capacity: int | None = None
+    """At the same time, those that are there included; None: any number."""
+    explanation: str = ""
+    """For people: what the provider is doing, and why."""
+
+
 class InstanceGroup(Protocol):
     """Instances that are alike, at one provider."""
 
@@ -192,9 +230,31 @@ class CanRecover(Protocol):
     async def recover(self) -> Sequence[TaggedInstance]: ...
 
 
+@runtime_checkable
+class Provides(Protocol):
+    """Scales by itself, and says which instance a job gets. Its `increase` and `decrease` are never called.
+
+    A holder is one job of one hand-out. Every call may be repeated, also to a new process.
+    """
+
+    async def room(self, wishes: Wishes) -> RoomAtProvider:
+        """Told every few seconds what is wanted and who holds what, it says how many jobs there may be."""
+        ...
+
+    async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
+        """An instance, the same one when asked again; waits until there is one. Who is cancelled has none.
+        PermanentError: there will never be one."""
+        ...
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        """A job is over, or has not begun (`is_used`); the caches that it left there."""
+        ...
+
+
 CAPABILITIES: Mapping[Capability, type] = {
     Capability.HEARTBEAT: HasHeartbeat,
     Capability.SUSPEND_RESUME: CanSuspend,
     Capability.STATS: HasStats,
     Capability.RECOVER: CanRecover,
+    Capability.PROVIDER: Provides,
 }

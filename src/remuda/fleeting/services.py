@@ -19,14 +19,16 @@ from grpclib.server import Stream
 from remuda.fleeting.codec import connect_info_to_wire, info_to_wire, settings_from_wire, state_to_wire
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.in_process import InProcess
-from remuda.fleeting.port import HasHeartbeat
+from remuda.fleeting.port import HasHeartbeat, Wanted, Wishes
 from remuda.fleeting.sdk import Plugin
 from remuda.wire.proto import fleeting_abilities_pb2 as own
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as process
+from remuda.wire.proto import fleeting_provider_pb2 as provider
 from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesBase
 from remuda.wire.proto.fleeting_grpc import InstanceGroupBase
 from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerBase, GRPCControllerBase, GRPCStdioBase
+from remuda.wire.proto.fleeting_provider_grpc import ProviderBase
 
 T = TypeVar("T")
 
@@ -141,6 +143,43 @@ class AbilitiesService(AbilitiesBase):
             await stream.send_message(own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=made))
 
 
+class ProviderService(ProviderBase):
+    """Of a plugin that scales by itself."""
+
+    def __init__(self, group: InProcess) -> None:
+        self._group = group
+
+    async def Room(self, stream: "Stream[provider.RoomRequest, provider.RoomResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        wanted = [
+            Wanted(key=one.key, running=one.running, waiting=one.waiting, ready=one.ready, soon=one.soon)
+            for one in request.wanted
+        ]
+        with _as_status():
+            room = await self._group.room(
+                Wishes(
+                    wanted=wanted,
+                    open_requests=request.open_requests,
+                    held={one.holder: one.instance for one in request.held},
+                    is_complete=request.is_complete,
+                )
+            )
+        capacity = None if room.capacity is None else max(room.capacity, 0)
+        await stream.send_message(provider.RoomResponse(capacity=capacity, explanation=room.explanation))
+
+    async def Acquire(self, stream: "Stream[provider.AcquireRequest, provider.AcquireResponse]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            found = await self._group.acquire(request.holder, key=request.key, caches=list(request.caches))
+        await stream.send_message(provider.AcquireResponse(instance=found))
+
+    async def Release(self, stream: "Stream[provider.ReleaseRequest, Empty]") -> None:  # noqa: N802
+        request = await _request(stream)
+        with _as_status():
+            await self._group.release(request.holder, is_used=request.is_used, warmed=list(request.warmed))
+        await stream.send_message(Empty())
+
+
 class StdioService(GRPCStdioBase):
     """Held open and idle: what the plugin prints goes to stderr, where hosts log it."""
 
@@ -191,6 +230,7 @@ def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
     return [
         group,
         AbilitiesService(group.group),
+        ProviderService(group.group),
         StdioService(),
         BrokerService(),
         ControllerService(end),
