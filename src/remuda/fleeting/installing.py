@@ -128,7 +128,7 @@ def install_file(file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str
     with _beside(folder) as work:
         files = work / "files"
         if file.name.endswith(_ARCHIVES):
-            unpack(file, files)
+            unpack(Path(shutil.copy(file, work)), files)
             files = _plugin_in(files)
         else:
             if not is_program(file):

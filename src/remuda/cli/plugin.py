@@ -1,0 +1,312 @@
+"""`remuda plugin`: install, list, write and try out plugins that make machines for jobs.
+
+Which program a name stands for is decided in `remuda.fleeting.finding`, what an artifact is in `installing`, what a
+plugin has to do in `conformance`; here is how it is asked for and shown. Registries are spoken to with the client that
+steps are fetched with.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError, CommandError, Exit
+from remuda.cli.options import Output
+
+if TYPE_CHECKING:
+    from remuda.fleeting.conformance import Result, Trial
+    from remuda.fleeting.finding import Found
+
+FREE_INSTANCES = 2
+"""So many are made without asking."""
+_MARKS = {"passed": "ok    ", "failed": "FAILED", "noted": "note  "}
+
+
+def install(
+    *references: Annotated[str, Parameter(help="NAME[:VERSION], REGISTRY/REPOSITORY/NAME[:VERSION], or a file.")],
+    config: Annotated[Path | None, Parameter(help="Install what the runners of this config.toml name.")] = None,
+    upgrade: Annotated[bool, Parameter(help="Look for a newer version also where one that fits is there.")] = False,
+) -> None:
+    """Install plugins out of a registry, or a file, into the plugin folder: FLEETING_PLUGIN_PATH, or
+    ~/.config/fleeting/plugins.
+
+    What is there already is left as it is. Credentials are those of `docker login`. gitlab-runner finds the same
+    plugins there.
+
+    Try:
+
+        remuda plugin install aws:1
+        remuda plugin install registry.example.com/team/mine:latest --upgrade
+        remuda plugin install --config config.toml
+        remuda plugin install ./fleeting-plugin-mine
+    """
+    from remuda.fleeting.errors import PermanentError, TemporaryError
+
+    wanted = [*references, *(_named_in(config) if config is not None else [])]
+    if not wanted:
+        if config is None:
+            raise BadInputError("nothing to install; name a plugin, or give --config")
+        sys.stdout.write(f"{config} names no plugin\n")
+        return
+    for reference in dict.fromkeys(wanted):
+        try:
+            _install(reference, is_wanted_new=upgrade)
+        except PermanentError as error:
+            raise BadInputError(str(error)) from None
+        except TemporaryError as error:
+            raise CommandError(f"{error}; try again later") from None
+
+
+def list_plugins(*, output: Output = "text") -> None:
+    """List the plugins that there are: installed ones, those on PATH, and those of distributions beside this Python.
+
+    Try:
+
+        remuda plugin list
+        remuda plugin list --output json
+    """
+    from remuda.cli.columns import laid_out
+    from remuda.fleeting.finding import list_plugins as everything
+    from remuda.fleeting.finding import plugin_folder
+
+    rows = [
+        {"name": one.name, "version": one.version or _asked(one), "where": one.where.value, "program": str(one.program)}
+        for one in everything()
+    ]
+    if output == "json":
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    elif not rows:
+        sys.stdout.write(f"There are no plugins: none in {plugin_folder()}, none on PATH\n")
+    else:
+        heads = ("name", "version", "where", "program")
+        sys.stdout.write("\n".join(laid_out([heads, *([row[head] for head in heads] for row in rows)])) + "\n")
+
+
+def new(
+    name: Annotated[str, Parameter(help="How the plugin is called: small letters, digits and -.")],
+    /,
+    *,
+    language: Annotated[Literal["python", "go"], Parameter(help="What to write it in.")] = "python",
+    folder: Annotated[Path | None, Parameter(help="Where to write it [default: fleeting-plugin-NAME].")] = None,
+) -> None:
+    """Write the beginning of a plugin that makes machines for jobs: it works as it is, with a README and tests.
+
+    Its machines are folders of this computer; put your own kind in their place.
+
+    Try:
+
+        remuda plugin new cloud
+        remuda plugin check fleeting-plugin-cloud/fleeting-plugin-cloud
+        remuda plugin new cloud --language go
+    """
+    from remuda.fleeting.templates import files, is_name
+
+    if not is_name(name):
+        raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
+    target = folder or Path(f"fleeting-plugin-{name}")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInputError(f"{target} is there already; remove it, or give another --folder")
+    for one in files(name, language, python=sys.executable):
+        path = target / one.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(one.text)
+        if one.is_program:
+            path.chmod(0o755)
+    sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
+
+
+def check(
+    program: Annotated[str, Parameter(help="The plugin's program, or a NAME as in config.toml.")],
+    /,
+    *,
+    config: Annotated[
+        Path | None, Parameter(help="JSON or TOML: plugin_config, or a section [runners.autoscaler] with it.")
+    ] = None,
+    instances: Annotated[int, Parameter(help="How many instances to make.")] = 1,
+    boot_seconds: Annotated[
+        float, Parameter(help="How long an instance may take to run, and to go; 0: it need not run at all.")
+    ] = 300.0,
+    connect: Annotated[bool, Parameter(help="Log in to an instance by SSH, too.")] = False,
+    yes: Annotated[bool, Parameter(negative="", help="Make more than two instances without asking.")] = False,
+    output: Output = "text",
+) -> None:
+    """Try a plugin out from outside, in any language: everything that a host will ask of it.
+
+    INSTANCES ARE MADE at the provider, and deleted again; that may cost money. Two at most are made without --yes.
+    Instances that are there before are not touched, but nobody else may use the group meanwhile.
+
+    Exit code 0 when all checks are passed, 1 when not, 2 when there is nothing to check.
+
+    Try:
+
+        remuda plugin check ./fleeting-plugin-cloud --config cloud.toml
+        remuda plugin check aws --config aws.json --connect --boot-seconds 600
+    """
+    from dataclasses import asdict
+
+    from remuda.fleeting.conformance import Outcome, Trial
+    from remuda.fleeting.errors import PermanentError
+    from remuda.fleeting.finding import find_program
+
+    if instances < 1 or boot_seconds < 0:
+        raise BadInputError("--instances has to be 1 or more, --boot-seconds 0 or more")
+    if instances > FREE_INSTANCES and not yes:
+        raise BadInputError(
+            f"--instances {instances}: so many are really made at the provider, which may cost money; say --yes to that"
+        )
+    plugin_config, connector = _configuration(config) if config is not None else ({}, {})
+    try:
+        found = find_program(program)
+        trial = Trial(
+            program=found,
+            config=plugin_config,
+            connector=_connector(connector),
+            instances=instances,
+            boot_seconds=boot_seconds,
+            is_connecting=connect,
+        )
+    except PermanentError as error:
+        raise BadInputError(str(error)) from None
+    if output == "text":
+        sys.stdout.write(f"{found}: {instances} instance(s) will be made and deleted; that may cost money\n")
+    results = asyncio.run(_check(trial, is_shown=output == "text"))
+    failed = sum(one.outcome is Outcome.FAILED for one in results)
+    if output == "json":
+        told = [asdict(one) for one in results]
+        sys.stdout.write(json.dumps({"program": found, "passed": not failed, "checks": told}, indent=2) + "\n")
+    else:
+        sys.stdout.write(f"{failed} of {len(results)} checks failed\n" if failed else "All checks are passed\n")
+    if failed:
+        sys.exit(Exit.FAILURE)
+
+
+async def _check(trial: "Trial", *, is_shown: bool) -> "list[Result]":
+    from remuda.fleeting.conformance import try_out
+
+    results = []
+    async for one in try_out(trial):
+        results.append(one)
+        if is_shown:
+            sys.stdout.write(f"{_MARKS[one.outcome]}  {one.name}\n")
+            if one.happened:
+                sys.stdout.write(f"          expected: {one.expected}\n          happened: {one.happened}\n")
+            if one.to_do:
+                sys.stdout.write(f"          to do: {one.to_do}\n")
+            sys.stdout.flush()
+    return results
+
+
+def _install(text: str, *, is_wanted_new: bool) -> None:
+    from remuda.cli.plugin_source import RegistrySource, unpack
+    from remuda.fleeting.finding import Where, find_program, installed_program, places, plugin_folder
+    from remuda.fleeting.installing import install as fetched
+    from remuda.fleeting.installing import install_file
+    from remuda.fleeting.references import parse_reference
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    folder = plugin_folder()
+    if places(text)[0] is Where.PATH and (Path(text).is_file() or Where.INSTALLED not in places(text)):
+        done = install_file(Path(text).expanduser(), unpack, folder, say=say)
+    else:
+        reference = parse_reference(text)
+        if not is_wanted_new and (there := installed_program(reference, folder)) is not None:
+            say(f"{text} is there already: {there}")
+            return
+        done = fetched(reference, RegistrySource(reference), unpack, folder, say=say)
+    state = "is installed" if done.is_new else "is there already"
+    say(f"{done.reference.place} {done.version.text} {state}: {done.program}")
+    used = find_program(done.reference.short)
+    if used != str(done.program):
+        say(f'plugin = "{done.reference.short}" means {used}, though; name the version to have this one')
+
+
+def _named_in(file: Path) -> list[str]:
+    """The plugins of a configuration that are not there yet, or that the plugin folder has."""
+    from remuda.fleeting.errors import PermanentError
+    from remuda.fleeting.finding import find_program, plugin_folder
+
+    document = _table(file)
+    runners = document.get("runners")
+    wanted = []
+    for runner in runners if isinstance(runners, list) else []:
+        section = runner.get("autoscaler") if isinstance(runner, dict) else None
+        plugin = section.get("plugin") if isinstance(section, dict) else None
+        if not isinstance(plugin, str) or not plugin:
+            continue
+        try:
+            found = Path(find_program(plugin))
+        except PermanentError:
+            wanted.append(plugin)
+            continue
+        if found.is_relative_to(plugin_folder().absolute()):
+            wanted.append(plugin)
+        else:
+            sys.stdout.write(f"{plugin} is there already: {found}\n")
+    return wanted
+
+
+def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`plugin_config` and `connector_config`."""
+    document = _table(file)
+    if "plugin_config" not in document:
+        return document, {}
+    parts = [document.get(name, {}) for name in ("plugin_config", "connector_config")]
+    for name, part in zip(("plugin_config", "connector_config"), parts, strict=True):
+        if not isinstance(part, dict):
+            raise BadInputError(f"{file}: {name} has to be a table")
+    return parts[0], parts[1]
+
+
+def _connector(given: dict[str, Any]) -> Any:
+    from dataclasses import fields
+
+    from remuda.fleeting.port import Connector
+
+    values = dict(given)
+    if path := values.pop("key_path", None):
+        try:
+            values["key"] = Path(str(path)).expanduser().read_bytes()
+        except OSError as error:
+            raise BadInputError(f"key_path {path}: cannot be read: {error.strerror}") from None
+    for theirs, ours in (("protocol_port", "port"), ("keepalive", "keepalive_seconds"), ("timeout", "timeout_seconds")):
+        if theirs in values:
+            values[ours] = values.pop(theirs)
+    values.pop("use_external_addr", None)
+    kinds = {field.name: type(getattr(Connector(), field.name)) for field in fields(Connector)}
+    for name, value in values.items():
+        if name not in kinds:
+            raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(kinds)}, key_path")
+        if not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
+            raise BadInputError(f"connector_config: {name} has to be {kinds[name].__name__}, not {value!r}")
+    return Connector(**values)
+
+
+def _table(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        text = file.read_text()
+        found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise BadInputError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInputError(f"{file}: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInputError(f"{file}: has to be a table (a JSON object)")
+    return found
+
+
+def _asked(one: "Found") -> str:
+    from remuda.fleeting.asking import ask_version
+    from remuda.fleeting.errors import PermanentError
+
+    try:
+        return ask_version(one.program).version
+    except PermanentError:
+        return "?"

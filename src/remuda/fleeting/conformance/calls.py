@@ -1,0 +1,285 @@
+"""What a host asks of a plugin that runs, in the order of an instance's life; `table` says what for."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib.health.v1.health_grpc import HealthStub
+from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from remuda.fleeting.codec import connect_info_from_wire
+from remuda.fleeting.conformance.life import Life, is_going, need, shown, state_name
+from remuda.fleeting.conformance.values import FailedError, NotedError, Trial
+from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
+from remuda.fleeting.port import Capability
+from remuda.wire.proto import fleeting_pb2 as pb
+
+NOBODY = "remuda-check-there-is-no-such-instance"
+AT_ONCE = 20
+PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
+_CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
+
+
+async def init(life: Life) -> None:
+    await life.begin()
+    need(life.info.id, "the answer has no id")
+    need(life.info.max_size > 0, "the answer has max_size 0: nothing would ever be made")
+    wanted = life.trial.instances
+    need(life.info.max_size >= wanted, f"max_size is {life.info.max_size}, and {wanted} instances are to be made")
+
+
+async def health(life: Life) -> None:
+    assert life.channel is not None
+    with suppress(UnsupportedError):
+        answer = await life.call("Health", HealthStub(life.channel).Check, HealthCheckRequest(service="plugin"))
+        need(answer.status == HealthCheckResponse.SERVING, f"the health of the service `plugin` is {answer.status}")
+
+
+async def update(life: Life) -> None:
+    life.before = await life.update()
+    _check_states(life.before)
+
+
+async def increase(life: Life) -> None:
+    wanted = life.trial.instances
+    answer = await life.call("Increase", life.stub.Increase, pb.IncreaseRequest(n=wanted))
+    life.accepted = min(answer.succeeded, wanted)
+    need(answer.succeeded <= wanted, f"asked for {wanted} it accepted {answer.succeeded}")
+    need(answer.succeeded > 0, f"asked for {wanted} it accepted none, and gave no reason")
+
+
+async def shows(life: Life) -> None:
+    found = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
+    life.made = list(found)
+    need(len(found) <= life.accepted, f"{life.accepted} were accepted, and {len(found)} came: {shown(found)}")
+    need(len(found) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {shown(found)}")
+    _check_states(found)
+
+
+async def runs(life: Life) -> None:
+    past: dict[str, int] = {}
+
+    def is_over(found: dict[str, int]) -> bool:
+        for name in life.made:
+            state = found.get(name, -1)
+            if past.get(name) == _RUNNING != state:
+                raise FailedError(f"{name} was running, and is {_or_missing(state)} without having been asked to go")
+            if state not in (_CREATING, _RUNNING):
+                raise FailedError(f"{name} is {_or_missing(state)} without having been asked to go")
+            past[name] = state
+        return all(past[name] == _RUNNING for name in life.made)
+
+    found = await life.until(is_over, life.trial.boot_seconds)
+    if not is_over(found):
+        text = f"{shown(found)}, after {life.trial.boot_seconds:.0f} s"
+        raise NotedError(text) if not life.trial.boot_seconds else FailedError(text)
+
+
+async def connect_info(life: Life) -> None:
+    for name in life.made:
+        request = pb.ConnectInfoRequest(instance=name)
+        answer = await life.call("ConnectInfo", life.stub.ConnectInfo, request)
+        need(answer.HasField("connector"), f"the answer for {name} has no connector; gitlab-runner dies of that")
+        connector = answer.connector
+        need(
+            answer.InternalAddr or answer.ExternalAddr,
+            f"the answer for {name} has no address",
+        )
+        need(connector.keepalive > 0, f"keepalive is {connector.keepalive}; 0 makes gitlab-runner spin")
+        need(
+            connector.timeout > 0,
+            f"timeout is {connector.timeout}; 0 makes every login of gitlab-runner's fail",
+        )
+        need(connector.protocol in PROTOCOLS, f"the protocol is {connector.protocol!r}, which nobody knows")
+        need(0 <= connector.protocol_port < 65536, f"the port is {connector.protocol_port}")
+        need(answer.expires == 0 or answer.expires > time.time(), f"expires is {answer.expires}, which is in the past")
+
+
+async def nobody(life: Life) -> None:
+    try:
+        answer = await life.call("ConnectInfo", life.stub.ConnectInfo, pb.ConnectInfoRequest(instance=NOBODY))
+    except (TemporaryError, PermanentError) as error:
+        need(life.is_running and not isinstance(error, UnsupportedError), str(error))
+        return
+    address = answer.InternalAddr or answer.ExternalAddr
+    raise FailedError(f"an instance that is not there has the address {address!r}")
+
+
+async def heartbeat(life: Life) -> None:
+    with suppress(UnsupportedError):
+        for name in life.made:
+            await life.call("Heartbeat", life.stub.Heartbeat, pb.HeartbeatRequest(instance=name))
+        try:
+            await life.call("Heartbeat", life.stub.Heartbeat, pb.HeartbeatRequest(instance=NOBODY))
+        except UnsupportedError:
+            raise
+        except (TemporaryError, PermanentError):
+            return
+        raise NotedError("an instance that is not there is well, too")
+
+
+async def suspend(life: Life) -> None:
+    if Capability.SUSPEND_RESUME not in life.info.capabilities:
+        with suppress(TemporaryError, PermanentError):
+            await life.call("Suspend", life.stub.Suspend, pb.SuspendRequest(instances=[NOBODY]))
+        await life.update()
+        return
+    request = pb.SuspendRequest(instances=life.made)
+    answer = await life.call("Suspend", life.stub.Suspend, request)
+    need(set(answer.succeeded) == set(life.made), f"Suspend of {life.made} accepted {list(answer.succeeded)}")
+    await _reach(life, pb.State.Value("suspended"))
+    answer = await life.call("Resume", life.stub.Resume, pb.ResumeRequest(instances=life.made))
+    need(set(answer.succeeded) == set(life.made), f"Resume of {life.made} accepted {list(answer.succeeded)}")
+    await _reach(life, _RUNNING)
+
+
+async def own_abilities(life: Life) -> None:
+    if Capability.STATS in life.info.capabilities:
+        stats = await life.call("Stats", life.abilities.Stats, Empty())
+        need(not stats.HasField("hourly_price") or stats.hourly_price >= 0, f"the price is {stats.hourly_price}")
+    if Capability.RECOVER in life.info.capabilities:
+        with_tags = set()
+        async with life.abilities.Recover.open(timeout=life.trial.call_seconds) as stream:
+            await stream.send_message(Empty(), end=True)
+            async for one in stream:
+                with_tags.add(one.instance)
+        missing = sorted(set(life.made) - with_tags)
+        need(not missing, f"Recover does not find {', '.join(missing)}, which Update shows")
+
+
+async def at_once(life: Life) -> None:
+    async with asyncio.TaskGroup() as group:
+        updates = [group.create_task(life.update(), name=f"update {number}") for number in range(AT_ONCE)]
+        for number in range(AT_ONCE):
+            request = pb.ConnectInfoRequest(instance=life.made[number % len(life.made)])
+            call = life.call("ConnectInfo", life.stub.ConnectInfo, request)
+            group.create_task(call, name=f"connect info {number}")
+    for one in updates:
+        missing = sorted(set(life.made) - one.result().keys())
+        need(not missing, f"one of {AT_ONCE} Updates at the same time did not show {', '.join(missing)}")
+
+
+async def interrupt(life: Life) -> None:
+    assert life.process is not None
+    os.killpg(life.process.pid, signal.SIGINT)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await life.process.ended.wait()
+    await life.update()
+
+
+async def log_in(life: Life) -> None:
+    from remuda.fleeting.conformance import login
+
+    request = pb.ConnectInfoRequest(instance=life.made[0])
+    info = connect_info_from_wire(await life.call("ConnectInfo", life.stub.ConnectInfo, request))
+    await login.log_in(info, seconds=_patience(life.trial))
+
+
+async def killed(life: Life) -> None:
+    assert life.process is not None
+    life.process.kill()
+    await life.process.ended.wait()
+    await life.begin()
+    left = set(await life.new())
+    lost = sorted(set(life.made) - left)
+    if lost:
+        life.made = [name for name in life.made if name in left]
+        if not life.made:
+            await life.call("Increase", life.stub.Increase, pb.IncreaseRequest(n=1))
+            life.made = list(await life.until(bool, _patience(life.trial)))
+        raise NotedError(f"{', '.join(lost)} is not known any more, and may still be at the provider")
+
+
+async def decrease(life: Life) -> None:
+    names = life.made
+    answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=names))
+    ghosts = sorted(set(answer.succeeded) - set(names))
+    need(not ghosts, f"it accepted {', '.join(ghosts)}, which it was not asked about")
+    refused = sorted(set(names) - set(answer.succeeded))
+    need(not refused, f"it did not accept {', '.join(refused)}, and gave no reason")
+
+
+async def again(life: Life) -> None:
+    answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=life.made))
+    ghosts = sorted(set(answer.succeeded) - set(life.made))
+    need(not ghosts, f"it accepted {', '.join(ghosts)}, which it was not asked about")
+
+
+async def decrease_nobody(life: Life) -> None:
+    try:
+        answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=[NOBODY]))
+    except (TemporaryError, PermanentError):
+        answer = pb.DecreaseResponse()
+    ghosts = sorted(set(answer.succeeded) - {NOBODY})
+    need(not ghosts, f"asked for one that is not there it accepted {', '.join(ghosts)}")
+    await life.update()
+
+
+async def gone(life: Life) -> None:
+    past: set[str] = set()
+
+    def are_gone(found: dict[str, int]) -> bool:
+        past.update(name for name in life.made if name not in found or is_going(found[name]))
+        back = sorted(name for name in past if name in found and not is_going(found[name]))
+        need(not back, f"{', '.join(back)} is back after it was going")
+        return all(found.get(name) in (None, *_ENDED) for name in life.made)
+
+    found = await life.until(are_gone, _patience(life.trial))
+    need(are_gone(found), f"there still are: {shown(found)}")
+
+
+async def others(life: Life) -> None:
+    before = {name: state for name, state in (life.before or {}).items() if not is_going(state)}
+    missing = sorted(before.keys() - (await life.update()).keys())
+    need(not missing, f"{', '.join(missing)} was there before, and is not any more")
+
+
+async def shutdown(life: Life) -> None:
+    with suppress(UnsupportedError):
+        await life.call("Shutdown", life.stub.Shutdown, pb.Empty())
+    await life.update()
+
+
+async def stdout(life: Life) -> None:
+    need(not life.stray, f"{len(life.stray)} lines came there, the first: {life.stray[:1]}")
+
+
+async def nothing_left(life: Life) -> None:
+    if life.before is None:
+        return  # nothing was made
+    if not life.is_running:
+        await life.begin()
+    left = [name for name, state in (await life.new()).items() if not is_going(state)]
+    if left:
+        with suppress(TemporaryError, PermanentError):
+            await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=left))
+    found = await life.until(lambda new: all(is_going(state) for state in new.values()), _patience(life.trial))
+    still = {name: state for name, state in found.items() if not is_going(state)}
+    need(not still, f"there still are: {shown(still)}")
+
+
+_ENDED = (pb.State.Value("deleted"), pb.State.Value("timeout"))
+
+
+def _patience(trial: Trial) -> float:
+    return max(trial.boot_seconds, trial.least_seconds)
+
+
+def _check_states(states: dict[str, int]) -> None:
+    for name, state in states.items():
+        need(name, "an instance has no name")
+        need(state in pb.State.values(), f"{name} is in state {state}, which hosts do not know")
+
+
+def _or_missing(state: int) -> str:
+    return "missing" if state < 0 else state_name(state)
+
+
+async def _reach(life: Life, wanted: int) -> None:
+    found = await life.until(lambda new: all(new.get(name) == wanted for name in life.made), _patience(life.trial))
+    states = {name: found.get(name, -1) for name in life.made}
+    need(set(states.values()) == {wanted}, f"not {state_name(wanted)} in the end: {shown(states)}")

@@ -1,0 +1,101 @@
+"""How a plugin ends: when it is told to, and when its host is gone."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+
+from remuda.fleeting import launch
+from remuda.fleeting.conformance.life import Life, need
+from remuda.fleeting.conformance.values import Check, FailedError
+from remuda.fleeting.handshake import environment, read_handshake
+from remuda.fleeting.process import END_SECONDS, START_SECONDS
+
+ORPHAN_SECONDS = 10.0
+_HOST = """
+import subprocess, sys, os, time
+words = [sys.executable, "-I", "-S", sys.argv[1], str(os.getpid()), sys.argv[2]]
+plugin = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          start_new_session=True)
+print(plugin.pid, flush=True)
+print(plugin.stdout.readline().decode(errors="replace").strip(), flush=True)
+time.sleep(3600)
+"""
+"""A host that only starts a plugin, so that it can be killed."""
+
+
+async def _told(life: Life) -> None:
+    await life.begin()
+    assert life.process is not None
+    await life.end()
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await life.process.ended.wait()
+    except TimeoutError:
+        raise FailedError(f"it was still there {END_SECONDS:.0f} s after GRPCController.Shutdown") from None
+    need(life.process.code == 0, f"it ended with {life.process.code}")
+
+
+async def _orphaned(life: Life) -> None:
+    with tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir="/tmp") as folder:
+        host = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _HOST, launch.__file__, life.trial.program),
+            env=environment(os.environ, sockets=folder),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert host.stdout is not None
+        pid = 0
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                pid = int(await host.stdout.readline())
+                line = (await host.stdout.readline()).decode()
+            handshake = read_handshake(line)
+            host.kill()
+            await host.wait()
+            await _silence(handshake.network, handshake.address)
+        finally:
+            with suppress(ProcessLookupError):
+                host.kill()
+            await host.wait()
+            with suppress(ProcessLookupError):
+                if pid:
+                    os.killpg(pid, signal.SIGKILL)
+
+
+async def _silence(network: str, address: str) -> None:
+    """Wait until nobody listens there."""
+    name, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(ORPHAN_SECONDS):
+            while True:
+                try:
+                    if network == "unix":
+                        _, writer = await asyncio.open_unix_connection(address)
+                    else:
+                        _, writer = await asyncio.open_connection(name.strip("[]"), int(port))
+                except OSError:
+                    return
+                writer.close()
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise FailedError(f"{ORPHAN_SECONDS:.0f} s after its host was killed it was still listening") from None
+
+
+CHECKS = (
+    Check(
+        name="ends when it is told to",
+        expected=f"after GRPCController.Shutdown it ends with 0 within {END_SECONDS:.0f} s",
+        to_do="serve plugin.GRPCController beside the instance group, answer, and exit; hosts kill it otherwise",
+        run=_told,
+    ),
+    Check(
+        name="ends with its host",
+        expected=f"within {ORPHAN_SECONDS:.0f} s after its host was killed it is gone",
+        to_do="if the program is a script that starts the plugin, let it `exec` it; "
+        "else look for the parent's process id, and exit when it changes",
+        run=_orphaned,
+    ),
+)

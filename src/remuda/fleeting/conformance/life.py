@@ -1,0 +1,192 @@
+"""A plugin that is tried out: its process, its calls as they are on the wire, and what is known of it so far."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError
+from grpclib.client import Channel
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+
+from remuda.fleeting.client import translated
+from remuda.fleeting.codec import connector_to_wire
+from remuda.fleeting.conformance.values import Check, FailedError, NotedError, Outcome, Result, Trial
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.process import END_SECONDS, PluginProcess
+from remuda.wire.proto import fleeting_pb2 as pb
+from remuda.wire.proto import fleeting_process_pb2 as own
+from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesStub
+from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
+from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerStub, GRPCControllerStub, GRPCStdioStub
+
+ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
+MOST_SHOWN = 5
+_GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
+_FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
+
+
+class Life:
+    """One after the other, several processes of the same plugin may belong to it."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.process: PluginProcess | None = None
+        self.channel: Channel | None = None
+        self.info = pb.InitResponse()
+        self.before: dict[str, int] | None = None
+        """What was there before we made anything."""
+        self.made: list[str] = []
+        self.accepted = 0
+        self.stray: list[str] = []
+        self._side: list[asyncio.Task[None]] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.channel is not None and self.process is not None and not self.process.ended.is_set()
+
+    @property
+    def stub(self) -> InstanceGroupStub:
+        assert self.channel is not None
+        return InstanceGroupStub(self.channel)
+
+    @property
+    def abilities(self) -> AbilitiesStub:
+        assert self.channel is not None
+        return AbilitiesStub(self.channel)
+
+    async def start(self) -> None:
+        """A process, with what hosts keep open besides."""
+        await self.stop()
+        self.process = PluginProcess(self.trial.program, say=lambda _: None, stray=self.stray.append)
+        self.channel = await self.process.start()
+        self._side = [
+            asyncio.create_task(_read_stdio(self.channel), name="stdio of the plugin"),
+            asyncio.create_task(_hold_broker(self.channel), name="broker of the plugin"),
+        ]
+
+    async def init(self, config: object) -> pb.InitResponse:
+        settings = pb.Settings(connector_config=connector_to_wire(self.trial.connector))
+        text = json.dumps(config, sort_keys=True, default=str).encode()
+        answer: pb.InitResponse = await self.call(
+            "Init", self.stub.Init, pb.InitRequest(config=text, settings=settings)
+        )
+        return answer
+
+    async def begin(self) -> None:
+        """Start and Init."""
+        await self.start()
+        self.info = await self.init(dict(self.trial.config))
+
+    async def call(self, what: str, method: Any, request: Any) -> Any:
+        """TemporaryError, PermanentError, UnsupportedError."""
+        with translated(what):
+            return await method(request, timeout=self.trial.call_seconds)
+
+    async def update(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with translated("Update"):
+            async with self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
+                await stream.send_message(pb.Empty(), end=True)
+                async for one in stream:
+                    if one.instance in found:
+                        raise FailedError(f"Update names {one.instance!r} twice")
+                    found[one.instance] = one.state
+        return found
+
+    async def new(self) -> dict[str, int]:
+        """Instances that are there now and were not before."""
+        before = self.before or {}
+        return {name: state for name, state in (await self.update()).items() if name not in before}
+
+    async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
+        """The new instances as soon as they are so, or as they are in the end."""
+        pause, found = _FIRST_PAUSE_SECONDS, await self.new()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not is_so(found):
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _PAUSE_SECONDS)
+                    found = await self.new()
+        return found
+
+    async def end(self) -> None:
+        """Have the process end as hosts do, without waiting for it."""
+        if self.channel is not None and self.is_running:
+            with suppress(*ENDS):
+                await GRPCControllerStub(self.channel).Shutdown(own.Empty(), timeout=END_SECONDS)
+
+    async def stop(self) -> None:
+        await self.end()
+        for task in self._side:
+            task.cancel()
+        await asyncio.gather(*self._side, return_exceptions=True)
+        self._side = []
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        if self.process is not None:
+            await self.process.close()
+
+    def words(self, what: str) -> str:
+        return self.process.with_words(what) if self.process is not None else what
+
+
+def is_going(state: int) -> bool:
+    """Whether an instance is on its way out, or gone."""
+    return state in _GOING
+
+
+def state_name(state: int) -> str:
+    try:
+        return str(pb.State.Name(state))
+    except ValueError:
+        return f"state {state}"
+
+
+def shown(states: dict[str, int]) -> str:
+    """Some of them, for people."""
+    some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
+    return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
+
+
+def need(is_so: object, happened: str) -> None:
+    if not is_so:
+        raise FailedError(happened)
+
+
+async def judged(check: Check, life: Life) -> Result:
+    """Run a check; what came of it."""
+    outcome, happened, was_running = Outcome.PASSED, "", life.is_running
+    try:
+        await check.run(life)
+    except NotedError as error:
+        outcome, happened = Outcome.NOTED, str(error)
+    except (FailedError, TemporaryError, PermanentError) as error:
+        outcome, happened = Outcome.FAILED, str(error) or type(error).__name__
+    except OSError as error:
+        outcome, happened = Outcome.FAILED, f"the program cannot be run: {error}"
+    if was_running and not life.is_running and outcome is not Outcome.NOTED and life.channel is not None:
+        assert life.process is not None
+        await life.process.last_words()
+        died = life.words(f"ended with {life.process.code}")
+        outcome, happened = Outcome.FAILED, f"{happened}; {died}" if happened else died
+    to_do = check.to_do if outcome is not Outcome.PASSED else ""
+    return Result(name=check.name, outcome=outcome, expected=check.expected, happened=happened, to_do=to_do)
+
+
+async def _read_stdio(channel: Channel) -> None:
+    with suppress(*ENDS):
+        async with GRPCStdioStub(channel).StreamStdio.open() as stream:
+            await stream.send_message(Empty(), end=True)
+            async for _ in stream:
+                pass
+
+
+async def _hold_broker(channel: Channel) -> None:
+    with suppress(*ENDS):
+        async with GRPCBrokerStub(channel).StartStream.open() as stream:
+            await stream.send_request()
+            await stream.recv_message()

@@ -1,0 +1,65 @@
+"""Logs in to an instance as a manager does, by SSH, and runs a command there."""
+
+import asyncio
+
+import asyncssh
+
+from remuda.fleeting.conformance.values import FailedError, NotedError
+from remuda.fleeting.port import ConnectInfo
+
+PAUSE_SECONDS = 1.0
+TRY_SECONDS = 30.0
+WORDS = "remuda was here"
+
+
+async def log_in(info: ConnectInfo, *, seconds: float) -> None:
+    """FailedError where that did not work out within this time."""
+    connector = info.connector
+    if connector.protocol not in ("", "ssh"):
+        raise NotedError(f"only SSH is tried out, not {connector.protocol}")
+    address = info.address(use_external=not info.internal_addr)
+    host, port = _split(address, connector.port or 22)
+    cause = "nobody answers"
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    said = await _said(info, host, port)
+                except (asyncssh.PermissionDenied, asyncssh.KeyImportError) as error:
+                    raise FailedError(f"{connector.username or 'nobody'}@{host}:{port}: {error}") from None
+                except (OSError, asyncssh.Error, TimeoutError) as error:
+                    cause = str(error) or type(error).__name__
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                if said.strip() != WORDS:
+                    raise FailedError(f"a command that prints {WORDS!r} printed {said[:100]!r}")
+                return
+    except TimeoutError:
+        raise FailedError(f"no login at {host}:{port} within {seconds:.0f} s: {cause}") from None
+
+
+async def _said(info: ConnectInfo, host: str, port: int) -> str:
+    connector = info.connector
+    keys = [asyncssh.import_private_key(connector.key)] if connector.key else []
+    async with (
+        asyncio.timeout(TRY_SECONDS),
+        asyncssh.connect(
+            host,
+            port,
+            username=connector.username or (),
+            password=connector.password or None,
+            client_keys=keys or None,
+            known_hosts=None,  # a machine that was made a minute ago is known to nobody
+            agent_path=None,
+            config=None,
+        ) as connection,
+    ):
+        done = await connection.run(f"echo {WORDS}")
+        return str(done.stdout)
+
+
+def _split(address: str, port: int) -> tuple[str, int]:
+    host, colon, given = address.rpartition(":")
+    if colon and given.isdigit() and (":" not in host or host.endswith("]")):
+        return host.strip("[]"), int(given)
+    return address.strip("[]"), port

@@ -1,0 +1,110 @@
+"""What a plugin's program does before anybody calls it, and what it makes of configurations that are none."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.fleeting.asking import SECONDS, ask_version, by_hand
+from remuda.fleeting.conformance.life import Life, need
+from remuda.fleeting.conformance.values import Check, FailedError
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.handshake import COOKIE
+
+ALIVE_SECONDS = 0.2
+
+
+async def _version(life: Life) -> None:
+    await asyncio.to_thread(ask_version, Path(life.trial.program))
+
+
+async def _by_hand(life: Life) -> None:
+    process = await asyncio.create_subprocess_exec(
+        life.trial.program,
+        env=by_hand(os.environ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            printed, _ = await process.communicate()
+    except TimeoutError:
+        raise FailedError(f"it was still running after {SECONDS:.0f} s") from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    need(process.returncode != 0, "it ended with 0")
+    need(not printed, f"it printed to stdout: {printed[:100]!r}")
+
+
+async def _handshake(life: Life) -> None:
+    await life.start()
+
+
+async def _no_config(life: Life) -> None:
+    await life.start()
+    try:
+        await life.init(None)
+    except (TemporaryError, PermanentError) as error:
+        need(isinstance(error.__cause__, Exception) and str(error), "Init failed without a word")
+    await _is_alive(life)
+
+
+async def _bad_config(life: Life) -> None:
+    await life.start()
+    try:
+        await life.init("a configuration has to be a table, and this is a text")
+    except (TemporaryError, PermanentError):
+        await _is_alive(life)
+    else:
+        raise FailedError("Init took a text for a configuration")
+
+
+async def _is_alive(life: Life) -> None:
+    """A process that dies of a call may answer it first."""
+    assert life.process is not None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ALIVE_SECONDS):
+            await life.process.ended.wait()
+    if life.process.ended.is_set():
+        await life.process.last_words()
+        raise FailedError(life.words(f"ended with {life.process.code}"))
+
+
+CHECKS = (
+    Check(
+        name="tells its version",
+        expected="`PROGRAM version` prints the lines Name: and Version: and ends with 0",
+        to_do="answer `version`, `-version` and `--version` so, as the SDKs do; tools ask before they start a plugin",
+        run=_version,
+    ),
+    Check(
+        name="serves nobody without a host",
+        expected="started by hand it ends with an error, and prints nothing to stdout",
+        to_do=f"before anything else look whether {COOKIE} has its value; if not, say so on stderr, and exit 1",
+        run=_by_hand,
+    ),
+    Check(
+        name="handshake",
+        expected="the first line on stdout is 1|0|unix|PATH|grpc| or 1|0|tcp|127.0.0.1:PORT|grpc|, within 60 s",
+        to_do="listen first, then print the line and flush it; print nothing before it, and log to stderr",
+        run=_handshake,
+        is_needed=True,
+    ),
+    Check(
+        name="no configuration",
+        expected="Init with the configuration null works, or is an error that says what is missing",
+        to_do="read null as an empty table; a fault of the operator's has to be an answer, not the end of the process",
+        run=_no_config,
+    ),
+    Check(
+        name="a wrong configuration",
+        expected="Init with something that is no table is an error, and the plugin goes on",
+        to_do="check the configuration in Init, and answer with an error whose text names the setting",
+        run=_bad_config,
+    ),
+)

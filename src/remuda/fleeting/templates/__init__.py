@@ -1,0 +1,70 @@
+"""The beginning of a plugin of one's own, in Python or in Go: files that work as they are.
+
+They lie beside this module as `*.template`, with marks in place of the name; `remuda plugin new` writes them, and
+docs/how-to/write-a-plugin.md goes on from there.
+"""
+
+import re
+from importlib.resources import files as resources
+
+from remuda.fleeting.finding import PREFIX
+from remuda.lib.values import dataclass
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST = 40
+_FILES = {
+    "python": {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        "program": "@PROGRAM@",
+        "init.py": "src/@PACKAGE@/__init__.py",
+        "main.py": "src/@PACKAGE@/main.py",
+        "plugin.py": "src/@PACKAGE@/plugin.py",
+        "provider.py": "src/@PACKAGE@/provider.py",
+        "test_plugin.py": "tests/test_plugin.py",
+    },
+    "go": {
+        "go.mod": "go.mod",
+        "README.md": "README.md",
+        "main.go": "main.go",
+        "plugin.go": "plugin.go",
+        "provider.go": "provider.go",
+        "plugin_test.go": "plugin_test.go",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """Of a new plugin."""
+
+    path: str
+    text: str
+    is_program: bool
+
+
+def is_name(name: str) -> bool:
+    """Whether a plugin may be called so."""
+    return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
+
+
+def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> list[File]:
+    """All files of a new plugin."""
+    words = {
+        "@NAME@": name,
+        "@PROGRAM@": f"{PREFIX}{name}",
+        "@PACKAGE@": f"{PREFIX}{name}".replace("-", "_"),
+        "@CLASS@": "".join(part.capitalize() for part in name.split("-")) + "Group",
+        "@PYTHON@": python,
+    }
+
+    def filled(text: str) -> str:
+        for mark, word in words.items():
+            text = text.replace(mark, word)
+        return text
+
+    folder = resources(__name__) / language
+    return [
+        File(path=filled(path), text=filled((folder / f"{own}.template").read_text()), is_program=own == "program")
+        for own, path in _FILES[language].items()
+    ]
