@@ -49,7 +49,7 @@ class Census:
         """Of the acquired slots, those that another job can have afterwards."""
         self.free = 0
         self.unknown = 0
-        """Slots of instances in an unknown state."""
+        """Slots of instances in an unknown state, or in doubt."""
         self.idle: list[tuple[Instance, int]] = []
         """Ready and well, without a job; with their slots."""
         self.unsent: list[Request] = []
@@ -162,7 +162,8 @@ def _count_other(census: Census, tally: Tally, instance: Instance, now: float) -
             return  # whatever ran there does not count
         case _:
             census.unknown += free_slots(instance, limits)
-            census.leave_alone(instance.group, Reason.UNKNOWN_STATE)
+            is_suspect = instance.state is InstanceState.SUSPECT
+            census.leave_alone(instance.group, Reason.SUSPECT if is_suspect else Reason.UNKNOWN_STATE)
     census.acquired += instance.slots_used
 
 

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     NOT_IDLE_LONG = "not_idle_long"  # idle_time is not over
     RESERVED = "reserved"  # a request for a job holds its slots
     UNKNOWN_STATE = "unknown_state"  # nobody knows what it is doing
+    SUSPECT = "suspect"  # it may be gone, or ill: that shows in a moment
     FOREIGN = "foreign"  # another's, by its tag, or of a group that is not configured
 
 

@@ -37,6 +37,7 @@ _WORDS = {
     Reason.NOT_IDLE_LONG: "not needed, but not idle for {idle_seconds} yet",
     Reason.RESERVED: "not needed, but {reserved} slots are held by requests for jobs that have not ended yet",
     Reason.UNKNOWN_STATE: "in a state that this version does not know: keeps its place, gets no job, is not removed",
+    Reason.SUSPECT: "not shown by its group, or not well, when last looked at: gets no job until that is clear",
     Reason.FOREIGN: "tagged as another owner's, or of a group that is not configured: left alone",
 }
 
@@ -76,7 +77,7 @@ def explain(plan: Plan, *, now: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-_KEEPING = frozenset({Reason.NOT_IDLE_LONG, Reason.RESERVED, Reason.UNKNOWN_STATE, Reason.FOREIGN})
+_KEEPING = frozenset({Reason.NOT_IDLE_LONG, Reason.RESERVED, Reason.UNKNOWN_STATE, Reason.SUSPECT, Reason.FOREIGN})
 
 
 def _sums(terms: Terms) -> list[str]:

@@ -82,6 +82,22 @@ class Slots:
         """Jobs that wait, the first one first."""
         return tuple(self._waiting.values())
 
+    @property
+    def held(self) -> int:
+        """Slots that jobs have."""
+        return len(self._held)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        return self._instances.get(instance_id)
+
+    def slot(self, holder: str) -> Slot | None:
+        """The one that it has."""
+        return self._held.get(holder)
+
+    def holders(self, instance_id: str) -> dict[int, str]:
+        """Who has which slot of an instance."""
+        return dict(self._taken.get(instance_id, {}))
+
     def allow(self, reservable: int | None) -> None:
         """What the last plan says may be reserved in all; until then it is nothing."""
         self._reservable = reservable

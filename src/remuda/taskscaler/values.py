@@ -24,7 +24,8 @@ class InstanceState(StrEnum):
     FAILED = "failed"  # could not be prepared: no connection, or its ready command failed
     DELETING = "deleting"  # its group has accepted that it goes
     LOST = "lost"  # its group has it no more, and we did not ask for that
-    UNKNOWN = "unknown"  # its group calls its state something that we do not know
+    UNKNOWN = "unknown"  # its group calls its state something that we do not know, or has not been asked yet
+    SUSPECT = "suspect"  # its group did not show it last time, or it did not answer: no job until that is clear
 
 
 class Cause(StrEnum):

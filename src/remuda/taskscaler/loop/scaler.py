@@ -1,16 +1,50 @@
-"""The acting scaler (signatures; see the contract)."""
+"""The acting scaler of a fleet: looks, plans, acts, and hands out slots. The way in for whoever runs jobs.
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+It decides nothing: `plan` says what to do, `slots` who gets which slot, `policy` what holds when, `boot` how long an
+instance takes. Here are the tasks around them: one for each group (`group_watch`), for instances that get ready and are
+checked (`readiness`), for the server's demand (`wanting`), for the disk (`state`), and one that plans (`planning`)
+whenever something has changed, at the time that the last plan names, and now and then all the same.
+
+Calls that change something take effect at once, in memory, and are on the disk before anybody acts on them: a slot is
+handed out when it is stored whose it is. After a crash the same folder leads to the same instances and holders.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
+from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
-from remuda.taskscaler.loop.setup import FleetSetup, Machines, Told, Untold
-from remuda.taskscaler.loop.status import ScalerStatus
+from remuda.lib.sqlite_writer import Writer
+from remuda.taskscaler.explain import words
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.ending import end
+from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
+from remuda.taskscaler.loop.planning import Planner
+from remuda.taskscaler.loop.readiness import Readiness
+from remuda.taskscaler.loop.roster import Gone, Roster
+from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold
+from remuda.taskscaler.loop.state import Keeper, MakeWriter, StateFile, state_path
+from remuda.taskscaler.loop.status import ScalerStatus, status_of
+from remuda.taskscaler.loop.wanting import AskDemand, Wanting
 from remuda.taskscaler.slots import Slot
-from remuda.taskscaler.values import Demand
+from remuda.telemetry.logs import logger
 
-AskDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
+PACE_SECONDS = 0.2
+"""Between plans, so that many changes make one."""
+LOOK_SECONDS = 60.0
+"""A plan is made at least so often, whatever happens."""
+EXPIRING_SECONDS = 10.0
+"""How to connect is asked again when it holds no longer than this."""
+CONNECT_SECONDS = 150.0
+_UNTOLD = Untold()
+_DEADLINES = Deadlines()
+
+
+def _ignore(_instance: str, _holders: Sequence[str]) -> None:
+    pass
 
 
 class Scaler:
@@ -25,48 +59,249 @@ class Scaler:
         folder: Path,
         demand: AskDemand | None = None,
         clock: Clock,
-        told: Told = Untold(),
-        on_lost: Callable[[str, Sequence[str]], None] = lambda instance, holders: None,
+        told: Told = _UNTOLD,
+        on_lost: Callable[[str, Sequence[str]], None] = _ignore,
+        writer: MakeWriter = Writer,
+        deadlines: Deadlines = _DEADLINES,
     ) -> None:
-        raise NotImplementedError
+        """`plugins`: by the groups' names, not started; `on_lost`: an instance is gone, and with it the jobs of these
+        holders. StateError if the state of a newer version is found."""
+        self._clock = clock
+        self._machines = machines
+        self._told = told
+        self._on_lost = on_lost
+        self._log = logger("scaler").bind(fleet=setup.name)
+        self._roster = Roster(setup, told)
+        self._file = StateFile(state_path(folder, setup.name), writer=writer)
+        for name in self._roster.load(self._file.read(), clock.now()):
+            self._log.warning("an instance is of a group that is not configured any more: left alone", instance=name)
+        self._keeper = Keeper(self._file, self._roster, clock)
+        self._wanting = Wanting(demand, clock, changed=self._wake_up)
+        self._watches = {
+            one.name: GroupWatch(
+                one,
+                plugins[one.name],
+                roster=self._roster,
+                keeper=self._keeper,
+                clock=clock,
+                told=told,
+                changed=self._changed,
+                ended=self._ended,
+                deadlines=deadlines,
+            )
+            for one in setup.groups
+        }
+        self._readiness = Readiness(
+            self._roster,
+            machines,
+            connect_info=self.connect_info,
+            plugin_of=lambda group: self._watches[group].plugin,
+            clock=clock,
+            told=told,
+            changed=self._changed,
+            look=lambda group: self._watches[group].look(),
+        )
+        self._planner = Planner(self._roster, self._wanting, self._watches, clock=clock, told=told, ended=self._ended)
+        self._open = 0
+        self._wake = asyncio.Event()
+        self._waits: dict[str, asyncio.Future[Slot]] = {}
+        self._farewells: asyncio.Queue[str] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Init plugins, then look, plan and act until it is cancelled."""
-        raise NotImplementedError
+        """Start the plugins, then look, plan and act, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keeper.run(), name="state of the fleet")
+            tasks.create_task(self._readiness.run(), name="readiness of instances")
+            tasks.create_task(self._wanting.run(lambda: self._roster.setup), name="demand of the server")
+            tasks.create_task(self._say_farewell(), name="instances that are gone")
+            for watch in self._watches.values():
+                tasks.create_task(watch.run(), name=f"group {watch.name}")
+            await self._plan_again_and_again()
 
     async def close(self) -> None:
-        """After `run` was cancelled."""
-        raise NotImplementedError
+        """After `run` has ended. Instances stay, unless they are to be deleted: then those without a job go first."""
+        await end(self._roster, self._watches, self._keeper, self._clock)
+        while not self._farewells.empty():
+            await self._forget(self._farewells.get_nowait())
+        for future in self._waits.values():
+            future.cancel()
+        self._file.close()
 
     def capacity(self) -> int | None:
-        """Jobs that may be here at the same time, those that are included; None: any number; 0 before a plan."""
-        raise NotImplementedError
+        """Jobs that may be here at the same time, with those that are here or wait; None: any number. Nothing may
+        before the first plan."""
+        held, waiting = self._roster.slots.held, len(self._roster.slots.waiting)
+        if self._planner.last is None:
+            return held + waiting
+        reservable = self._planner.last.reservable
+        return None if reservable is None else held + max(reservable - self._planner.granted, waiting)
 
     def reserved(self, count: int) -> None:
         """How many requests for jobs are open now that may need a slot here."""
-        raise NotImplementedError
+        if count != self._open:
+            self._open = count
+            self._wake_up()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        raise NotImplementedError
+        """A slot for a job, as soon as there is one; the same one again for who has one. Who is cancelled has none.
+
+        AcquireTimeoutError after `acquire_seconds`, unless an instance is on its way for it.
+        """
+        slot = self._roster.claimed(holder)
+        future = self._waits.get(holder)
+        if future is None:
+            if slot is not None:
+                return slot
+            future = self._waits[holder] = asyncio.get_running_loop().create_future()
+            self._wanting.wait(holder, key)
+            self._roster.slots.acquire(holder, now=self._clock.now(), caches=caches)
+            self._changed()
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self.release(holder, is_used=False)
+            raise
 
     def adopt(self, holder: str, instance: str) -> bool:
-        raise NotImplementedError
+        """A job of an earlier process is on that instance. False: it cannot be, for no group here has such names."""
+        is_adopted = self._roster.adopt(holder, instance, self._clock.now())
+        self._changed()
+        return is_adopted
 
     def recovered(self) -> None:
-        """All jobs of earlier processes have been adopted: who else holds a slot does so no more."""
-        raise NotImplementedError
+        """All jobs of earlier processes have been adopted: who else held a slot then does so no more."""
+        for holder in self._roster.recovered(self._clock.now()):
+            self._log.info("nobody knows a holder of a slot any more", holder=holder)
+        self._changed()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        raise NotImplementedError
+        """A job has ended, or has not begun (`is_used`); the keys of the caches that it left there."""
+        future = self._waits.pop(holder, None)
+        if future is not None:
+            future.cancel()
+        self._wanting.done(holder)
+        if self._roster.release(holder, self._clock.now(), is_used=is_used, warmed=warmed):
+            self._told.task_operation("release")
+        self._changed()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        raise NotImplementedError
+        """How to reach an instance. TemporaryError or PermanentError if that cannot be said."""
+        member = self._roster.members.get(instance)
+        if member is None:
+            raise PermanentError(f"there is no instance {instance} any more")
+        known = member.info
+        is_lasting = known is not None and (
+            known.expires_at is None or known.expires_at - self._clock.now() > EXPIRING_SECONDS
+        )
+        if known is None or not is_lasting or member.failures:
+            call = self._watches[member.group].plugin.connect_info(member.id)
+            known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
+            member.info = known
+        return known
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        raise NotImplementedError
+        """What a job saw of its instance."""
+        self._roster.reported(instance, self._clock.now(), is_well=is_well)
+        self._changed()
 
     def change(self, setup: FleetSetup) -> None:
-        raise NotImplementedError
+        """Other policies, limits and intervals from now on; plugins and their configuration stay."""
+        self._roster.change(setup)
+        self._changed()
+        for watch in self._watches.values():
+            watch.look()
 
     def status(self) -> ScalerStatus:
-        raise NotImplementedError
+        """All that there is to see."""
+        return status_of(
+            self._roster,
+            plan=self._planner.last,
+            decisions=self._planner.decisions,
+            now=self._clock.now(),
+            open_requests=self._open,
+            capacity=self.capacity(),
+            store_error=self._keeper.error,
+            demand_error=self._wanting.error,
+        )
+
+    async def _plan_again_and_again(self) -> None:
+        while True:
+            self._wake.clear()
+            made = self._planner.plan(self._open)
+            self._give_up(made.terms.coming)
+            self._readiness.look()
+            if self._hand_out():
+                self._wake.set()
+            now = self._clock.now()
+            ends = [one.since + self._roster.setup.acquire_seconds for one in self._roster.slots.waiting[:1]]
+            times = [at for at in (*ends, made.look_again_at) if at is not None and at > now]
+            await self._clock.sleep(PACE_SECONDS)
+            pause = min([LOOK_SECONDS, *(at - now for at in times)]) - PACE_SECONDS
+            await happens_by(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
+
+    def _give_up(self, coming: int) -> None:
+        """Waits that have lasted too long, and have nothing to wait for."""
+        slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
+        for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
+            slots.give_back(one.holder)
+            self._wanting.done(one.holder)
+            self._told.task_operation("acquire_timeout")
+            if future := self._waits.pop(one.holder, None):
+                future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
+
+    def _why_not(self, seconds: float) -> str:
+        made = self._planner.last
+        causes = [words(one.because) for one in made.hindered] if made is not None else []
+        causes += [f"group {one.name}: {one.error}" for one in self._roster.groups.values() if one.error]
+        return f"no slot became free within {seconds:g} seconds, and none is on its way: " + (
+            "; ".join(causes) or "all that may be are in use"
+        )
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _changed(self) -> None:
+        """Hand out what is free, write, and look again at everything."""
+        self._hand_out()
+        self._readiness.look()
+        self._wake.set()
+
+    def _hand_out(self) -> bool:
+        """Whether somebody got a slot."""
+        given = self._roster.grants()
+        for holder, slot in given:
+            self._planner.granted += 1
+            self._wanting.done(holder)
+            self._told.task_operation("acquire")
+            self._keeper.changed(lambda holder=holder, slot=slot: self._hand_over(holder, slot))  # type: ignore[misc]
+        self._keeper.changed()
+        return bool(given)
+
+    def _hand_over(self, holder: str, slot: Slot) -> None:
+        """It is stored who has the slot, unless it was lost meanwhile."""
+        if self._roster.slots.slot(holder) == slot and (future := self._waits.pop(holder, None)):
+            future.set_result(slot)
+
+    def _ended(self, gone: Sequence[Gone]) -> None:
+        """Instances are no more. Jobs that had been given a slot there and do not know it yet wait on."""
+        for one in gone:
+            lost = [holder for holder in one.holders if holder not in self._waits]
+            for holder in one.holders:
+                if holder in self._waits:
+                    self._roster.slots.acquire(holder, now=self._clock.now())
+            if lost:
+                self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
+                self._on_lost(one.name, lost)
+            self._farewells.put_nowait(one.name)
+        if gone:
+            self._changed()
+
+    async def _say_farewell(self) -> None:
+        while True:
+            await self._forget(await self._farewells.get())
+
+    async def _forget(self, instance: str) -> None:
+        try:
+            await within(self._clock, CONNECT_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
+        except (TemporaryError, PermanentError) as error:
+            self._log.info("an instance that is gone could not be forgotten", instance=instance, cause=str(error))

@@ -1,9 +1,15 @@
-"""What there is to see of a scaler: for the control socket, the command line, and tests. Values only."""
+"""What there is to see of a scaler: for the control socket, the command line, and tests. Pure."""
+
+from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
+from remuda.fleeting.errors import PermanentError
 from remuda.taskscaler.decisions import Plan
-from remuda.taskscaler.values import Request
+from remuda.taskscaler.explain import explain
+from remuda.taskscaler.loop.roster import Roster
+from remuda.taskscaler.values import Instance, Request
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,3 +93,83 @@ class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Of late, the latest last."""
     store_error: str = ""
     """Why the state cannot be written at present; slots are not handed out meanwhile."""
+    demand_error: str = ""
+    """Why the server's demand is not known at present; only jobs that wait here count meanwhile."""
+
+
+def status_of(
+    roster: Roster,
+    *,
+    plan: Plan | None,
+    decisions: Iterable[Decision],
+    now: float,
+    open_requests: int,
+    capacity: int | None,
+    store_error: str,
+    demand_error: str,
+) -> ScalerStatus:
+    """What there is to see now."""
+    groups = []
+    for one in roster.fleet(now, reserved=0).groups:
+        group = roster.groups[one.name]
+        groups.append(
+            GroupStatus(
+                name=one.name,
+                plugin=group.plugin,
+                is_current=group.is_current,
+                error=group.error,
+                note=group.note,
+                failures=group.failures,
+                failed_at=group.failed_at,
+                boot_seconds=one.boot_seconds,
+                boots=len(group.boots.seconds),
+                max_instances=group.limits.max_instances,
+                quota=one.limits.quota,
+                updated_at=group.updated_at,
+            )
+        )
+    return ScalerStatus(
+        name=roster.setup.name,
+        owner=roster.setup.owner,
+        at=now,
+        held=roster.slots.held,
+        waiting=len(roster.slots.waiting),
+        reserved=open_requests + len(roster.slots.waiting),
+        capacity=capacity,
+        instances=tuple(_instance(roster, one) for one in roster.slots.instances),
+        requests=tuple(one.as_request() for one in roster.asking.all.values() if one.missing),
+        groups=tuple(groups),
+        plan=plan,
+        explanation="" if plan is None else explain(plan, now=now),
+        decisions=tuple(decisions),
+        store_error=store_error,
+        demand_error=demand_error,
+    )
+
+
+def _instance(roster: Roster, one: Instance) -> InstanceStatus:
+    member = roster.members[one.id]
+    uses_external = {group.name: group.use_external_addr for group in roster.setup.groups}.get(one.group, False)
+    address = ""
+    if member.info is not None:
+        with suppress(PermanentError):
+            address = member.info.address(use_external=uses_external)
+    return InstanceStatus(
+        name=one.id,
+        id=member.id,
+        group=one.group,
+        state=one.state.value,
+        provider_state="" if member.shown is None else member.shown.value,
+        since=one.since,
+        slots_used=one.slots_used,
+        capacity=roster.groups[one.group].limits.capacity,
+        uses=one.uses,
+        created_at=one.created_at,
+        idle_since=one.idle_since,
+        cause=one.cause.value,
+        address=address,
+        owner=one.owner,
+        failures=one.failures,
+        error=member.error,
+        holders=tuple(roster.slots.holders(one.id).values()),
+    )

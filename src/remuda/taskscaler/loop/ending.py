@@ -1,0 +1,82 @@
+"""How a fleet ends with its manager: instances stay, or those without a job are deleted first; then the plugins end.
+
+All of it within `shutdown_seconds`; what is not done then is found by the next process, or by the sweep. Called when
+nothing else of the scaler runs any more.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.lib.clock import Clock
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.group_watch import GroupWatch
+from remuda.taskscaler.loop.roster import Roster
+from remuda.taskscaler.loop.state import Keeper
+from remuda.telemetry.logs import logger
+
+WRITE_SECONDS = 10.0
+
+
+@runtime_checkable
+class CanClose(Protocol):
+    """A plugin that has something to end, such as a process."""
+
+    async def close(self) -> None: ...
+
+
+async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:
+    """Let go of a fleet."""
+    log = logger("scaler").bind(fleet=roster.setup.name)
+    try:
+        what = "the end of the fleet"
+        await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, keeper, clock), what=what)
+    except (TemporaryError, PermanentError) as error:
+        log.warning("the fleet was not ended in order", cause=str(error))
+    finally:
+        async with asyncio.TaskGroup() as tasks:
+            for watch in watches.values():
+                if isinstance(watch.plugin, CanClose):
+                    tasks.create_task(watch.plugin.close(), name=f"end of the plugin of {watch.name}")
+        with suppress(TemporaryError):
+            await within(clock, WRITE_SECONDS, keeper.write(), what="the state of the fleet")
+
+
+async def _end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for watch in watches.values():
+            if watch.is_begun:
+                tasks.create_task(_end_group(roster, watch, keeper, clock), name=f"end of group {watch.name}")
+
+
+async def _end_group(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
+    if roster.setup.delete_on_shutdown:
+        await _delete_all(roster, watch, keeper, clock)
+    with suppress(TemporaryError, PermanentError):
+        await watch.plugin.shutdown()
+
+
+async def _delete_all(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
+    """All without a job, those that only show up now included."""
+    for attempt in range(roster.setup.shutdown_deletion_retries + 1):
+        with suppress(TemporaryError, PermanentError):
+            await watch.update()
+        names = [
+            name
+            for name, member in roster.members.items()
+            if member.group == watch.name
+            and not member.is_foreign(roster.setup.owner)
+            and not roster.slots.holders(name)
+        ]
+        if not names and not roster.asking.of(watch.name):
+            return
+        if attempt == roster.setup.shutdown_deletion_retries:
+            break
+        for name in names:
+            roster.remove(name, clock.now())
+        await keeper.write()
+        await watch.decrease(names)
+        await clock.sleep(roster.setup.shutdown_deletion_seconds)
+    logger("scaler").warning("instances are left after the end", fleet=roster.setup.name, instances=names)

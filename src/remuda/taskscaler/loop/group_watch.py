@@ -1,0 +1,253 @@
+"""One instance group and its plugin: starts it, looks at it, asks it for instances and for their end.
+
+Each group has tasks of its own, and every call a deadline, so a slow or hung plugin holds up nobody else; nor does a
+slow call hold up the others of the same group. What is learned goes to the roster; what to ask for comes from there.
+Requests and deletions are on the disk before the plugin hears of them.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.port import CanRecover, Capability, HasStats, InstanceGroup, Settings, TaggedInstance
+from remuda.fleeting.port import InstanceState as Shown
+from remuda.lib.aio import happens_by
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.lib.values import dataclass
+from remuda.taskscaler.loop.asking import Asked
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.roster import Gone, Roster
+from remuda.taskscaler.loop.setup import GroupSetup, Told, instance_name
+from remuda.taskscaler.loop.state import Keeper
+from remuda.telemetry.logs import logger
+
+CALLS = 8
+"""Increases, and as many decreases, that may be under way at the same time."""
+T = TypeVar("T")
+AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds; longer than those of a hosted plugin, which is restarted when it does not keep its own."""
+
+    init: float = 150.0
+    update: float = 90.0
+    change: float = 330.0
+    other: float = 90.0
+
+
+class GroupWatch:
+    """One group."""
+
+    def __init__(
+        self,
+        setup: GroupSetup,
+        plugin: InstanceGroup,
+        *,
+        roster: Roster,
+        keeper: Keeper,
+        clock: Clock,
+        told: Told,
+        changed: Callable[[], None],
+        ended: Callable[[Sequence[Gone]], None],
+        deadlines: Deadlines,
+    ) -> None:
+        """`changed`: there is something to plan for; `ended`: these instances are gone."""
+        self.name = setup.name
+        self.plugin = plugin
+        self.is_begun = False
+        self._setup = setup
+        self._roster = roster
+        self._keeper = keeper
+        self._clock = clock
+        self._told = told
+        self._changed = changed
+        self._ended = ended
+        self._deadlines = deadlines
+        self._log = logger("scaler").bind(fleet=roster.setup.name, group=setup.name)
+        self._look = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._doomed: set[str] = set()
+        self._under_way: set[str] = set()
+        self._increases = 0
+        self._decreases = 0
+        self._stats_at = float("-inf")
+
+    def look(self) -> None:
+        """Ask the plugin for its instances now."""
+        self._look.set()
+
+    def act(self) -> None:
+        """There may be requests to send."""
+        self._asked.set()
+
+    def delete(self, name: str) -> None:
+        """Ask the plugin for the end of an instance, which is marked in the roster."""
+        if name not in self._under_way:
+            self._doomed.add(name)
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        if not self.is_begun:
+            await self._begin()
+        self._increases = self._decreases = 0
+        self._under_way.clear()
+        self._asked.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch(), name=f"updates of group {self.name}")
+            await self._send(tasks)
+
+    async def update(self) -> None:
+        """Look once. TemporaryError or PermanentError when that does not work."""
+        began_at = self._clock.now()
+        found = await self._call(self.plugin.update(), self._deadlines.update, "Update")
+        tags = await self._tags(found)
+        self._told.internal_operation("reconcile")
+        gone = self._roster.shown(self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
+        self._keeper.changed()
+        self._ended(gone)
+
+    async def decrease(self, names: Sequence[str]) -> None:
+        """Ask for the end of these. That they go has to be stored."""
+        members = {name: self._roster.members[name] for name in names if name in self._roster.members}
+        ids = {member.id: member for member in members.values()}
+        if not ids:
+            return
+        self._told.internal_operation("removal")
+        try:
+            accepted = await self._call(self.plugin.decrease(list(ids)), self._deadlines.change, "Decrease")
+        except (TemporaryError, PermanentError) as error:
+            self._log.warning("instances could not be deleted, and will be again", count=len(ids), cause=str(error))
+            for member in ids.values():
+                member.error = f"it could not be deleted: {error}"
+            return
+        self._told.instance_operation("delete", len(accepted))
+        for one in ids.keys() - set(accepted):
+            ids[one].error = "its group did not accept that it goes"
+
+    async def _begin(self) -> None:
+        """Start the plugin; as often as it takes, for whatever is wrong may be mended outside."""
+        state, failures = self._roster.groups[self.name], 0
+        while True:
+            settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
+            call = self.plugin.init(self._setup.config, settings)
+            try:
+                state.info = await self._call(call, self._deadlines.init, "Init")
+            except (TemporaryError, PermanentError) as error:
+                failures += 1
+                state.error = str(error)
+                pause = AGAIN.delay(failures, jitter=random.random())
+                self._log.error("the plugin cannot be started", cause=str(error), again_in_seconds=round(pause, 1))
+                await self._clock.sleep(pause)
+            else:
+                break
+        self.is_begun, state.error = True, ""
+        self._roster.limits_changed()
+        if state.note:
+            self._log.warning(state.note)
+
+    async def _watch(self) -> None:
+        failures = 0
+        while True:
+            setup = self._roster.setup
+            self._look.clear()
+            try:
+                await self.update()
+                await self._ask_stats()
+            except (TemporaryError, PermanentError) as error:
+                failures += 1
+                if failures == 1:
+                    self._log.warning("the group cannot be looked at", cause=str(error))
+                self._roster.not_shown(self.name, str(error))
+                pause = min(setup.expecting_seconds * 2.0 ** min(failures - 1, 10), setup.update_seconds)
+            else:
+                failures = 0
+                is_expecting = self._roster.is_expecting(self.name)
+                pause = setup.expecting_seconds if is_expecting else setup.update_seconds
+            self._changed()
+            # Whoever asks for a look gets one, but no more of them than groups that expect something do.
+            await self._clock.sleep(min(setup.expecting_seconds, pause, 1.0))
+            rest = pause - min(setup.expecting_seconds, pause, 1.0)
+            await happens_by(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
+
+    async def _send(self, tasks: asyncio.TaskGroup) -> None:
+        """Hand on what is wanted, each call in a task of its own. What has to wait for its turn can be taken back."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            while self._increases < CALLS and (asked := self._roster.asking.next_queued(self.name)):
+                self._roster.asking.begin(asked)
+                self._increases += 1
+                tasks.create_task(self._increase(asked), name=f"{asked.count} more of group {self.name}")
+            if self._doomed and self._decreases < CALLS:
+                names, self._doomed = sorted(self._doomed), set()
+                self._under_way |= set(names)
+                self._decreases += 1
+                tasks.create_task(self._delete(names), name=f"{len(names)} fewer of group {self.name}")
+
+    async def _increase(self, asked: Asked) -> None:
+        await self._keeper.written()
+        asking, wanted = self._roster.asking, asked.count
+        self._told.internal_operation("provision")
+        try:
+            call = self.plugin.increase(wanted)
+            accepted = await self._call(call, self._deadlines.change, "Increase")
+        except (TemporaryError, PermanentError) as error:
+            now = self._clock.now()
+            asking.failed(asked, now)
+            self._roster.creation_failed(self.name, str(error), now)
+            self._log.warning("instances could not be created", count=wanted, cause=str(error))
+        else:
+            accepted = min(max(accepted, 0), wanted)
+            asking.answered(asked, accepted)
+            self._told.instance_operation("create", accepted)
+            if accepted < wanted:
+                self._log.warning("fewer instances were accepted than asked for", count=wanted, accepted=accepted)
+            if not accepted:
+                self._roster.creation_failed(self.name, "the group accepted no instance", self._clock.now())
+        self._increases -= 1
+        self._asked.set()
+        self._keeper.changed()
+        self._changed()
+        self.look()
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        await self._keeper.written()
+        await self.decrease(names)
+        self._under_way -= set(names)
+        self._decreases -= 1
+        self._asked.set()
+        self.look()
+
+    async def _tags(self, found: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
+        """Whose those are that were not there before, if the plugin can say so."""
+        info = self._roster.groups[self.name].info
+        is_new = any(instance_name(self.name, one) not in self._roster.members for one in found)
+        if not is_new or info is None or Capability.RECOVER not in info.capabilities:
+            return {}
+        assert isinstance(self.plugin, CanRecover)
+        tagged = await self._call(self.plugin.recover(), self._deadlines.other, "Recover")
+        return {one.instance: one for one in tagged}
+
+    async def _ask_stats(self) -> None:
+        """The provider's quota; now and then, and without it if it cannot be had."""
+        state, now = self._roster.groups[self.name], self._clock.now()
+        can = state.info is not None and Capability.STATS in state.info.capabilities
+        if not can or now - self._stats_at < self._roster.setup.update_seconds:
+            return
+        assert isinstance(self.plugin, HasStats)
+        self._stats_at = now
+        try:
+            state.quota = (await self._call(self.plugin.stats(), self._deadlines.other, "Stats")).quota
+        except (TemporaryError, PermanentError) as error:
+            self._log.warning("the quota could not be asked for", cause=str(error))
+        else:
+            self._roster.limits_changed()
+
+    async def _call(self, call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+        return await within(self._clock, seconds, call, what=f"{what} of group {self.name}".rstrip())

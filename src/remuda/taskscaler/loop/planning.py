@@ -1,0 +1,153 @@
+"""Makes plans, and carries them out as far as that is only a matter of writing down.
+
+`plan` decides; here its decisions are entered into the roster, in one go without waiting for anything, so that nothing
+happens between a decision and the mark that keeps others from it: no job gets a slot of an instance that goes. What has
+to be asked of plugins is left to the groups' watches. Every decision is logged with its reason, counted, and kept for
+a while for people.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from remuda.lib.clock import Clock
+from remuda.taskscaler.decisions import Because, Plan, Reason
+from remuda.taskscaler.explain import words
+from remuda.taskscaler.loop.gauges import gauges_of
+from remuda.taskscaler.loop.group_watch import GroupWatch
+from remuda.taskscaler.loop.roster import Gone, Roster
+from remuda.taskscaler.loop.setup import Told
+from remuda.taskscaler.loop.status import Decision
+from remuda.taskscaler.loop.wanting import Wanting
+from remuda.taskscaler.plan import plan
+from remuda.taskscaler.policy import resolve
+from remuda.telemetry.logs import logger
+
+KEPT = 100
+"""Decisions that are kept for people."""
+LOGGED = 10
+"""Decisions of one kind that get a line of their own; of more, the number."""
+
+
+class Planner:
+    """Plans for a fleet."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        wanting: Wanting,
+        watches: Mapping[str, GroupWatch],
+        *,
+        clock: Clock,
+        told: Told,
+        ended: Callable[[Sequence[Gone]], None],
+    ) -> None:
+        self._roster = roster
+        self._wanting = wanting
+        self._watches = watches
+        self._clock = clock
+        self._told = told
+        self._ended = ended
+        self._log = logger("scaler").bind(fleet=roster.setup.name)
+        self.decisions: deque[Decision] = deque(maxlen=KEPT)
+        self.last: Plan | None = None
+        self.granted = 0
+        """Slots that were handed out since the last plan: they are not to be reserved any more."""
+
+    def plan(self, open_requests: int) -> Plan:
+        """Look at everything, and begin what is to be done."""
+        now = self._clock.now()
+        roster = self._roster
+        local = datetime.fromtimestamp(now).astimezone().tzinfo
+        assert local is not None
+        policy = resolve(roster.setup.rules, now, local=local)
+        fleet = roster.fleet(now, reserved=open_requests + len(roster.slots.waiting))
+        made = plan(fleet, self._wanting.demand(), policy, now)
+        self._forget(made, now)
+        self._remove(made, now)
+        for one in made.drain:
+            roster.drain(one.id, now)
+            self._decide("drain", one.group, one.because, instance=one.id)
+        for creation in made.create:
+            roster.asking.add(creation.group, creation.count, now)
+            for because in creation.because[:1]:
+                self._decide("create", creation.group, because, count=creation.count, all_of=creation.because)
+            self._watches[creation.group].act()
+        for name, bucket in made.buckets.items():
+            roster.groups[name].bucket = bucket
+        for name in {one.group for one in made.create}:
+            roster.group_changed(name)
+        for hindrance in made.hindered:
+            self._told.decided("hindered", hindrance.because.reason, hindrance.count)
+        for operation, is_done in (("up", made.create), ("down", made.remove)):
+            if is_done:
+                self._told.scale_operation(operation)
+        roster.slots.allow(made.reservable)
+        self.last, self.granted = made, 0
+        self._told.gauges(gauges_of(roster, made, open_requests))
+        return made
+
+    def _remove(self, made: Plan, now: float) -> None:
+        for one in made.remove:
+            if one.because.reason is Reason.STUCK:
+                self._roster.creation_failed(one.group, f"{one.id} {words(one.because)}", now)
+            self._roster.remove(one.id, now)
+            self._watches[one.group].delete(one.id)
+        for one in made.remove[:LOGGED]:
+            self._decide("remove", one.group, one.because, instance=one.id)
+        for one in made.remove[LOGGED:]:
+            self._told.decided("remove", one.because.reason)
+        if len(made.remove) > LOGGED:
+            self._log.info("more instances are removed", count=len(made.remove) - LOGGED)
+
+    def _forget(self, made: Plan, now: float) -> None:
+        gone = []
+        for one in made.forget:
+            if one.id:
+                member = self._roster.members[one.id]
+                if not member.is_prepared:
+                    self._roster.creation_failed(one.group, f"{one.id} was lost before it was ready", now)
+                gone.append(self._roster.lose(one.id, now))
+            else:
+                self._roster.asking.forget(one.group, one.asked_at, one.count)
+                if one.because.reason is Reason.UNDELIVERED:
+                    self._roster.creation_failed(one.group, words(one.because), now)
+            self._decide("forget", one.group, one.because, instance=one.id, count=one.count)
+        self._ended(gone)
+
+    def _decide(
+        self,
+        action: str,
+        group: str,
+        because: Because,
+        *,
+        instance: str = "",
+        count: int = 1,
+        all_of: Sequence[Because] = (),
+    ) -> None:
+        text = ", ".join(words(one) for one in all_of or (because,))
+        self.decisions.append(
+            Decision(
+                at=self._clock.now(),
+                action=action,
+                group=group,
+                instance=instance,
+                count=count,
+                reason=because.reason.value,
+                text=text,
+            )
+        )
+        self._told.decided(action, because.reason, count)
+        is_bad = because.reason in (Reason.LOST, Reason.UNDELIVERED, Reason.STUCK, Reason.FAILED, Reason.UNHEALTHY)
+        values = {"group": group, "reason": because.reason.value, "why": text, "count": count}
+        if instance:
+            values["instance"] = instance
+        (self._log.warning if is_bad else self._log.info)(_DONE[action], **values)
+
+
+_DONE = {
+    "create": "instances are created",
+    "remove": "an instance is removed",
+    "drain": "an instance gets no more jobs",
+    "forget": "counted no more",
+}

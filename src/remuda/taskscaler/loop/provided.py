@@ -1,0 +1,321 @@
+"""A fleet whose plugin scales by itself: the same face as `Scaler`, and nothing decided behind it.
+
+The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets; here
+it is told what is wanted and who holds what, and its instances are looked at, so that a loss is noticed. Nothing is
+stored: what holders have is in the manager's journal, and told anew with every question.
+
+Invariants: a holder has one instance at most; who was released is told to the plugin until it has heard it.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.port import ConnectInfo, InstanceGroup, InstanceState, Provides, RoomAtProvider, Wanted, Wishes
+from remuda.lib.aio import happens_by
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold, instance_name
+from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus, ScalerStatus
+from remuda.taskscaler.loop.wanting import AskDemand, Wanting
+from remuda.taskscaler.slots import Slot
+from remuda.telemetry.logs import logger
+
+ACQUIRES = 50
+"""That wait at the plugin at the same time: a connection has no more than a hundred calls open."""
+CALL_SECONDS = 90.0
+CLOSE_SECONDS = 30.0
+_AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
+_GONE = frozenset({InstanceState.DELETED, InstanceState.TIMEOUT})
+_UNTOLD = Untold()
+
+
+class ProvidedScaler:
+    """One fleet that somebody else scales."""
+
+    def __init__(
+        self,
+        setup: FleetSetup,
+        plugin: InstanceGroup,
+        *,
+        machines: Machines,
+        demand: AskDemand | None = None,
+        clock: Clock,
+        told: Told = _UNTOLD,
+        on_lost: Callable[[str, Sequence[str]], None] = lambda _instance, _holders: None,
+    ) -> None:
+        """`setup` has one group; `plugin` is not started. The rest is as for a `Scaler`."""
+        self._setup = setup
+        self._plugin = plugin
+        self._group = setup.groups[0].name
+        self._machines = machines
+        self._clock = clock
+        self._told = told
+        self._on_lost = on_lost
+        self._log = logger("scaler").bind(fleet=setup.name)
+        self._wake = asyncio.Event()
+        self._wanting = Wanting(demand, clock, changed=self._wake.set)
+        self._held: dict[str, str] = {}
+        self._since: dict[str, float] = {}
+        self._waits: set[str] = set()
+        self._released: dict[str, tuple[bool, tuple[str, ...]]] = {}
+        self._shown: Mapping[str, InstanceState] = {}
+        self._acquires = asyncio.Semaphore(ACQUIRES)
+        self._room = RoomAtProvider(capacity=0)
+        self._open = 0
+        self._begun = asyncio.Event()
+        self._is_complete = False
+        self._updated_at = 0.0
+        self._error = ""
+        self._name = ""
+
+    async def run(self) -> None:
+        """Start the plugin, then tell it what is wanted and look at what it shows, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wanting.run(lambda: self._setup), name="demand of the server")
+            await self._begin()
+            failures = 0
+            while True:
+                self._wake.clear()
+                try:
+                    await self._exchange()
+                except (TemporaryError, PermanentError) as error:
+                    failures += 1
+                    self._say(str(error))
+                else:
+                    failures, self._error = 0, ""
+                pause = max(_AGAIN.delay(failures), self._setup.expecting_seconds) if failures else 0.0
+                await self._clock.sleep(pause)
+                seconds = self._setup.expecting_seconds
+                await happens_by(self._clock, self._wake, within_seconds=seconds, name="next question to the provider")
+
+    async def close(self) -> None:
+        """After `run` has ended. Instances are the plugin's own; it is told what was released last, and ended."""
+        with suppress(TemporaryError, PermanentError):
+            await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
+        if (end := getattr(self._plugin, "close", None)) is not None:
+            await end()
+
+    def capacity(self) -> int | None:
+        """As the plugin said last; not below what is here."""
+        here = len(self._held) + len(self._waits)
+        return None if self._room.capacity is None else max(self._room.capacity, here)
+
+    def reserved(self, count: int) -> None:
+        """How many requests for jobs are open now."""
+        if count != self._open:
+            self._open = count
+            self._wake.set()
+
+    async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
+        """An instance for a job, as soon as the plugin gives one. AcquireTimeoutError: it never will."""
+        if holder in self._held:
+            return Slot(instance_name(self._group, self._held[holder]), 0)
+        self._waits.add(holder)
+        self._released.pop(holder, None)
+        self._wanting.wait(holder, key)
+        self._wake.set()
+        try:
+            found = await self._asked(holder, key, sorted(caches))
+        except BaseException:
+            self._forget(holder, is_used=False)
+            raise
+        finally:
+            self._waits.discard(holder)
+            self._wanting.done(holder)
+        self._held[holder] = found
+        self._since.setdefault(found, self._clock.now())
+        self._told.task_operation("acquire")
+        return Slot(instance_name(self._group, found), 0)
+
+    def adopt(self, holder: str, instance: str) -> bool:
+        """A job of an earlier process is on that instance. False: it is not one of this plugin's."""
+        prefix = instance_name(self._group, "")
+        if not instance.startswith(prefix):
+            return False
+        self._held[holder] = instance.removeprefix(prefix)
+        self._since.setdefault(self._held[holder], self._clock.now())
+        return True
+
+    def recovered(self) -> None:
+        """All jobs of earlier processes have been adopted."""
+        self._is_complete = True
+        self._wake.set()
+
+    def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
+        """A job has ended, or has not begun."""
+        if holder in self._held:
+            self._told.task_operation("release")
+        self._forget(holder, is_used=is_used, warmed=warmed)
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        """How to reach an instance, asked each time: whether it has changed is the plugin's to know."""
+        name = instance.removeprefix(instance_name(self._group, ""))
+        return await within(
+            self._clock, CALL_SECONDS, self._plugin.connect_info(name), what=f"ConnectInfo of {instance}"
+        )
+
+    def report(self, instance: str, *, is_well: bool) -> None:
+        """What a job saw of its instance: the plugin has its own means."""
+        if not is_well:
+            self._wake.set()
+
+    def change(self, setup: FleetSetup) -> None:
+        """Other intervals from now on; the plugin and its configuration stay."""
+        self._setup = setup
+
+    def status(self) -> ScalerStatus:
+        """All that there is to see."""
+        limits = self._setup.groups[0].limits
+        return ScalerStatus(
+            name=self._setup.name,
+            owner=self._setup.owner,
+            at=self._clock.now(),
+            held=len(self._held),
+            waiting=len(self._waits),
+            reserved=self._open + len(self._waits),
+            capacity=self.capacity(),
+            instances=tuple(self._instance(one, state) for one, state in sorted(self._shown.items())),
+            requests=(),
+            groups=(
+                GroupStatus(
+                    name=self._group,
+                    plugin=self._name,
+                    is_current=not self._error and bool(self._updated_at),
+                    error=self._error,
+                    note="the plugin scales by itself",
+                    failures=0,
+                    failed_at=0.0,
+                    boot_seconds=0.0,
+                    boots=0,
+                    max_instances=limits.max_instances,
+                    quota=None,
+                    updated_at=self._updated_at,
+                ),
+            ),
+            plan=None,
+            explanation=self._room.explanation or "The plugin scales by itself, and says nothing about it.",
+            decisions=(),
+            demand_error=self._wanting.error,
+        )
+
+    async def _begin(self) -> None:
+        failures = 0
+        group = self._setup.groups[0]
+        while True:
+            try:
+                info = await within(
+                    self._clock, CALL_SECONDS, self._plugin.init(group.config, group.settings), what="Init"
+                )
+                self._name = f"{info.id} {info.version}".strip()
+                self._begun.set()
+                return
+            except (TemporaryError, PermanentError) as error:
+                failures += 1
+                self._say(str(error))
+                await self._clock.sleep(_AGAIN.delay(failures))
+
+    async def _exchange(self) -> None:
+        """Tell what was released, what is wanted, and look at the instances."""
+        provider = self._provider
+        for holder, (is_used, warmed) in list(self._released.items()):
+            call = provider.release(holder, is_used=is_used, warmed=warmed)
+            await within(self._clock, CALL_SECONDS, call, what="Release")
+            self._released.pop(holder, None)
+        self._room = await within(self._clock, CALL_SECONDS, provider.room(self._wishes()), what="Room")
+        shown = await within(self._clock, CALL_SECONDS, self._update(), what="Update")
+        self._updated_at = self._clock.now()
+        there = {one for one, state in shown.items() if state not in _GONE}
+        for gone in {one for one in self._shown if one not in there} | (set(self._held.values()) - there):
+            await self._lost(gone)
+        self._shown = {one: state for one, state in shown.items() if one in there}
+
+    async def _update(self) -> Mapping[str, InstanceState]:
+        # Who gets an instance while this is under way may not be in the answer: it is not lost by that.
+        before = set(self._held.values())
+        shown = dict(await self._plugin.update())
+        return {**dict.fromkeys(set(self._held.values()) - before, InstanceState.UNKNOWN), **shown}
+
+    def _wishes(self) -> Wishes:
+        wanted = [
+            Wanted(
+                key=one.key,
+                running=one.running,
+                waiting=one.waiting,
+                ready=one.ready,
+                soon=sum(some.jobs for some in one.soon),
+            )
+            for one in self._wanting.demand().keys
+        ]
+        return Wishes(wanted=wanted, open_requests=self._open, held=dict(self._held), is_complete=self._is_complete)
+
+    async def _asked(self, holder: str, key: str, caches: Sequence[str]) -> str:
+        failures = 0
+        await self._begun.wait()
+        while True:
+            try:
+                async with self._acquires:
+                    return await self._provider.acquire(holder, key=key, caches=caches)
+            except PermanentError as error:
+                raise AcquireTimeoutError(str(error)) from error
+            except TemporaryError as error:
+                failures += 1
+                self._say(str(error))
+                await self._clock.sleep(_AGAIN.delay(failures))
+
+    async def _last_words(self) -> None:
+        if self._begun.is_set():
+            for holder, (is_used, warmed) in list(self._released.items()):
+                await self._provider.release(holder, is_used=is_used, warmed=warmed)
+            await self._plugin.shutdown()
+
+    def _forget(self, holder: str, *, is_used: bool, warmed: Collection[str] = ()) -> None:
+        self._held.pop(holder, None)
+        self._released[holder] = (is_used, tuple(sorted(warmed)))
+        self._wake.set()
+
+    async def _lost(self, instance: str) -> None:
+        holders = [holder for holder, one in self._held.items() if one == instance]
+        self._since.pop(instance, None)
+        for holder in holders:
+            del self._held[holder]
+        name = instance_name(self._group, instance)
+        if holders:
+            self._on_lost(name, holders)
+        await self._machines.forget(name)
+
+    @property
+    def _provider(self) -> Provides:
+        if not isinstance(self._plugin, Provides):
+            raise PermanentError("the plugin is no provider: it does not scale by itself")
+        return self._plugin
+
+    def _say(self, cause: str) -> None:
+        if cause != self._error:
+            self._log.warning("the provider cannot be used at present", cause=cause)
+        self._error = cause
+
+    def _instance(self, instance: str, state: InstanceState) -> InstanceStatus:
+        holders = tuple(holder for holder, one in self._held.items() if one == instance)
+        since = self._since.get(instance, self._updated_at)
+        return InstanceStatus(
+            name=instance_name(self._group, instance),
+            id=instance,
+            group=self._group,
+            state=state.value,
+            provider_state=state.value,
+            since=since,
+            slots_used=len(holders),
+            capacity=self._setup.groups[0].limits.capacity,
+            uses=len(holders),
+            created_at=since,
+            idle_since=None,
+            cause="unexpected",
+            address="",
+            owner=self._setup.owner,
+            failures=0,
+            error="",
+            holders=holders,
+        )

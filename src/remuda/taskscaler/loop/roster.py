@@ -1,0 +1,383 @@
+"""All that is known of a fleet: its instances, who has their slots, its groups, what was asked for. Pure.
+
+Everything that happens comes in here, with its time: what groups show, what health checks say, what plans want, what
+jobs do. What has changed since it was last written is told by `changes`. Nothing here waits, writes or calls a plugin;
+`scaler` and its tasks do.
+
+Invariants: every member is in the slots under the same name; what has a slot is never lost silently, whoever ends an
+instance gets its holders.
+"""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.fleeting.port import InstanceState as Shown
+from remuda.fleeting.port import TaggedInstance
+from remuda.taskscaler.loop.asking import Asking, Phase
+from remuda.taskscaler.loop.groups import GroupState
+from remuda.taskscaler.loop.members import Member, is_gone, state_of
+from remuda.taskscaler.loop.setup import FleetSetup, Told, instance_name
+from remuda.taskscaler.loop.stored import (
+    Changes,
+    Stored,
+    StoredInstance,
+    restored_instance,
+    restored_member,
+    stored_group,
+    stored_instance,
+)
+from remuda.taskscaler.slots import Slot, Slots
+from remuda.taskscaler.values import Cause, Fleet, Instance, InstanceState, Limits
+
+REMEMBERED_SECONDS = 600.0
+"""So long a deleted instance that shows up again, though none was asked for, is still to go."""
+
+_PASSING = frozenset(
+    {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
+)
+"""States that do not last."""
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """An instance that is gone, and those who had slots of it."""
+
+    name: str
+    holders: tuple[str, ...]
+
+
+class Roster:
+    """One fleet."""
+
+    def __init__(self, setup: FleetSetup, told: Told) -> None:
+        self.setup = setup
+        self.groups = {one.name: GroupState(name=one.name, limits=one.limits) for one in setup.groups}
+        self.members: dict[str, Member] = {}
+        self.asking = Asking()
+        self._limits: dict[str, Limits] = self._effective()
+        self.slots = Slots(self._limits)
+        self._told = told
+        self._unsure: set[str] = set()
+        """Holders of an earlier process whom nobody has claimed yet."""
+        self._deleted: dict[str, float] = {}
+        self._changed: set[str] = set()
+        self._changed_groups: set[str] = set()
+
+    def load(self, stored: Stored, now: float) -> tuple[str, ...]:
+        """What an earlier process wrote. Names of instances whose group is not configured any more: left alone."""
+        for group in stored.groups:
+            if known := self.groups.get(group.name):
+                known.bucket, known.boots = group.bucket, group.boots
+                known.failures, known.failed_at = group.failures, group.failed_at
+        for asked in stored.requests:
+            self.asking.load(asked)
+        strangers = []
+        for one in stored.instances:
+            name = instance_name(one.group, one.id)
+            if one.group not in self.groups:
+                strangers.append(name)
+                continue
+            member = self.members[name] = restored_member(one, now)
+            state = state_of(member, threshold=self._limits[one.group].failure_threshold)
+            self.slots.see(restored_instance(one, name, state))
+            for number, holder in one.holders.items():
+                if self.slots.adopt(holder, Slot(name, number)):
+                    self._unsure.add(holder)
+        return tuple(strangers)
+
+    def change(self, setup: FleetSetup) -> None:
+        """Other limits; groups stay what they are."""
+        self.setup = setup
+        for one in setup.groups:
+            if group := self.groups.get(one.name):
+                group.limits = one.limits
+        self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Tell the slots, if so."""
+        limits = self._effective()
+        if limits != self._limits:
+            self._limits = limits
+            self.slots.change(limits)
+
+    def adopt(self, holder: str, name: str, now: float) -> bool:
+        """A job of an earlier process is on that instance; False if it cannot be one of ours."""
+        held = self.slots.slot(holder)
+        self._unsure.discard(holder)
+        if held is not None:
+            if held.instance == name:
+                return True
+            self.release(holder, now)
+        if name not in self.members and not self._presume(name, now):
+            return False
+        taken = self.slots.holders(name)
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        self._changed.add(name)
+        return self.slots.adopt(holder, Slot(name, number))
+
+    def claimed(self, holder: str) -> Slot | None:
+        """The slot that a job has already, if any."""
+        self._unsure.discard(holder)
+        return self.slots.slot(holder)
+
+    def recovered(self, now: float) -> tuple[str, ...]:
+        """Nobody else of an earlier process will come; those who did not, and have no slot any more."""
+        left = tuple(sorted(self._unsure))
+        for holder in left:
+            self.release(holder, now)
+        self._unsure.clear()
+        return left
+
+    def grants(self) -> tuple[tuple[str, Slot], ...]:
+        """Hand out what is free."""
+        given = self.slots.grants()
+        self._changed.update(one.slot.instance for one in given)
+        return tuple((one.holder, one.slot) for one in given)
+
+    def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
+        """Whether it had a slot."""
+        slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
+        if slot is not None:
+            self._changed.add(slot.instance)
+        return slot is not None
+
+    def shown(
+        self,
+        group: str,
+        found: Mapping[str, Shown],
+        *,
+        now: float,
+        began_at: float,
+        tags: Mapping[str, TaggedInstance] | None = None,
+    ) -> tuple[Gone, ...]:
+        """All instances of a group, as an update has it that began then. Those that are gone as they should."""
+        state = self.groups[group]
+        gone = []
+        for one, shown in found.items():
+            name = instance_name(group, one)
+            if name not in self.members:
+                if is_gone(shown):
+                    continue
+                self._discover(state, one, now, (tags or {}).get(one))
+            member = self.members[name]
+            if is_gone(shown) and member.is_removing:
+                gone.append(self.lose(name, now))
+                continue
+            self._see(member, shown, now)
+            self.refresh(name, now)
+        for name, member in list(self.members.items()):
+            if member.group == group and member.id not in found:
+                if member.is_removing:
+                    gone.append(self.lose(name, now))
+                else:
+                    member.missed += 1
+                    self._told.missed_update()
+                    self.refresh(name, now)
+        self.asking.believe(group, began_at)
+        state.is_current = state.was_shown = True
+        state.updated_at = now
+        if not state.failures:
+            state.error = ""
+        return tuple(gone)
+
+    def not_shown(self, group: str, error: str) -> None:
+        """The group could not be asked."""
+        self.groups[group].is_current = False
+        self.groups[group].error = error
+
+    def creation_failed(self, group: str, error: str, now: float) -> None:
+        self.groups[group].failed(now, error)
+        self._changed_groups.add(group)
+
+    def group_changed(self, group: str) -> None:
+        """Its bucket, or what was learned of it."""
+        self._changed_groups.add(group)
+
+    def prepared(self, name: str, now: float) -> None:
+        member = self.members[name]
+        member.is_prepared, member.error = True, ""
+        member.check_at = now + self.setup.heartbeat_seconds
+        seconds = None if member.asked_at is None else now - member.asked_at
+        self.groups[member.group].succeeded(seconds)
+        self._changed_groups.add(member.group)
+        self.refresh(name, now)
+
+    def not_prepared(self, name: str, error: str, now: float) -> None:
+        """It will not be, either."""
+        member = self.members[name]
+        member.is_failed, member.error = True, error
+        self.creation_failed(member.group, f"{name} could not be prepared: {error}", now)
+        self.refresh(name, now)
+
+    def checked(self, name: str, error: str | None, now: float) -> None:
+        """A health check has ended."""
+        if member := self.members.get(name):
+            member.unanswered = 0 if error is None else member.unanswered + 1
+            member.error = error or ("" if member.is_prepared else member.error)
+            pause = self.setup.expecting_seconds if member.unanswered else self.setup.heartbeat_seconds
+            member.check_at = now + pause
+            self.refresh(name, now)
+
+    def reported(self, name: str, now: float, *, is_well: bool) -> None:
+        """What a job saw of it. It is looked at without delay when that was nothing good."""
+        if member := self.members.get(name):
+            member.reported = 0 if is_well else member.reported + 1
+            member.check_at = member.check_at if is_well else now
+            self.refresh(name, now)
+
+    def remove(self, name: str, now: float) -> None:
+        """It is to be deleted: from now on nobody gets a slot of it."""
+        member = self.members[name]
+        member.removing_at = now
+        member.removed_at = now if member.removed_at is None else member.removed_at
+        self.refresh(name, now)
+
+    def drain(self, name: str, now: float) -> None:
+        self.members[name].is_draining = True
+        self.refresh(name, now)
+
+    def lose(self, name: str, now: float) -> Gone:
+        """It is no more."""
+        member = self.members.pop(name)
+        if member.removed_at is not None:
+            self._told.took("instance_deletion", now - member.removed_at)
+            self._deleted[name] = now
+        self._told.took("instance_life_duration", now - member.created_at)
+        self._changed.add(name)
+        return Gone(name, self.slots.lose(name))
+
+    def refresh(self, name: str, now: float) -> None:
+        """Tell the slots in which state an instance is."""
+        member, known = self.members[name], self.slots.instance(name)
+        assert known is not None
+        state = state_of(member, threshold=self._limits[member.group].failure_threshold)
+        since = known.since
+        if state is InstanceState.DELETING and member.removing_at is not None:
+            since = member.removing_at
+        elif state is not known.state:
+            since = now
+            if state is InstanceState.CREATING:
+                since = member.begun_at
+            elif state is InstanceState.READY and known.state is not InstanceState.CREATING:
+                # It was in doubt for a moment: that is no reason to stay longer.
+                since = known.since if known.idle_since is None else known.idle_since
+        fresh = replace(known, state=state, since=since, failures=member.failures, owner=member.owner)
+        if fresh != known:
+            self.slots.see(fresh)
+            self._changed.add(name)
+
+    def is_expecting(self, group: str) -> bool:
+        """Whether something of the group will be otherwise soon."""
+        if any(self.asking.of(group)):
+            return True
+        for name, member in self.members.items():
+            known = self.slots.instance(name)
+            is_ours = member.group == group and not member.is_foreign(self.setup.owner)
+            if is_ours and known is not None and known.state in _PASSING:
+                return True
+        return False
+
+    def fleet(self, now: float, *, reserved: int) -> Fleet:
+        """As a plan wants it."""
+        under_way: dict[str, list[float]] = {name: [] for name in self.groups}
+        for member in self.members.values():
+            if member.asked_at is not None and not (member.is_prepared or member.is_removing):
+                under_way[member.group].append(now - member.asked_at)
+        requests = [one for one in self.asking.all.values() if one.missing]
+        for one in requests:
+            if one.group in under_way and one.phase is not Phase.QUEUED:
+                under_way[one.group].append(now - one.asked_at)
+        order = [one.name for one in self.setup.groups if one.name in self.groups]
+        return Fleet(
+            groups=tuple(self.groups[name].as_group(under_way[name]) for name in order),
+            instances=self.slots.instances,
+            requests=tuple(one.as_request() for one in requests),
+            reserved=reserved,
+            max_instances=self.setup.max_instances,
+            owner=self.setup.owner,
+        )
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._changed or self._changed_groups or self.asking.changed)
+
+    def changes(self) -> Changes:
+        """What has to be written; it counts as written from now on, see `unwritten`."""
+        made = Changes(
+            instances={name: self._stored(name) for name in self._changed},
+            requests={
+                number: replace(one) if (one := self.asking.all.get(number)) else None for number in self.asking.changed
+            },
+            groups={name: stored_group(self.groups[name]) for name in self._changed_groups},
+        )
+        self._changed.clear()
+        self._changed_groups.clear()
+        self.asking.changed.clear()
+        return made
+
+    def unwritten(self, changes: Changes) -> None:
+        """It was not written after all."""
+        self._changed.update(changes.instances)
+        self._changed_groups.update(changes.groups)
+        self.asking.changed.update(changes.requests)
+
+    def _effective(self) -> dict[str, Limits]:
+        return {name: group.effective for name, group in self.groups.items()}
+
+    def _presume(self, name: str, now: float) -> bool:
+        """An instance that only a job knows of; whether it can be of one of the groups."""
+        for group in sorted(self.groups, key=len, reverse=True):
+            if not group or name.startswith(f"{group}/"):
+                one = name[len(group) + 1 :] if group else name
+                self._add(Member(id=one, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
+                self.members[name].is_prepared = True
+                return True
+        return False
+
+    def _discover(self, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
+        member = Member(id=one, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
+        member.owner = "" if tag is None else tag.owner
+        name = instance_name(group.name, one)
+        asked = None if member.is_foreign(self.setup.owner) else self.asking.take(group.name)
+        if asked is not None:
+            member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
+            self._told.took("instance_creation", now - asked.asked_at)
+        elif not group.was_shown:
+            member.cause = Cause.PREEXISTED
+            member.created_at = now if tag is None or tag.created_at is None else tag.created_at
+        elif now - self._deleted.get(name, -REMEMBERED_SECONDS) < REMEMBERED_SECONDS:
+            member.removing_at = member.removed_at = self._deleted[name]
+        self._deleted = {key: at for key, at in self._deleted.items() if now - at < REMEMBERED_SECONDS}
+        self._add(member, now)
+
+    def _add(self, member: Member, now: float) -> None:
+        name = instance_name(member.group, member.id)
+        self.members[name] = member
+        state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN
+        self.slots.see(
+            Instance(
+                id=name,
+                group=member.group,
+                state=state,
+                since=now if member.removing_at is None else member.removing_at,
+                created_at=member.created_at,
+                cause=member.cause,
+                owner=member.owner,
+            )
+        )
+        self._changed.add(name)
+
+    def _see(self, member: Member, shown: Shown, now: float) -> None:
+        member.missed = 0
+        if shown is Shown.CREATING and (member.is_prepared or member.shown is Shown.RUNNING):
+            member.is_prepared, member.unanswered, member.begun_at = False, 0, now
+        if shown is Shown.RUNNING and member.shown is not Shown.RUNNING and member.asked_at is not None:
+            self._told.took("instance_is_running", now - member.asked_at)
+        member.shown = shown
+
+    def _stored(self, name: str) -> StoredInstance | None:
+        member, known = self.members.get(name), self.slots.instance(name)
+        if member is None or known is None:
+            return None
+        return stored_instance(member, known, self.slots.holders(name))

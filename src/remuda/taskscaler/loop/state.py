@@ -1,0 +1,224 @@
+"""The file in which a scaler keeps what it must know after a crash: SQLite, one for each fleet.
+
+Written before anything is done: a request before its group is asked, a mark before an instance is deleted, a slot
+before its job gets it. Each row stands for itself, so a broken one costs what it says and nothing else; a file that is
+none at all is put aside, and the instances are found again as their groups show them. `Keeper` writes what has changed
+in the roster, in the order in which it changed, and tells those who wait for that. While the disk refuses, they wait.
+"""
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.lib.files import is_disk_waited_for
+from remuda.lib.sqlite_writer import Writer
+from remuda.taskscaler.loop.asking import Asked
+from remuda.taskscaler.loop.roster import Roster
+from remuda.taskscaler.loop.stored import Changes, Stored, StoredGroup, StoredInstance
+from remuda.telemetry.logs import Logger, logger
+
+SCHEMA_VERSION = 1
+AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
+_SCHEMA = """
+create table if not exists instances (name text primary key, body blob not null) strict;
+create table if not exists requests (name integer primary key, body blob not null) strict;
+create table if not exists groups (name text primary key, body blob not null) strict;
+"""
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+class Writing(Protocol):
+    """`lib.sqlite_writer.Writer`, or what tests have for it."""
+
+    async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T: ...
+
+    def close(self) -> None: ...
+
+
+MakeWriter = Callable[[sqlite3.Connection, str], Writing]
+
+
+class StateError(Exception):
+    """The file cannot be used; the text says what to do."""
+
+
+def state_path(folder: Path, name: str) -> Path:
+    """Where a fleet's state is. Names that are no file names are told apart by a digest."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80].lstrip(".")
+    if plain != name:
+        plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return folder / f"{plain}.db"
+
+
+class StateFile:
+    """The file of one fleet."""
+
+    def __init__(self, path: Path, *, writer: MakeWriter = Writer) -> None:
+        self._log = logger("scaler").bind(file=str(path))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            db = _opened(path)
+        except sqlite3.DatabaseError as error:
+            aside = path.with_name(f"{path.name}.broken")
+            self._log.error("the state cannot be read; it is put aside", cause=str(error), aside=str(aside))
+            for ending in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
+            db = _opened(path)
+        self._db = db
+        self._writer = writer(db, path.name)
+
+    def read(self) -> Stored:
+        """All of it; to be called before anything is written. What cannot be read is removed."""
+        broken: list[tuple[str, str | int]] = []
+        found = _read(self._db, self._log, broken)
+        for table, name in broken:
+            self._db.execute(f"delete from {table} where name = ?", (name,))
+        return found
+
+    async def write(self, changes: Changes) -> None:
+        """All or nothing, and on the disk when this returns."""
+        await self._writer.run(lambda db: _write(db, changes))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def read_state(path: Path) -> Stored:
+    """What stands in a file that another may be writing; nothing if there is none."""
+    if not path.exists():
+        return Stored()
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return _read(db, logger("scaler").bind(file=str(path)), [])
+    finally:
+        db.close()
+
+
+class Keeper:
+    """Writes what changes in a roster."""
+
+    def __init__(self, file: StateFile, roster: Roster, clock: Clock) -> None:
+        self._file = file
+        self._roster = roster
+        self._clock = clock
+        self._wanted = asyncio.Event()
+        self._then: list[Callable[[], None]] = []
+        self.error = ""
+
+    def changed(self, then: Callable[[], None] | None = None) -> None:
+        """Write soon; `then` is called when all that is so far is written."""
+        if then is not None:
+            self._then.append(then)
+        self._wanted.set()
+
+    async def written(self) -> None:
+        """All that is so far is on the disk."""
+        done = asyncio.Event()
+        self.changed(done.set)
+        await done.wait()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self.write()
+
+    async def write(self) -> None:
+        """What is to be written now, until it is."""
+        then, self._then = self._then, []
+        failures = 0
+        try:
+            while True:
+                changes = self._roster.changes()
+                try:
+                    if not changes.is_nothing:
+                        await self._file.write(changes)
+                except sqlite3.Error as error:
+                    self._roster.unwritten(changes)
+                    failures += 1
+                    if not self.error:
+                        logger("scaler").error("the state cannot be written; slots wait for it", cause=str(error))
+                    self.error = str(error)
+                    await self._clock.sleep(AGAIN.delay(failures))
+                except BaseException:
+                    self._roster.unwritten(changes)
+                    raise
+                else:
+                    break
+        except BaseException:
+            self._then = then + self._then
+            raise
+        self.error = ""
+        for call in then:
+            call()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    path.touch(mode=0o600)
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("pragma journal_mode = wal")
+        db.execute(f"pragma synchronous = {'full' if is_disk_waited_for() else 'off'}")
+        (version,) = db.execute("pragma user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise StateError(f"{path} was written by a newer version (form {version}); use that, or remove the file")
+        db.executescript(_SCHEMA)
+        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _read(db: sqlite3.Connection, log: Logger, broken: list[tuple[str, str | int]]) -> Stored:
+    return Stored(
+        instances=tuple(_rows(db, "instances", StoredInstance, log, broken)),
+        requests=tuple(_rows(db, "requests", Asked, log, broken)),
+        groups=tuple(_rows(db, "groups", StoredGroup, log, broken)),
+    )
+
+
+def _rows(
+    db: sqlite3.Connection, table: str, kind: type[T], log: Logger, broken: list[tuple[str, str | int]]
+) -> Iterator[T]:
+    with _skipping(table, log):
+        for name, body in db.execute(f"select name, body from {table} order by name"):
+            try:
+                yield msgspec.json.decode(body, type=kind)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                log.error("a row of the state cannot be read and is left out", table=table, row=name, cause=str(error))
+                broken.append((table, name))
+
+
+@contextmanager
+def _skipping(table: str, log: Logger) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        log.error("a part of the state cannot be read and is left out", table=table, cause=str(error))
+
+
+def _write(db: sqlite3.Connection, changes: Changes) -> None:
+    tables: tuple[tuple[str, dict[Any, Any]], ...] = (
+        ("instances", dict(changes.instances)),
+        ("requests", dict(changes.requests)),
+        ("groups", dict(changes.groups)),
+    )
+    for table, rows in tables:
+        for name, row in rows.items():
+            if row is None:
+                db.execute(f"delete from {table} where name = ?", (name,))
+            else:
+                db.execute(f"insert or replace into {table} values (?, ?)", (name, _encode(row)))

@@ -1,0 +1,342 @@
+"""A provider of instances that does as it is told, or not, and a scaler on it, for tests in virtual time.
+
+`Cloud` is what survives everything: instances, with time to boot and to go. `CloudGroup` is a plugin for it, `Mechanic`
+whoever logs in to machines. `Stable` runs real `Scaler`s on these, one after the other in the same folder, and watches
+that none of them deletes an instance under a job.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.fleeting import (
+    ConnectInfo,
+    Connector,
+    InProcess,
+    InstanceState,
+    Plugin,
+    ProviderInfo,
+    Settings,
+    TaggedInstance,
+    TemporaryError,
+    UnhealthyError,
+)
+from remuda.lib.clock import VirtualClock, settle
+from remuda.taskscaler.loop.group_watch import Deadlines
+from remuda.taskscaler.loop.scaler import Scaler
+from remuda.taskscaler.loop.setup import FleetSetup, GroupSetup
+from remuda.taskscaler.loop.status import InstanceStatus
+from remuda.taskscaler.policy import PolicyRule
+from remuda.taskscaler.slots import Slot
+from remuda.taskscaler.values import Demand, Limits
+
+OWNER = "s_test/7"
+T = TypeVar("T")
+
+
+class InlineWriter:
+    """Writes to a SQLite file without a thread, so that virtual time does not run ahead of it."""
+
+    broken: str = ""
+    """Why nothing can be written at present."""
+
+    def __init__(self, db: sqlite3.Connection, _name: str) -> None:
+        self._db = db
+
+    async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        if type(self).broken:
+            raise sqlite3.OperationalError(type(self).broken)
+        self._db.execute("begin immediate")
+        try:
+            return operation(self._db)
+        finally:
+            self._db.execute("commit")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """One instance at the provider."""
+
+    id: str
+    owner: str
+    created_at: float
+    gone_at: float | None = None
+    state: InstanceState | None = None
+    """What is shown of it regardless; None: what is so."""
+
+
+class Cloud:
+    """A provider."""
+
+    def __init__(self, clock: VirtualClock, *, boot_seconds: float = 30.0, delete_seconds: float = 10.0) -> None:
+        self.clock = clock
+        self.boot_seconds = boot_seconds
+        self.delete_seconds = delete_seconds
+        self.max_size = 1000
+        self.machines: dict[str, Machine] = {}
+        self.made = 0
+        self.most = 0
+        self.calls: list[str] = []
+        self.broken: dict[str, Exception] = {}
+        """Calls that fail, by their names; `increase, late` fails after it has made what it was asked for."""
+        self.hung: set[str] = set()
+        self.accepts = 1000
+        """Instances that one call takes."""
+        self.shows = True
+        """Whether those that are made are shown."""
+        self.on_delete: Callable[[str], None] = lambda _: None
+
+    def make(self, count: int, owner: str = "") -> list[str]:
+        """Instances from now on, as by hand."""
+        made = []
+        for _ in range(count):
+            self.made += 1
+            one = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now())
+            self.machines[one.id] = one
+            made.append(one.id)
+        self.most = max(self.most, len(self.living()))
+        return made
+
+    def lose(self, instance: str) -> None:
+        """It is gone without a word."""
+        self.machines.pop(instance, None)
+
+    def living(self) -> dict[str, InstanceState]:
+        """All that there is now."""
+        now = self.clock.now()
+        for one in list(self.machines.values()):
+            if one.gone_at is not None and one.gone_at <= now:
+                del self.machines[one.id]
+        return {one.id: self._state(one, now) for one in self.machines.values()}
+
+    def _state(self, one: Machine, now: float) -> InstanceState:
+        if one.state is not None:
+            return one.state
+        if one.gone_at is not None:
+            return InstanceState.DELETING
+        is_up = now - one.created_at >= self.boot_seconds
+        return InstanceState.RUNNING if is_up else InstanceState.CREATING
+
+
+class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing that matters."""
+
+    anything: Any = None
+
+
+class CloudGroup(Plugin[CloudConfig]):
+    """The instance group of a cloud."""
+
+    name = "cloud"
+    version = "1.0.0"
+    config_type = CloudConfig
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self._owner = ""
+
+    async def init(self, config: CloudConfig, settings: Settings) -> ProviderInfo:
+        self._owner = settings.owner
+        await self._begin("init")
+        return ProviderInfo(id="cloud", max_size=self.cloud.max_size)
+
+    async def update(self) -> Mapping[str, InstanceState]:
+        await self._begin("update")
+        return self.cloud.living() if self.cloud.shows else {}
+
+    async def increase(self, count: int) -> int:
+        await self._begin("increase")
+        accepted = min(count, self.cloud.accepts)
+        self.cloud.make(accepted, self._owner)
+        await self._begin("increase, late")
+        return accepted
+
+    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
+        await self._begin("decrease")
+        accepted = list(instances)[: self.cloud.accepts]
+        for name in accepted:
+            self.cloud.on_delete(name)
+            if (one := self.cloud.machines.get(name)) and one.gone_at is None:
+                one.gone_at = self.cloud.clock.now() + self.cloud.delete_seconds
+        return accepted
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        await self._begin("connect_info")
+        if instance not in self.cloud.machines:
+            raise TemporaryError(f"there is no instance {instance}")
+        return ConnectInfo(connector=Connector(), internal_addr=f"10.0.0.1:{1000 + len(instance)}")
+
+    async def heartbeat(self, instance: str) -> None:
+        await self._begin("heartbeat")
+        if instance not in self.cloud.machines:
+            raise UnhealthyError(f"{instance} is gone")
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        await self._begin("recover")
+        return [
+            TaggedInstance(instance=one.id, owner=one.owner, created_at=one.created_at)
+            for one in self.cloud.machines.values()
+            if one.owner
+        ]
+
+    async def shutdown(self) -> None:
+        await self._begin("shutdown")
+
+    async def _begin(self, call: str) -> None:
+        if call != "increase, late":
+            self.cloud.calls.append(call)
+        if call in self.cloud.hung:
+            await asyncio.Event().wait()
+        if error := self.cloud.broken.get(call):
+            raise error
+
+
+class Mechanic:
+    """Logs in to machines, as a manager would."""
+
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+        self.forgotten: list[str] = []
+        self.broken: dict[str, Exception] = {}
+        """Instances that cannot be prepared; `*` is all."""
+        self.ill: set[str] = set()
+        self.hung: set[str] = set()
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def prepare(self, instance: str, _info: ConnectInfo) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(0)
+            if instance in self.hung:
+                await asyncio.Event().wait()
+            if error := self.broken.get(instance, self.broken.get("*")):
+                raise error
+        finally:
+            self.at_once -= 1
+        self.prepared.append(instance)
+
+    async def check(self, instance: str) -> None:
+        if instance in self.ill:
+            raise UnhealthyError(f"{instance} does not answer")
+
+    async def forget(self, instance: str) -> None:
+        self.forgotten.append(instance)
+
+
+class Stable:
+    """Scalers on clouds, by group names, in virtual time."""
+
+    def __init__(self, folder: Path, *groups: str, boot_seconds: float = 30.0, **limits: Any) -> None:
+        self.clock = VirtualClock()
+        self.folder = folder
+        self.clouds = {name: Cloud(self.clock, boot_seconds=boot_seconds) for name in groups or ("",)}
+        self.mechanic = Mechanic()
+        self.setup = FleetSetup(
+            name="runner-7",
+            owner=OWNER,
+            groups=tuple(GroupSetup(name=name, limits=Limits(**limits)) for name in self.clouds),
+        )
+        self.lost: list[tuple[str, list[str]]] = []
+        self.demand: Callable[[], Demand] | None = None
+        self.deadlines = Deadlines()
+        self._task: asyncio.Task[None] | None = None
+        self._scaler: Scaler | None = None
+        for name, cloud in self.clouds.items():
+            cloud.on_delete = lambda one, name=name: self._mind(name, one)  # type: ignore[misc]
+
+    @property
+    def cloud(self) -> Cloud:
+        """The first one."""
+        return next(iter(self.clouds.values()))
+
+    @property
+    def scaler(self) -> Scaler:
+        assert self._scaler is not None, "not started"
+        return self._scaler
+
+    def policy(self, **rule: Any) -> None:
+        """Another policy, for a scaler that runs, too."""
+        self.setup = replace(self.setup, rules=(PolicyRule(**rule),))
+        if self._scaler is not None:
+            self._scaler.change(self.setup)
+
+    async def start(self, *, is_recovered: bool = True) -> Scaler:
+        """A scaler in the folder."""
+        ask = self.demand
+        self._scaler = Scaler(
+            self.setup,
+            {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
+            machines=self.mechanic,
+            folder=self.folder,
+            demand=None if ask is None else self._ask,
+            clock=self.clock,
+            on_lost=lambda instance, holders: self.lost.append((instance, list(holders))),
+            writer=InlineWriter,
+            deadlines=self.deadlines,
+        )
+        if is_recovered:
+            self._scaler.recovered()
+        self._task = asyncio.create_task(self._scaler.run(), name="scaler under test")
+        await settle(200)
+        return self._scaler
+
+    async def kill(self) -> None:
+        """End the scaler as a process that dies would, at whatever it is waiting for."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = self._scaler = None
+
+    async def close(self) -> None:
+        """End it in order."""
+        scaler = self.scaler
+        await self.kill()
+        closing = asyncio.create_task(scaler.close(), name="close")
+        await settle(200)
+        while not closing.done():
+            await self.run(1)
+        await closing
+
+    async def run(self, seconds: float, *, step: float = 5.0) -> None:
+        """Let time go by."""
+        while seconds > 0:
+            await self.clock.advance(min(step, seconds))
+            await settle(50)
+            seconds -= step
+            if self._task is not None and self._task.done():
+                self._task.result()
+
+    async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
+        """Slots for jobs; waits in virtual time."""
+        tasks = [asyncio.create_task(self.scaler.acquire(one, **how), name=one) for one in holders]
+        await settle(100)
+        while not all(task.done() for task in tasks):
+            await self.run(5)
+        return {one: task.result() for one, task in zip(holders, tasks, strict=True)}
+
+    def release(self, *holders: str, **how: Any) -> None:
+        for one in holders:
+            self.scaler.release(one, **how)
+
+    def instances(self, *states: str) -> dict[str, InstanceStatus]:
+        """As the scaler has them."""
+        return {one.name: one for one in self.scaler.status().instances if not states or one.state in states}
+
+    async def _ask(self, _waiting: Mapping[str, int]) -> Demand:
+        assert self.demand is not None
+        return self.demand()
+
+    def _mind(self, group: str, instance: str) -> None:
+        name = f"{group}/{instance}" if group else instance
+        busy = {one.name: one.holders for one in self.scaler.status().instances if one.holders}
+        if name in busy:
+            raise AssertionError(f"{name} is deleted under {busy[name]}")
