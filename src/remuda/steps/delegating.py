@@ -16,6 +16,7 @@ from remuda.lib.files import write_whole
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, said_above
 from remuda.steps.files import StepFiles
+from remuda.steps.journal import read_request
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Call, Reference, ReferenceKind
@@ -37,7 +38,7 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
         raise DefinitionError(f'the environment of {host.path} cannot be reached: its "agent" is no list of words')
     if host.host is not None:
         raise DefinitionError(f"the environment of {host.path} is an agent's, and cannot be opened inside of another")
-    request = facts.request
+    request = read_request(facts.folder)
     policy = json.dumps(json.loads(request.policy) | {"delegated": True}) if request.policy else ""
     order = {
         "command": command,

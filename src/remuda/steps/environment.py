@@ -11,6 +11,7 @@ files of file variables.
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from sys import intern
 
 from remuda.lib.files import write_whole
 from remuda.lib.values import dataclass
@@ -55,16 +56,17 @@ def check_variables(request: StartRequest) -> None:
 
 
 def write_files(folder: Path, variables: Sequence[Variable]) -> dict[str, str]:
-    """Job variables as they stand in the environment: the value, or the path of a file that holds it."""
+    """Job variables as they stand in the environment: the value, or the path of a file that holds it. Thousands of jobs
+    may have most of them in common, so those are there once."""
     values: dict[str, str] = {}
     for variable in variables:
         if variable.file:
             folder.mkdir(mode=0o700, exist_ok=True)
             path = folder / variable.key
             write_whole(path, variable.value.encode())
-            values[variable.key] = str(path)
+            values[intern(variable.key)] = str(path)
         else:
-            values[variable.key] = variable.value
+            values[intern(variable.key)] = intern(variable.value)
     return values
 
 

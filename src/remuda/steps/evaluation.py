@@ -10,7 +10,6 @@ are stronger), of the entry, of the definition. A variable sees the layers below
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
 from remuda.steps.policy.rules import clean_env
 from remuda.steps.tree import Entered, Loaded, Node, Tree
-from remuda.wire.proto.agent_pb2 import StartRequest
 
 SHORTEST_SECRET = 3
 """A sensitive text below this many characters is not masked in the log: it would be found everywhere."""
@@ -45,7 +43,8 @@ class Facts:
     """The job's own."""
     key: str
     """Tells the job from all others."""
-    request: StartRequest = field(default_factory=StartRequest)
+    hold_failed_seconds: int = 0
+    """How long what it has opened stays there, where it fails."""
     deadline: float | None = None
     """When the job's time is used up."""
     is_confined: bool = False

@@ -37,6 +37,8 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 VERSION = 2
 """Of the private lines."""
 _PUBLIC_VERSION = 1
+_LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
+"""What of a request a job that runs has in other forms, which take less memory."""
 _NEW, _GONE = ".new-", ".gone-"
 
 
@@ -103,7 +105,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        return StartRequest.FromString((self.folder / "request").read_bytes())
+        return read_request(self.folder)
 
     def read_owner(self) -> bytes:
         with suppress(FileNotFoundError):
@@ -205,6 +207,20 @@ class Journal:
         self.results = _read_lines(self.folder / "results")
         if (self.folder / "end").exists():
             self.end = _end_of(json.loads((self.folder / "end").read_bytes()))
+
+
+def read_request(folder: Path) -> StartRequest:
+    """What was asked for, of a job that has this folder."""
+    return StartRequest.FromString((folder / "request").read_bytes())
+
+
+def without_large(request: StartRequest) -> StartRequest:
+    """What a running job needs of it. A copy: what is removed from a message is not given back while that is there."""
+    for name in _LARGE:
+        request.ClearField(name)
+    copy = StartRequest()
+    copy.CopyFrom(request)
+    return copy
 
 
 def folder_name(job_id: str) -> str:
