@@ -8,6 +8,7 @@ that both judge a file's rules alike. Pure.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 MAX_MESSAGE_BYTES = 100_000
@@ -20,6 +21,7 @@ OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
 _SHORT_TITLE = 100
 
 
+@lru_cache(maxsize=1024)
 def slug(text: str) -> str:
     """Fit for host names: lower case, 63 characters at most, only letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")

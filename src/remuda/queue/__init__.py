@@ -12,6 +12,7 @@ when it comes to the top.
 """
 
 import heapq
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -66,13 +67,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class _Line:
     """The waiting jobs of one project in one lane, all with the same key."""
 
-    __slots__ = ("jobs", "key", "lane", "levels", "pools", "rank")
+    __slots__ = ("front", "jobs", "key", "lane", "left", "levels", "pools", "rank")
 
     def __init__(self, key: CapabilityKey, lane: "_Lane") -> None:
         self.key = key
         self.lane = lane
         self.pools = key.pools()
         self.jobs: list[tuple[int, JobId]] = []
+        self.front: list[tuple[int, JobId]] = []
+        """What comes first in the heap, in order: nothing that is not here comes before the last of these."""
+        self.left = 0
+        """How many jobs have left since then: so many of the front may be out of date."""
         self.levels: dict[int, set[JobId]] = {}
         """All of them, by their priority now."""
         self.rank: _Rank | None = None
@@ -83,7 +88,14 @@ class _Line:
     def enter(self, job_id: JobId, level: int) -> None:
         self.levels.setdefault(level, set()).add(job_id)
 
+    def push(self, job_id: JobId, level: int) -> None:
+        entry = (-level, job_id)
+        heapq.heappush(self.jobs, entry)
+        if self.front and entry < self.front[-1]:
+            insort(self.front, entry)
+
     def leave(self, job_id: JobId, level: int) -> None:
+        self.left += 1
         self.levels[level].discard(job_id)
         if not self.levels[level]:
             del self.levels[level]
@@ -183,7 +195,7 @@ class WaitingJobs:
         self._jobs[job_id] = Waiting(key, line, priority, since, priority, rises_at)
         heapq.heappush(self._rising, (rises_at, job_id))
         line.enter(job_id, priority)
-        heapq.heappush(line.jobs, (-priority, job_id))
+        line.push(job_id, priority)
         self._rank(line)
 
     def _line(self, key: CapabilityKey) -> _Line:
@@ -271,11 +283,14 @@ class WaitingJobs:
         it is asked for.
         """
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
+        if len(line.front) - line.left < many:
+            entries = islice(_in_order(line.jobs), 4 * many)
+            line.front, line.left = [entry for entry in entries if self._is_in(line, entry[1], -entry[0])], 0
         found, last = 0, None
-        for minus, other in islice(_in_order(line.jobs), 4 * many):
-            if minus != -level or found == many:
+        for minus, other in line.front:
+            if minus > -level or found == many:
                 break
-            if self._is_in(line, other, level) and other != last:
+            if other != last and self._is_in(line, other, level):
                 found, last = found + 1, other
                 yield other
 
@@ -364,7 +379,7 @@ class WaitingJobs:
             waiting.rises_at = due + AGE_STEP_SECONDS
             if waiting.may_rise:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
-            heapq.heappush(line.jobs, (-waiting.level, job_id))
+            line.push(job_id, waiting.level)
             self._rank(line)
 
 

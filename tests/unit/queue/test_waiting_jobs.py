@@ -1,9 +1,10 @@
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
-from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, WaitingJobs
+from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, Waiting, WaitingJobs
 
 ANY = Fingerprint(tags=frozenset({"linux", "gpu"}))
 LINUX = CapabilityKey(tags=frozenset({"linux"}))
@@ -88,6 +89,27 @@ def test_as_good_as_the_first_are_the_next_ones_of_its_project_with_its_needs_an
     assert waiting.choose(ANY) == 2
     assert list(waiting.alike(JobId(2), 4)) == [2, 3, 4, 5]
     assert list(waiting.alike(JobId(2), 1)) == [2]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "take", "back", "look"]), st.integers(1, 60)), max_size=200))
+def test_those_alike_are_the_oldest_that_wait_whatever_came_and_went(steps: list[tuple[str, int]]) -> None:
+    waiting = WaitingJobs()
+    there: set[int] = set()
+    taken: dict[int, Waiting] = {}
+    for what, number in steps:
+        if what == "add" and number not in taken:
+            waiting.add(JobId(number), LINUX)
+            there.add(number)
+        elif what == "take" and (how := waiting.take(JobId(number))):
+            taken[number] = how
+            there.discard(number)
+        elif what == "back" and number in taken:
+            waiting.put_back(JobId(number), taken.pop(number))
+            there.add(number)
+        elif what == "look" and there:
+            found = list(waiting.alike(JobId(min(there)), 4))
+            assert found == sorted(there)[: len(found)]
+            assert found or len(steps) > 16
 
 
 def test_projects_take_turns_by_what_they_have_running() -> None:

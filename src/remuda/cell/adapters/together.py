@@ -1,8 +1,8 @@
 """Changes that many requests want at the same time, stored together: one statement, transaction or thread for all.
 
 Decided here is only who waits for whom, and who is told what when it fails. While a few are on their way, those who
-come gather, and one of them stores for all. Alone, nobody waits for anything but two turns of the loop. `postgres` and
-`traces` are the callers; what a change is, and how several become one, they say themselves.
+come gather, and one of them stores for all. Alone, nobody waits for anything but a few turns of the loop. The stores
+and `traces` are the callers; what a change is, and how several become one, they say themselves.
 
 Invariant: whoever is told that a change was not stored together may make it alone. That is so after every failure that
 the server told (then nothing of it is stored), and where the one who stored for all was cancelled: a change that was
@@ -22,9 +22,10 @@ _AT_ONCE = 64
 """So many changes at most are stored together: those of others wait until their rows are free again."""
 
 
-_TURNS = 2
+_TURNS = 4
 """So many turns of the loop are left to others first: whoever's request is there already (one turn to read it, one to
-begin with it) takes part. A turn costs a hundredth of a statement."""
+begin with it) takes part, and whoever answers to what just went out. A turn costs a hundredth of a statement; with four
+of them there are a fifth fewer statements than with two, with eight hardly fewer."""
 
 
 class _Batch(Generic[C, R]):

@@ -116,7 +116,7 @@ def of_job(
         "CI_JOB_TIMEOUT": str(timeout),
         "CI_RUNNER_ID": str(runner.id),
         "CI_RUNNER_DESCRIPTION": runner.description,
-        "CI_RUNNER_TAGS": json.dumps(runner.tags),
+        "CI_RUNNER_TAGS": _as_json(tuple(runner.tags)),
     }
     return values | {"CI_JOB_MANUAL": "true"} if job.when is When.MANUAL else values
 
@@ -156,6 +156,11 @@ def of_project(project: Project, url: str) -> dict[str, str]:
         "CI_PROJECT_CLASSIFICATION_LABEL": "",
         "CI_DEFAULT_BRANCH": project.default_branch,
     }
+
+
+@lru_cache(maxsize=256)
+def _as_json(tags: tuple[str, ...]) -> str:
+    return json.dumps(tags)
 
 
 @lru_cache(maxsize=16)

@@ -10,6 +10,8 @@ of a release, whose artifacts) is expanded with `expansion`. Called by `core.pay
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -80,11 +82,32 @@ def predefined(of: Circumstances) -> list[Variable]:
         public_url=of.public_url,
         timeout=of.timeout,
     )
-    known = {**of_pipeline(of.pipeline, of.project, of.public_url), **own}
-    return [
-        Variable(key=key, value=value, public=True, raw="$" in value and is_literal(key, value))
-        for key, value in known.items()
-    ]
+    return list({**_of_pipeline(_Same(of.pipeline), _Same(of.project), of.public_url), **_variables(own)}.values())
+
+
+class _Same(NamedTuple):
+    """A value that is told from others by being that very one: to compare two takes as long as what is remembered."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+@lru_cache(maxsize=64)
+def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
+    """The same for all jobs of a pipeline, which are handed out one after the other; nobody changes it."""
+    return _variables(of_pipeline(pipeline.value, project.value, public_url))
+
+
+def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
+    return {
+        key: Variable(key=key, value=value, public=True, raw="$" in value and is_literal(key, value))
+        for key, value in values.items()
+    }
 
 
 def given(of: Circumstances) -> list[Variable]:

@@ -14,6 +14,7 @@ Invariant: callers who send nothing cannot keep out those who do.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -142,6 +143,9 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._fed_bytes = 0
+        self._idle_since = math.inf
+        """When the last answer was out, if no further request has begun."""
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._put_off: Any = None
         """Who answers the request whose body is just coming in."""
 
@@ -155,6 +159,8 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.waiting.pop(self, None)
         self._stop_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -225,8 +231,29 @@ class Connection(HttpToolsProtocol):
             super()._start_asgi_task(self.cycle, app)
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """As uvicorn's, which makes a timer for every answer and stops it with the next request."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._idle_since = self.loop.time()
+                if self._idle_timer is None:
+                    self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
         self._sort_in()
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = math.inf
+
+    def _look_whether_idle(self) -> None:
+        """Close a connection over which nothing came for as long as one is kept."""
+        self._idle_timer = None
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left <= 0:
+            self.timeout_keep_alive_handler()
+        elif left <= self.timeout_keep_alive:
+            self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
 
     def _sort_in(self) -> None:
         """Behind all others that wait for their caller, or not among them while the caller waits for us."""
