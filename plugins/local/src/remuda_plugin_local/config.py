@@ -1,0 +1,152 @@
+"""What can be set, and what is wrong with it: the struct of `plugin_config`, and checks that need no machine.
+
+Pure but for looking whether files and programs are there. Every mistake is a PermanentError that says what is right.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from remuda.fleeting import PermanentError
+from remuda_plugin_local.addresses import checked_network
+
+PROGRAMS = ("env", "hostname", "ip", "mount", "nsenter", "pivot_root", "setsid", "unshare")
+SSHD = "usr/sbin/sshd"
+HIDDEN = (
+    *("/root", "/home", "/srv", "/var/tmp", "/var/lib/docker", "/etc/gitlab-runner", "/etc/remuda"),
+    *("/var/lib/gitlab-runner", "/var/lib/remuda", "/var/lib/remuda-local"),
+)
+FOLDER = "/var/lib/remuda-local"
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class QemuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of machines of kind `qemu`."""
+
+    disk: Annotated[
+        str,
+        Meta(description="Image of the first disk. It is never written to: what a machine writes goes with it."),
+    ] = ""
+    disk_format: Annotated[str, Meta(description="Of the image: `qcow2`, `raw` ...")] = "qcow2"
+    kernel: Annotated[str, Meta(description="Kernel to boot; empty: the disk has a boot loader.")] = ""
+    initrd: Annotated[str, Meta(description="Initial RAM disk for that kernel.")] = ""
+    append: Annotated[str, Meta(description="Command line for that kernel.")] = "console=ttyS0 quiet"
+    machine: Annotated[str, Meta(description="QEMU's `-machine`.")] = "pc"
+    accel: Annotated[str, Meta(description="QEMU's `-accel`; `kvm` where there is one.")] = "tcg,thread=multi"
+    restrict: Annotated[bool, Meta(description="The machine can reach nobody; it is only reached, over SSH.")] = False
+    arguments: Annotated[tuple[str, ...], Meta(description="Further arguments for QEMU.")] = ()
+    program: Annotated[str, Meta(description="QEMU.")] = "qemu-system-x86_64"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """`plugin_config`."""
+
+    kind: Annotated[
+        Literal["namespace", "qemu"],
+        Meta(
+            description="`namespace`: own network, processes and disk, this host's kernel. `qemu`: a virtual machine."
+        ),
+    ] = "namespace"
+    name: Annotated[
+        str, Meta(description="Of the group, and how its machines' names begin.", pattern="^[a-z][a-z0-9-]{0,30}$")
+    ] = "local"
+    folder: Annotated[
+        str, Meta(description=f"Where state and disks of the machines are; empty: `{FOLDER}/NAME`. One for each group.")
+    ] = ""
+    max_size: Annotated[int, Meta(description="Machines at most.", ge=0, le=10_000)] = 100
+    memory: Annotated[
+        str,
+        Meta(
+            description="Of each machine, such as `2g`; empty: no limit, and 1g for `qemu`.",
+            pattern="^([0-9]+[kmgKMG]?)?$",
+        ),
+    ] = ""
+    cpus: Annotated[float, Meta(description="Processors of each machine; 0: no limit, and 1 for `qemu`.", ge=0)] = 0
+    root: Annotated[
+        str,
+        Meta(description="`namespace`: folder with the root file system, never written to; empty: this host's own."),
+    ] = ""
+    network: Annotated[
+        str,
+        Meta(description="`namespace`: addresses of machines; the first is this host. Groups may share it."),
+    ] = "10.250.0.0/16"
+    nameserver: Annotated[
+        str, Meta(description="`namespace`: asked for names by machines; empty: names are not found, at once.")
+    ] = ""
+    hidden: Annotated[
+        tuple[str, ...],
+        Meta(description="`namespace` without `root`: folders of this host that are empty on machines."),
+    ] = HIDDEN
+    start: Annotated[
+        str, Meta(description="`namespace`: command line that root runs on a machine before anybody can log in.")
+    ] = ""
+    lease_seconds: Annotated[
+        int,
+        Meta(
+            description="A machine ends by itself when no manager has asked for so long; 0: never. 180 at least.",
+            ge=0,
+        ),
+    ] = 0
+    qemu: Annotated[QemuConfig, Meta(description="Of machines of kind `qemu`.")] = QemuConfig()
+
+    @property
+    def place(self) -> Path:
+        return Path(self.folder or f"{FOLDER}/{self.name}")
+
+    @property
+    def memory_bytes(self) -> int:
+        """0: no limit."""
+        digits = self.memory.rstrip("kmgKMG")
+        return int(digits or 0) * _UNITS[self.memory[len(digits) :].lower()]
+
+
+def check(config: Config) -> None:
+    """PermanentError for what cannot work here."""
+    if not config.place.is_absolute():
+        raise PermanentError(f"folder = {config.folder!r}: an absolute path is needed")
+    if "," in str(config.place) or ":" in str(config.place) or re.search(r"\s", str(config.place)):
+        raise PermanentError(f"folder = {str(config.place)!r}: a path without blanks, commas and colons is needed")
+    if 0 < config.lease_seconds < 180:
+        raise PermanentError(
+            f"lease_seconds = {config.lease_seconds}: managers ask about once a minute, so 180 at least, or 0 for none"
+        )
+    if config.kind == "namespace":
+        _check_namespace(config)
+    else:
+        _check_qemu(config.qemu)
+
+
+def _check_namespace(config: Config) -> None:
+    if os.geteuid() != 0:
+        raise PermanentError(
+            'kind = "namespace" needs root, and this is user '
+            f'{os.geteuid()}: run the runner manager as root, or use kind = "qemu"'
+        )
+    checked_network(config.network)
+    if absent := [program for program in PROGRAMS if shutil.which(program) is None]:
+        raise PermanentError(f"programs are missing: {', '.join(absent)}; install util-linux, iproute2 and coreutils")
+    root = Path(config.root or "/")
+    if not root.is_absolute() or re.search(r"[\s,:]", config.root) or not root.is_dir():
+        raise PermanentError(
+            f"root = {config.root!r}: a folder is needed, by an absolute path without blanks, commas and colons"
+        )
+    if not (root / SSHD).exists():
+        raise PermanentError(f"there is no {root / SSHD}: install openssh-server there")
+
+
+def _check_qemu(qemu: QemuConfig) -> None:
+    if shutil.which(qemu.program) is None:
+        raise PermanentError(f"there is no {qemu.program}: install qemu-system-x86, or name it in qemu.program")
+    if not qemu.disk:
+        raise PermanentError('kind = "qemu" needs qemu.disk, the image of a disk')
+    for key in ("disk", "kernel", "initrd"):
+        path = getattr(qemu, key)
+        if path and not (os.path.isabs(path) and os.access(path, os.R_OK)):
+            raise PermanentError(f"qemu.{key} = {path!r}: no such file can be read; a whole path is needed")
+    if "," in qemu.disk:
+        raise PermanentError(f"qemu.disk = {qemu.disk!r}: a path without commas is needed")

@@ -1,0 +1,29 @@
+# Becomes a machine: the command in "$@". Its stdin is the machine's lock, which is held for as long as this process
+# lives, and which nobody else may keep; so a machine is alive if, and only if, its lock is held.
+# In the environment: FOLDER, the machine's; GROUPS_, control groups to enter; LEASE, seconds or 0.
+set -eu
+
+ticks() {
+    read -r stat <"/proc/$$/stat"
+    set -- ${stat##*)}
+    echo "${20}"
+}
+
+echo "$$ $(ticks)" >"$FOLDER/.pid"
+mv "$FOLDER/.pid" "$FOLDER/pid"
+for group in $GROUPS_; do
+    echo "$$" >"$group/cgroup.procs"
+done
+if [ "$LEASE" != 0 ]; then
+    (
+        while sleep 5 && [ -e "$FOLDER/lease" ]; do
+            if [ $(($(date +%s) - $(stat -c %Y "$FOLDER/lease"))) -gt "$LEASE" ]; then
+                echo "nobody has asked for this machine for more than $LEASE s: it ends" >&2
+                kill -KILL 0
+            fi
+        done
+    ) </dev/null &
+fi
+# The way back to this host's network for what is about to leave it.
+exec 7</proc/self/ns/net
+exec "$@"

@@ -1,0 +1,75 @@
+"""How a machine of kind `namespace` is started: the files that it reads, and the command that becomes it."""
+
+from importlib.resources import files
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from remuda_plugin_local.addresses import LINK_PREFIX, candidates, host_address
+from remuda_plugin_local.cgroups import Hierarchy
+from remuda_plugin_local.config import Config
+from remuda_plugin_local.keys import new_key
+
+_BOOT = (files(__package__) / "boot.sh").read_text()
+_SSHD = """
+HostKey /run/machine-sshd/host_key
+AuthorizedKeysFile /run/machine-sshd/authorized_keys
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+StrictModes no
+UseDNS no
+PrintMotd no
+PidFile none
+LogLevel ERROR
+MaxStartups 200
+MaxSessions 1000
+Subsystem sftp internal-sftp
+"""
+
+
+def link_name(machine: str) -> str:
+    """Of its link on this host, where 15 characters are all there is room for."""
+    return f"{LINK_PREFIX}{machine.rpartition('-')[2]}"
+
+
+def prepare(folder: Path, authorized: str) -> None:
+    """Write what `boot.sh` reads."""
+    (folder / "host_key").write_bytes(new_key())
+    (folder / "host_key").chmod(0o600)
+    (folder / "authorized_keys").write_text(f"{authorized}\n")
+    (folder / "sshd_config").write_text(_SSHD)
+
+
+def command(
+    config: Config, machine: str, folder: Path, *, login: str, cgroups: tuple[Hierarchy, ...]
+) -> tuple[dict[str, str], list[str]]:
+    """The environment and the words of the command."""
+    network = IPv4Network(config.network)
+    environment = {
+        "MACHINE": machine,
+        "STORE": str(config.place),
+        "ROOT": config.root,
+        "LINK": link_name(machine),
+        "HOST": host_address(network),
+        "ADDRESSES": " ".join(candidates(network, machine)),
+        "NAMESERVER": config.nameserver,
+        "LOGIN": login,
+        "HIDDEN": " ".join(config.hidden),
+        "CGROUPS": " ".join(_mounts(cgroups)),
+        "START": config.start,
+    }
+    spaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup"]
+    return environment, ["unshare", *spaces, "--fork", "--kill-child", "sh", "-c", _BOOT, "boot"]
+
+
+def _mounts(cgroups: tuple[Hierarchy, ...]) -> list[str]:
+    """Where each is on the machine, below /sys/fs/cgroup as on this host, and with which options."""
+    above = Path("/sys/fs/cgroup")
+    found = []
+    for one in cgroups:
+        if one.path == above:
+            found.append(f":{one.options}")
+        elif one.path.is_relative_to(above):
+            found.append(f"/{one.path.relative_to(above)}:{one.options}")
+    return found

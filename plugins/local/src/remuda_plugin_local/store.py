@@ -1,0 +1,183 @@
+"""The machines of a group as folders on disk: the only state there is, so that any process of the plugin sees the same.
+
+A machine is the folder `machines/ID`, which appears whole (`add`) and disappears whole (`remove`), and lives exactly as
+long as its `lock` is held: first by the process that adds it, then by what becomes the machine, which inherits it. So
+whoever dies on whatever line, nobody else has to be asked, and no number of a process is mistaken for another's. Files
+in it are facts: `pid` and `address`, written by the machine's first process; `up`, somebody could log in; `deleting`,
+it is to go. Blocking: called in threads, but for what only looks at one machine.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+from remuda.fleeting import InstanceState
+from remuda.lib.files import remove_tree, write_whole
+from remuda.lib.values import dataclass
+from remuda_plugin_local.processes import ProcessId, read_process_id
+
+_NEW, _GONE = ".new-", ".gone-"
+_TAIL_BYTES = 2000
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a machine before it is made: `machine.json`."""
+
+    id: str
+    owner: str = ""
+    created_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A machine as it is now."""
+
+    machine: Machine
+    is_alive: bool
+    is_up: bool = False
+    is_deleting: bool = False
+    address: str = ""
+
+    @property
+    def state(self) -> InstanceState:
+        if self.is_deleting:
+            return InstanceState.DELETING
+        if not self.is_alive:
+            return InstanceState.DELETED
+        return InstanceState.RUNNING if self.is_up else InstanceState.CREATING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A machine that is about to be made, and its lock, held by us: pass it on, then close it."""
+
+    machine: Machine
+    lock: int
+
+
+class Store:
+    """The machines below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._machines = folder / "machines"
+
+    def prepare(self) -> None:
+        """Make the folder, for this user only, and clear what processes that died were about to add or to remove."""
+        self._machines.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        with self.alone():
+            for folder in self._machines.iterdir():
+                if folder.name.startswith((_NEW, _GONE)) and _is_free(folder):
+                    remove_tree(folder)
+
+    def place(self, machine: str) -> Path:
+        return self._machines / machine
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process adds a machine meanwhile."""
+        with (self.folder / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def add(self, count: int, *, group: str, owner: str, now: float, max_size: int) -> list[Draft]:
+        """As many machines as there is room for."""
+        drafts = []
+        with self.alone():
+            living = sum(seen.is_alive for seen in self.look_all())
+            for _ in range(min(count, max_size - living)):
+                machine = Machine(id=f"{group}-{token_hex(4)}", owner=owner, created_at=now)
+                new = self._machines / f"{_NEW}{machine.id}"
+                new.mkdir()
+                lock = os.open(new / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                write_whole(new / "machine.json", msgspec.json.encode(machine))
+                (new / "lease").touch()
+                new.rename(self.place(machine.id))
+                drafts.append(Draft(machine=machine, lock=lock))
+        return drafts
+
+    def look_all(self) -> list[Seen]:
+        names = [name for name in os.listdir(self._machines) if not name.startswith(".")]
+        return [seen for name in sorted(names) if (seen := self.look(name)) is not None]
+
+    def look(self, machine: str) -> Seen | None:
+        """None: there is no such machine."""
+        folder = self.place(machine)
+        if machine.startswith(".") or "/" in machine or not folder.is_dir():
+            return None
+        return Seen(
+            machine=_read_machine(folder),
+            is_alive=not _is_free(folder),
+            is_up=(folder / "up").exists(),
+            is_deleting=(folder / "deleting").exists(),
+            address=_text(folder / "address").strip(),
+        )
+
+    def mark(self, machine: str, fact: str) -> None:
+        """`up`, `deleting` or `lease`, whose age counts. A machine that is gone is left so."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (self.place(machine) / fact).touch()
+
+    def process(self, machine: str) -> ProcessId | None:
+        return read_process_id(_text(self.place(machine) / "pid"))
+
+    def last_words(self, machine: str) -> str:
+        return _text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
+
+    def take(self, machine: str) -> int | None:
+        """The lock of a machine that has ended, for `remove`; None: it lives. FileNotFoundError: it is gone."""
+        return _taken(self.place(machine) / "lock")
+
+    def remove(self, machine: str) -> None:
+        """Whoever calls this has taken its lock."""
+        gone = self._machines / f"{_GONE}{machine}"
+        self.place(machine).rename(gone)
+        remove_tree(gone)
+
+
+def _taken(path: Path) -> int | None:
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+            return lock
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    raise FileNotFoundError(path)
+
+
+def _is_free(folder: Path) -> bool:
+    try:
+        lock = _taken(folder / "lock")
+    except FileNotFoundError:
+        return True
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
+
+
+def _read_machine(folder: Path) -> Machine:
+    """Of a folder that lost its file with this host's power, only the name is left, and nothing lives in it."""
+    try:
+        return msgspec.json.decode((folder / "machine.json").read_bytes(), type=Machine)
+    except (OSError, msgspec.MsgspecError):
+        return Machine(id=folder.name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,133 @@
+"""Machines of kind qemu: a small one of our own, with a kernel of Debian's and this machine's sshd."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.fleeting import InProcess, InstanceState, Settings
+from remuda_plugin_local import LocalGroup
+from remuda_plugin_local.testing import on, until
+
+pytestmark = pytest.mark.timeout(300)
+CACHE = Path(__file__).parents[4] / "build" / "qemu"
+BOOT_SECONDS = 200.0
+MODULES = (
+    *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),
+    *("failover", "net_failover", "virtio_net", "fat", "vfat", "nls_cp437", "nls_ascii", "rng-core", "virtio-rng"),
+)
+INIT = """#!/bin/busybox sh
+/bin/busybox mkdir -p /bin /proc /sys /dev /new /seed
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+for module in MODULES; do insmod /modules/$module.ko; done
+mount -t ext4 /dev/vda /new
+mount -t vfat -o ro /dev/vdb1 /seed
+hostname "$(sed -n 's/.*"local-hostname": "\\([^"]*\\)".*/\\1/p' /seed/meta-data)"
+mkdir -p /new/root/.ssh
+sed -n 's/ *"\\(ssh-ed25519 [^"]*\\)"$/\\1/p' /seed/user-data >/new/root/.ssh/authorized_keys
+ip link set lo up
+ip addr add 10.0.2.15/24 dev eth0
+ip link set eth0 up
+ip route add default via 10.0.2.2
+for folder in proc sys dev; do mount --bind /$folder /new/$folder; done
+mkdir -p /new/dev/pts /new/run/sshd
+mount -t devpts devpts /new/dev/pts
+exec chroot /new /usr/sbin/sshd -D -e -f /dev/null -o UsePAM=no -o StrictModes=no -o UseDNS=no
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory, small_root: Path) -> Mapping[str, str]:
+    """Kernel, initial RAM disk and disk."""
+    for program in ("qemu-system-x86_64", "busybox", "mke2fs", "dpkg-deb", "/usr/sbin/sshd"):
+        if shutil.which(program) is None:
+            pytest.skip(f"not installed: {program}; make packages installs it")
+    kernel = _kernel()
+    if kernel is None:
+        pytest.skip("the Debian package linux-image-cloud-amd64 cannot be had here")
+    made = tmp_path_factory.mktemp("qemu")
+    _make_ram_disk(made, kernel)
+    _make_disk(made, small_root)
+    files = {"kernel": next(kernel.glob("boot/vmlinuz-*")), "initrd": made / "initrd", "disk": made / "disk.img"}
+    return {name: str(path) for name, path in files.items()}
+
+
+def _kernel() -> Path | None:
+    """The package, unpacked. It is kept, for it is some megabytes to be fetched."""
+    unpacked = CACHE / "kernel"
+    if not unpacked.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        asked = ["apt-cache", "depends", "linux-image-cloud-amd64"]
+        told = (
+            subprocess.run(asked, check=False, capture_output=True, text=True).stdout if shutil.which(asked[0]) else ""
+        )
+        found = re.search(r"Depends: (linux-image-\S+)", told)
+        if not found or subprocess.run(["apt-get", "download", "-qq", found[1]], check=False, cwd=CACHE).returncode:
+            return None
+        new = CACHE / f"kernel.{os.getpid()}"
+        subprocess.run(["dpkg-deb", "-x", str(next(CACHE.glob(f"{found[1]}_*.deb"))), str(new)], check=True)
+        new.rename(unpacked)
+    return unpacked
+
+
+def _make_ram_disk(made: Path, kernel: Path) -> None:
+    tree = made / "ram"
+    (tree / "modules").mkdir(parents=True)
+    (tree / "bin").mkdir()
+    shutil.copy(str(shutil.which("busybox")), tree / "bin" / "busybox")
+    found = {path.stem: path for path in kernel.rglob("*.ko")}
+    needed = [module for module in MODULES if module in found]  # the others are part of the kernel itself
+    for module in needed:
+        shutil.copy(found[module], tree / "modules")
+    (tree / "init").write_text(INIT.replace("MODULES", " ".join(needed)))
+    (tree / "init").chmod(0o755)
+    with (made / "initrd").open("wb") as initrd:
+        subprocess.run("find . | busybox cpio -o -H newc", shell=True, cwd=tree, stdout=initrd, check=True)
+
+
+def _make_disk(made: Path, root: Path) -> None:
+    tree = made / "root"
+    shutil.copytree(root, tree, symlinks=True)
+    key = tree / "etc" / "ssh" / "ssh_host_ed25519_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tree / "etc" / "shadow").write_text("root:*:1::::::\n")
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(made / "disk.img"), "64M"], check=True)
+
+
+@pytest.fixture
+async def group(image: Mapping[str, str], tmp_path: Path) -> AsyncIterator[InProcess]:
+    group = InProcess(LocalGroup())
+    qemu: dict[str, Any] = {**image, "disk_format": "raw", "restrict": True}
+    qemu["append"] = "console=ttyS0 quiet net.ifnames=0 mitigations=off panic=-1"
+    qemu["arguments"] = ["-no-reboot"]
+    await group.init({"kind": "qemu", "folder": str(tmp_path / "g"), "memory": "256m", "qemu": qemu}, Settings())
+    yield group
+    await group.decrease(list(await group.update()))
+    await group.shutdown()
+    assert os.listdir(tmp_path / "g" / "machines") == []
+
+
+async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping[str, str], tmp_path: Path) -> None:
+    before = Path(image["disk"]).stat().st_mtime_ns
+    assert await group.increase(1) == 1
+    [name] = await until(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)
+    said = "".join(path.read_text()[-3000:] for path in (tmp_path / "g" / "machines").glob("*/console"))
+    state = (await group.update()).get(name)
+    assert state is InstanceState.RUNNING, said
+    await group.heartbeat(name)
+    info = await group.connect_info(name)
+    assert info.address().startswith("127.0.0.1:")
+    told = await on(group, name, "hostname; touch /root/mine && ls -d /root/mine; cat /proc/version")
+    assert told.splitlines()[:2] == [name, "/root/mine"]
+    assert "cloud-amd64" in told
+    assert await group.decrease([name]) == [name]
+    await until(group, lambda states: not states)
+    assert Path(image["disk"]).stat().st_mtime_ns == before
