@@ -10,6 +10,7 @@ FREEZER_STAMP := $(FREEZER)/.installed
 FREEZE_PYTHON ?= /usr/bin/python3
 FROZEN := build/remuda-agent-linux-$(shell uname -m)
 WORKERS ?= 2
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
@@ -20,12 +21,12 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with the pinned dependencies and the remuda command
 
-$(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt
+$(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt $(PLUGINS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit("Remuda needs Python 3.11 or newer; this is %d.%d. Name another one: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements/dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . $(PLUGINS:%=-e ./%)
 	@touch $(STAMP)
 
 # Programs of others that tests work with; what they need would not go together with what we need.
@@ -75,14 +76,14 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
 lint: setup ## ruff, mypy strict, import contracts
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests plugins
+	$(BIN)/ruff format --check src tests plugins
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: setup ## let ruff format the code
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests plugins
+	$(BIN)/ruff format src tests plugins
 
 bench: setup ## figures as ratios to a reference in the same run; PARTS="lifecycles latency" for some
 	$(BIN)/python -m tests.bench $(PARTS)
