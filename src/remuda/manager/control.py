@@ -2,7 +2,7 @@
 
 A UNIX socket in the data folder that only the manager's user can use. One line of JSON asks, one line answers: `status`
 gets the document of `status.py`; `drain` does what SIGQUIT does, and then the connection stays open until the manager
-is over, with a last line that says how many jobs it left behind.
+is over, with a last line that says how many jobs it left behind; what else can be asked for is `others`' business.
 
 The folder may be removed under the manager; the socket is made anew where it is gone. The caller of the other end is
 `remuda.cli.manager_status`.
@@ -11,7 +11,7 @@ The folder may be removed under the manager; the socket is made anew where it is
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -38,6 +38,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked for."""
 
     command: str
+    runner: str = ""
+    """Which one it is about: its name or short token; empty: all."""
+    remove: bool = False
+    """Whether something is to be done about what is found."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that cannot be carried out."""
+
+    refused: str
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +64,16 @@ class Control:
     """The manager's end."""
 
     def __init__(
-        self, folder: Path, *, status: Callable[[], ManagerStatus], drain: Callable[[], None], clock: Clock
+        self,
+        folder: Path,
+        *,
+        status: Callable[[], ManagerStatus],
+        drain: Callable[[], None],
+        clock: Clock,
+        others: Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
+        """`others` answer further commands; a ManagerError of theirs is told as it is."""
+        self._others = others or {}
         self._folder = folder
         self._status = status
         self._drain = drain
@@ -103,6 +121,11 @@ class Control:
                     await writer.drain()
                     self._waiting.add(writer)
                     await reader.read()  # until the other end goes away
+                case other if other in self._others:
+                    try:
+                        writer.write(_line(await self._others[other](order)))
+                    except ManagerError as error:
+                        writer.write(_line(Refused(refused=str(error))))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._log.debug("an order cannot be read", cause=str(error))
@@ -115,6 +138,12 @@ async def ask_status(folder: Path) -> ManagerStatus:
     """How the manager of a data folder stands. NoManagerError: there is none."""
     async with _connected(folder) as (reader, writer):
         return await _asked(folder, reader, writer, Order(command="status"), ManagerStatus)
+
+
+async def ask(folder: Path, order: Order, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
+    """What one of the `others` says. ManagerError: it refuses. NoManagerError: there is none."""
+    async with _connected(folder) as (reader, writer):
+        return await _asked(folder, reader, writer, order, answer, seconds=seconds)
 
 
 async def ask_drain(folder: Path, *, begun: Callable[[int], None], waits: bool) -> int:
@@ -137,12 +166,21 @@ async def ask_drain(folder: Path, *, begun: Callable[[int], None], waits: bool) 
 
 
 async def _asked(
-    folder: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, order: Order, answer: type[T]
+    folder: Path,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    order: Order,
+    answer: type[T],
+    *,
+    seconds: float = ANSWER_SECONDS,
 ) -> T:
     writer.write(_line(order))
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return msgspec.json.decode(await reader.readline(), type=answer)
+        async with asyncio.timeout(seconds):
+            line = await reader.readline()
+        if line.startswith(b'{"refused":'):
+            raise ManagerError(msgspec.json.decode(line, type=Refused).refused)
+        return msgspec.json.decode(line, type=answer)
     except TimeoutError:
         raise ManagerError(
             f"the manager of {folder} does not answer; its log says what it does. Try again, or stop it with SIGTERM"

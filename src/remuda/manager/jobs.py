@@ -33,7 +33,7 @@ from remuda.manager.core.actions import (
     Wait,
 )
 from remuda.manager.core.life import Life
-from remuda.manager.core.record import Phase, Record
+from remuda.manager.core.record import AGAIN_BYTES, Phase, Record
 from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.entries import CompileError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -72,8 +72,10 @@ class ManagedJob:
         client: RunnerClient,
         environment: Environment,
         around: Surroundings,
+        payload: JobPayload | None = None,
     ) -> None:
-        payload = read_payload(row.payload)
+        """`payload` is that of the row, where somebody has read it already."""
+        payload = payload or read_payload(row.payload)
         self.key = row.key
         self.job_id = row.job_id
         self.slot: int = row.slot
@@ -100,7 +102,10 @@ class ManagedJob:
         self._place = place_of(row, payload, runner, has_own_folder=around.keeps_in is not None)
         if record.machine:
             environment.adopt(self._place, record.machine)
-        self._saved = record
+        self._saved, self._saved_at = record, around.clock.monotonic()
+        # An agent that may keep little for us must hear soon what it need not keep, or the job's output is held back.
+        limit = runner.remuda.log_waiting_limit_bytes
+        self._again_bytes = min(AGAIN_BYTES, limit // 4) if limit > 0 else AGAIN_BYTES
         self._is_stuck = False  # what is to be saved cannot be
         self._spans = None if around.spans_of is None else around.spans_of(row, payload)
         self._bell = Bell(around.clock, f"job {row.key}")
@@ -170,8 +175,8 @@ class ManagedJob:
 
     async def _save(self) -> bool:
         """Store what changed; only then may the next step be taken and the agent drop what it kept for us."""
-        record = self.life.record
-        if not record.is_worth_storing(self._saved):
+        record, now = self.life.record, self._around.clock.monotonic()
+        if not record.is_worth_storing(self._saved, seconds=now - self._saved_at, again_bytes=self._again_bytes):
             return True
         try:
             await self._around.journal.save(self.key, record)
@@ -181,7 +186,7 @@ class ManagedJob:
             self._is_stuck = True
             await self._around.clock.sleep(_JOURNAL_SECONDS)
             return False
-        self._saved, self._is_stuck = record, False
+        self._saved, self._saved_at, self._is_stuck = record, now, False
         if self._link is not None:
             self._link.confirm(self.key, log_offset=record.log_offset, result_seq=record.result_seq)
         return True

@@ -1,21 +1,20 @@
 """Environments whose machines come and go, as the supervisor sees them: run, told of demand, shown, swept.
 
-Decided here: when a cell is asked for its demand (only a Remuda cell has any to tell), and how long what it said last
-counts when it does not answer. What is done with it is decided in `remuda.taskscaler`. `supervision.py` is the caller.
+Decided here: which server is asked for its demand (only a Remuda cell has any to tell). What is done with it is decided
+in `remuda.taskscaler`. `supervision.py` is the caller.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
 
-from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.ports import Environment
 from remuda.manager.room import Room
-from remuda.telemetry.logs import logger
 from remuda.wire import demand as wire
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError
@@ -27,15 +26,13 @@ if TYPE_CHECKING:
     from remuda.taskscaler.values import Demand
 
 DEMAND_PATH = "/api/remuda/v1/demand"
-STALE_SECONDS = 60.0
-"""So long what a cell said last counts while it does not answer."""
 
 
 @runtime_checkable
 class Scaled(Protocol):
     """What such an environment has besides."""
 
-    demand: "Callable[[Mapping[str, int]], Awaitable[Demand]] | None"
+    demand: "CellDemand | None"
 
     @property
     def setup(self) -> "FleetSetup": ...
@@ -59,8 +56,7 @@ class Scaled(Protocol):
 class Scaling:
     """Runs the scalers of all environments that have one. `start` makes a supervised task."""
 
-    def __init__(self, clock: Clock, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
-        self._clock = clock
+    def __init__(self, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._start = start
         self._begun: dict[int, tuple[Scaled, asyncio.Task[None]]] = {}
         self._tellers: dict[int, CellDemand] = {}
@@ -88,8 +84,8 @@ class Scaling:
             fleets.append((one.config, one.environment))
             key = id(one.environment)
             if key not in self._tellers or self._tellers[key].client is not one.client:
-                self._tellers[key] = CellDemand(one.client, self._clock)
-                one.environment.demand = self._tellers[key].ask
+                self._tellers[key] = CellDemand(one.client)
+                one.environment.demand = self._tellers[key]
         room.hearers, self.fleets = hearers, fleets
 
 
@@ -107,40 +103,41 @@ def discard(environment: Environment) -> None:
 
 
 class CellDemand:
-    """What a cell has for this manager; with a plain GitLab, only what waits here."""
+    """What a cell has for this manager; a plain GitLab tells nothing."""
 
-    def __init__(self, client: RunnerClient, clock: Clock) -> None:
+    def __init__(self, client: RunnerClient) -> None:
         self.client = client
-        self._clock = clock
-        self._told: wire.Demand | None = None
-        self._told_at = 0.0
-        self._problem = ""
-        self._log = logger("manager")
+        self._left: Counter[str] = Counter()
+        self._is_known = False
+        """Whether the server has said what it is: no job may be asked for before there is a machine for it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """Never raises because of the server."""
+        """What jobs ask for. TemporaryError: the cell does not say it now."""
+        from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.share import own_demand
 
-        if self.client.is_remuda.is_set():
-            await self._look()
-        told = self._told or wire.Demand()
+        told = wire.Demand()
         own = self.client.system_id
-        ids = {share.runner_id for key in told.keys for share in key.shares if share.system_id == own}
-        return own_demand(told, runner_id=min(ids, default=0), system_id=own, waiting=waiting)
-
-    async def _look(self) -> None:
-        path = f"{DEMAND_PATH}?system_id={quote(self.client.system_id)}"
-        problem = ""
         try:
-            reply = await self.client.own("GET", path, endpoint="demand")
-            if reply.status == 200:
-                self._told, self._told_at = msgspec.json.decode(reply.body, type=wire.Demand), self._clock.monotonic()
-            else:
-                problem = f"it answered with {reply.status}"
+            if not self._is_known and not self.client.is_remuda.is_set():
+                await self.client.verify()
+            self._is_known = True
+            if self.client.is_remuda.is_set():
+                reply = await self.client.own("GET", f"{DEMAND_PATH}?system_id={quote(own)}", endpoint="demand")
+                if reply.status != 200:
+                    raise TemporaryError(f"the cell answered the question for its demand with {reply.status}")
+                told = msgspec.json.decode(reply.body, type=wire.Demand)
         except (RunnerApiTemporaryError, msgspec.MsgspecError) as error:
-            problem = str(error)
-        if problem and problem != self._problem:
-            self._log.warning("the cell does not tell its demand; only jobs that wait here count", cause=problem)
-        self._problem = problem
-        if problem and self._clock.monotonic() - self._told_at > STALE_SECONDS:
-            self._told = None
+            raise TemporaryError(f"the server does not tell its demand: {error}") from error
+        ids = {share.runner_id for key in told.keys for share in key.shares if share.system_id == own}
+        found = own_demand(told, runner_id=min(ids, default=0), system_id=own, waiting=waiting)
+        self._left = Counter({one.key: one.ready for one in found.keys})
+        return found
+
+    def accepted(self) -> str:
+        """A job came; the key of demand that it is taken off. All machines are alike, so any one with jobs is right."""
+        for key, ready in self._left.most_common(1):
+            if ready > 0:
+                self._left[key] -= 1
+                return key
+        return ""

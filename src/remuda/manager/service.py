@@ -155,9 +155,14 @@ class ManagerService:
 
     def _control(self, manager: Manager, drain: asyncio.Event) -> "Control":
         from remuda.manager.control import Control  # not at the top: a manager inside a command has none
+        from remuda.manager.scale_orders import orders
 
         return Control(
-            self._data, status=lambda: status_of(manager, self._config_status), drain=drain.set, clock=self._clock
+            self._data,
+            status=lambda: status_of(manager, self._config_status),
+            drain=drain.set,
+            clock=self._clock,
+            others=orders(manager.scaling, manager.system_id),
         )
 
     def _rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "Rotation":

@@ -7,14 +7,14 @@ to in `instances`. `manager.scaling` runs the scaler, and tells who asks for job
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.port import InstanceGroup
+from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
 from remuda.manager.adapters.instances import Instances
 from remuda.manager.adapters.remote_machine import RemoteMachine
@@ -22,6 +22,7 @@ from remuda.manager.adapters.ssh import SshError
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, Scaler, ScalerStatus, Told, Untold
 from remuda.taskscaler.values import Demand, KeyDemand
@@ -54,7 +55,7 @@ class AutoscaledEnvironment:
         self._system_id = system_id
         self._clock = clock
         self._setup = fleet_setup(runner, system_id=system_id)
-        self._instances = Instances(runner, self._setup, folder, clock=clock)
+        self._instances = Instances(runner, self._setup, folder, clock=clock, ask=self._connect_info)
         self._plugins = {name: plugins(plugin) for name, plugin in plugins_of(runner).items()}
         self._held: dict[str, str] = {}
         self._waiting: set[str] = set()
@@ -63,7 +64,7 @@ class AutoscaledEnvironment:
         self._taken = 0
         self._running: asyncio.Task[None] | None = None
         self._log = logger("manager").bind(runner=runner.short_token)
-        self.demand: Callable[[Mapping[str, int]], Awaitable[Demand]] | None = None
+        self.demand: CellDemand | None = None
         """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
         self._scaler = Scaler(
             self._setup,
@@ -133,7 +134,8 @@ class AutoscaledEnvironment:
         self._waiting.add(place.key)
         try:
             self._tell()
-            slot = await self._scaler.acquire(place.key, caches=(place.project,))
+            key = self.demand.accepted() if self.demand is not None else ""
+            slot = await self._scaler.acquire(place.key, key=key, caches=(place.project,))
         except AcquireTimeoutError as error:
             self._scaler.release(place.key, is_used=False)
             raise EnvironmentLostError(f"there is no machine for it: {error}") from error
@@ -226,10 +228,13 @@ class AutoscaledEnvironment:
                 return [one.name for one in now.instances if one.provider_state in ("running", "")]
             await self._clock.sleep(LOOK_SECONDS)
 
+    async def _connect_info(self, instance: str) -> ConnectInfo:
+        return await self._scaler.connect_info(instance)
+
     async def _machine(self, name: str) -> RemoteMachine:
         if name in self._lost:
             raise EnvironmentLostError(self._lost[name])
-        return await self._instances.reached(name, self._scaler.connect_info)
+        return await self._instances.reached(name)
 
     @contextmanager
     def _errors(self, machine: str) -> Iterator[None]:
@@ -262,5 +267,5 @@ class AutoscaledEnvironment:
 
     async def _ask_demand(self, waiting: Mapping[str, int]) -> Demand:
         if self.demand is not None:
-            return await self.demand(waiting)
+            return await self.demand.ask(waiting)
         return Demand(keys=tuple(KeyDemand(key=key, waiting=jobs) for key, jobs in sorted(waiting.items()) if jobs))

@@ -50,7 +50,17 @@ class _Kept:
 class Instances:
     """All machines of a fleet that somebody has had to do with."""
 
-    def __init__(self, runner: RunnerConfig, setup: FleetSetup, folder: Path, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        runner: RunnerConfig,
+        setup: FleetSetup,
+        folder: Path,
+        *,
+        clock: Clock,
+        ask: Callable[[str], Awaitable[ConnectInfo]],
+    ) -> None:
+        """`ask` tells how to reach an instance. TemporaryError or PermanentError."""
+        self._ask = ask
         self._folder = folder
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
@@ -98,19 +108,19 @@ class Instances:
             kept.machine.believe(shown)
 
     async def check(self, instance: str) -> None:
-        kept = self._kept.get(instance)
-        if kept is None:
-            return  # nobody has been there in this process; whoever needs it first will see
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                kept.disk_free_bytes = await kept.machine.disk_free_bytes()
+                machine = await self.reached(instance)
+                free = await machine.disk_free_bytes()
         except SshError as error:
             raise UnhealthyError(str(error)) from error
         except TimeoutError:
             raise UnhealthyError(f"{instance} does not answer within {CHECK_SECONDS:.0f} s") from None
-        if kept.disk_free_bytes < self._own.least_disk_bytes:
-            free, least = kept.disk_free_bytes >> 20, self._own.least_disk_bytes >> 20
-            raise UnhealthyError(f"{instance}: its disk is full: {free} MiB are free, and least_disk asks for {least}")
+        if instance in self._kept:
+            self._kept[instance].disk_free_bytes = free
+        if free < (least := self._own.least_disk_bytes):
+            said = f"{free >> 20} MiB are free, and least_disk asks for {least >> 20}"
+            raise UnhealthyError(f"{instance}: its disk is full: {said}")
 
     async def forget(self, instance: str) -> None:
         kept = self._kept.pop(instance, None)
@@ -118,11 +128,11 @@ class Instances:
             await kept.machine.close()
         self._pin_file(instance).unlink(missing_ok=True)
 
-    async def reached(self, instance: str, ask: Callable[[str], Awaitable[ConnectInfo]]) -> RemoteMachine:
-        """The machine of an instance; `ask` tells how to reach it, which may be otherwise than when it last worked."""
+    async def reached(self, instance: str) -> RemoteMachine:
+        """The machine of an instance, connected; how to reach it may be otherwise than when it last was."""
         kept = self._kept.get(instance)
         if kept is None or not kept.machine.is_up:
-            kept = await self._keep(instance, await ask(instance))
+            kept = await self._keep(instance, await self._ask(instance))
             await self._log_in(instance, kept)
         return kept.machine
 

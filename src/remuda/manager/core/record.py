@@ -14,6 +14,8 @@ FIRST_RESULT = 1
 
 AGAIN_BYTES = 256 * 1024
 """So much of a log that the server has may be sent once more after a crash."""
+AGAIN_SECONDS = 10.0
+"""What the server has had for so long is stored when the job next has something to do, be it as little as it may."""
 
 
 class Phase(StrEnum):
@@ -26,6 +28,10 @@ class Phase(StrEnum):
     ENDED = "ended"  # its outcome is known; log, results and final state are on their way
     HELD = "held"  # the server has everything; its environment stays for those who look into it
     OVER = "over"  # the server needs nothing more from us
+
+
+_RELAYED = (Phase.STARTED, Phase.ENDED)
+"""In these only the server gets further."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +67,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     """Where it runs, in its environment; empty: it has no place yet."""
 
-    def is_worth_storing(self, stored: "Record") -> bool:
-        """Whether a new process should know it, where it knows what is `stored`.
+    def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
+        """Whether a new process should know it, where it knows what is `stored`, for so many seconds.
 
-        Of a job that has ended it matters little how far the server is: its agent keeps all of it until it is told to
-        forget the job, which comes soon, and the server has no harm of what it gets twice.
+        How far the server is with what its agent keeps matters little: it has no harm of what it gets twice, and says
+        so. Of a job that has ended the agent keeps all until it is told to forget the job, which comes soon; of one
+        that runs it keeps what is not stored here, which must not become much.
         """
-        if self.phase is not Phase.ENDED or self.log_offset - stored.log_offset >= AGAIN_BYTES:
+        is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
+        if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
             return self != stored
         reached = replace(stored, log_offset=self.log_offset, log_crc=self.log_crc, result_seq=self.result_seq)
         return self != reached

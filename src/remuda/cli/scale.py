@@ -1,0 +1,139 @@
+"""`remuda scale explain` and `remuda scale sweep`: asking a manager about the machines that it has created."""
+
+import asyncio
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import Exit
+from remuda.cli.listing import print_json, print_table
+from remuda.cli.manager_status import Config, Data, managed_folder
+from remuda.cli.options import Output
+from remuda.lib.durations import in_words
+
+if TYPE_CHECKING:
+    from remuda.manager.scale_orders import FleetReport
+    from remuda.taskscaler.loop import InstanceStatus
+
+OF_LATE = 15
+"""Decisions that are shown; JSON has all that the manager knows."""
+
+
+def explain(
+    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].")] = "",
+    /,
+    *,
+    config: Config = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
+    """Say why a manager has as many machines as it has: what is wanted, what is there, and what it does about it.
+
+    Try:
+
+        remuda scale explain
+        remuda scale explain builder --config config.toml
+        remuda scale explain --output json
+    """
+    import msgspec
+
+    from remuda.manager.control import Order, ask
+    from remuda.manager.scale_orders import ScaleReport
+
+    found = asyncio.run(ask(managed_folder(config, data), Order(command="scale", runner=runner), ScaleReport))
+    if output == "json":
+        print_json(msgspec.to_builtins(found))
+        return
+    for number, fleet in enumerate(found.fleets):
+        if number:
+            print()
+        _show(fleet)
+
+
+def sweep(
+    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].")] = "",
+    /,
+    *,
+    remove: Annotated[bool, Parameter(help="Remove what is found, and do not only list it.", negative="")] = False,
+    config: Config = None,
+    data: Data = None,
+    output: Output = "text",
+) -> int:
+    """List machines with this manager's tag that nobody owns any more: of runners that are gone, or forgotten ones.
+
+    Exit code 1 when a group could not be asked, or did not take a removal.
+
+    Try:
+
+        remuda scale sweep
+        remuda scale sweep --remove
+    """
+    import msgspec
+
+    from remuda.manager.control import Order, ask
+    from remuda.manager.scale_orders import SWEEP_SECONDS, SweepReport
+
+    order = Order(command="sweep", runner=runner, remove=remove)
+    found = asyncio.run(ask(managed_folder(config, data), order, SweepReport, seconds=SWEEP_SECONDS))
+    if output == "json":
+        print_json(msgspec.to_builtins(found))
+    else:
+        rows = [
+            (one.instance, one.owner, _time(one.created_at), one.cause, "removed" if one.is_removed else "")
+            for one in found.orphans
+        ]
+        if rows:
+            print_table([("machine", "owner", "created", "why", ""), *rows])
+        else:
+            print("no machine is without an owner")
+        for problem in found.problems:
+            print(problem)
+        if rows and not remove:
+            print("nothing was removed; do that with: remuda scale sweep --remove")
+    is_left = remove and not all(one.is_removed for one in found.orphans)
+    return Exit.FAILURE if found.problems or is_left else Exit.SUCCESS
+
+
+def _show(fleet: "FleetReport") -> None:
+    now = fleet.status
+    states = Counter(one.state for one in now.instances)
+    there = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
+    print(f"{fleet.name or fleet.runner}: {there}; {now.held} jobs there, {now.waiting} wait for a slot")
+    print(now.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
+    for group in now.groups:
+        learned = f"learned from {group.boots}" if group.boots else "a guess, none has been seen"
+        seconds = in_words(round(group.boot_seconds))
+        print(f"Group {group.name} ({group.plugin or 'not started'}): ready after {seconds}, {learned}")
+        for text in (group.error, group.note):
+            if text:
+                print(f"  {text}")
+    for text in (now.store_error, now.demand_error):
+        if text:
+            print(text)
+    if now.instances:
+        print()
+        heading = ("machine", "state", "since", "jobs", "uses", "address", "problem")
+        print_table([heading, *(_row(one) for one in sorted(now.instances, key=lambda one: one.name))])
+    if now.decisions:
+        print("\nOf late:")
+        for decision in now.decisions[-OF_LATE:]:
+            what = decision.instance or f"{decision.count} in {decision.group}"
+            print(f"  {_time(decision.at)}  {decision.action} {what}: {decision.text}")
+
+
+def _row(one: "InstanceStatus") -> tuple[str, ...]:
+    return (
+        one.name,
+        one.state,
+        _time(one.since),
+        f"{one.slots_used}/{one.capacity}",
+        str(one.uses),
+        one.address,
+        one.error,
+    )
+
+
+def _time(at: float | None) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

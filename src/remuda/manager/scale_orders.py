@@ -1,0 +1,81 @@
+"""What a manager says of the machines that it has created, and does about them: `remuda scale explain`, `... sweep`.
+
+Nothing is decided here: plans explain themselves, and what an orphan is stands in `remuda.taskscaler.loop`. The values
+cross the control socket; `remuda.cli.scale` is the other end.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.control import Order
+from remuda.manager.errors import ManagerError
+from remuda.manager.scaling import Scaled, Scaling
+from remuda.taskscaler.loop import ScalerStatus
+
+SWEEP_SECONDS = 300.0
+"""How long a sweep may take: it asks providers, and has them remove machines."""
+
+
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The machines of one runner."""
+
+    runner: str
+    """Its short token."""
+    name: str
+    status: ScalerStatus
+
+
+class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Those of all runners."""
+
+    fleets: tuple[FleetReport, ...]
+
+
+class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that nobody owns any more."""
+
+    runner: str
+    """The runner whose plugin found it."""
+    instance: str
+    owner: str
+    cause: str
+    created_at: float | None
+    is_removed: bool
+    """Its group has accepted that it goes."""
+
+
+class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep found."""
+
+    orphans: tuple[FoundOrphan, ...]
+    problems: tuple[str, ...]
+    """Groups that could not be asked."""
+
+
+def orders(scaling: Scaling, system_id: str) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
+    """What can be asked of a manager, by command."""
+
+    async def explain(order: Order) -> ScaleReport:
+        return ScaleReport(
+            fleets=tuple(
+                FleetReport(runner=runner.short_token, name=runner.name, status=scaled.status())
+                for runner, scaled in _chosen(scaling.fleets, order.runner)
+            )
+        )
+
+    return {"scale": explain}
+
+
+def _chosen(fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str) -> list[tuple[RunnerConfig, Scaled]]:
+    known = list(fleets)
+    if not known:
+        raise ManagerError(
+            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should"
+        )
+    found = [one for one in known if wanted in ("", one[0].name, one[0].short_token)]
+    if not found:
+        names = ", ".join(runner.name or runner.short_token for runner, _ in known)
+        raise ManagerError(f"no runner {wanted!r} has machines created; there are: {names}")
+    return found
