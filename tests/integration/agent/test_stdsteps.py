@@ -1,7 +1,9 @@
 """Checkout and artifacts as steps of real jobs, against a real git and a real HTTP server."""
 
+import asyncio
 import io
 import os
+import signal
 import stat
 import zipfile
 from collections.abc import Awaitable, Callable
@@ -11,7 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.steps.standby import NAME
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
 from remuda.testing.step_server import BASIC, TOKEN, StepServer, git
 from remuda.wire.agent_client import JobStart
 
@@ -260,3 +263,57 @@ async def test_missing_artifacts_are_not_tried_again(agent: AgentProcess, a_job:
     assert seen.check().reason == "script_failure"
     assert len(server.requests) == 1
     assert any(b"answered 404" in line for line in seen.lines)
+
+
+def standard(name: str, strategy: str) -> dict[str, Any]:
+    return {"name": name, "step": "builtin://checkout", "inputs": {"strategy": strategy}, "origin": "compiled"}
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("point", ["agent.step_prepared", "agent.step_spawned", "agent.step_exited"])
+async def test_steps_with_one_leader_survive_the_death_of_the_agent(
+    a_job: Build, tmp_path: Path, point: str, times: int
+) -> None:
+    script = {"name": "script", "script": "echo run >>runs"}
+    steps = steps_text(standard("one", "empty"), standard("two", "none"), script, standard("three", "none"))
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": str(times)})
+        seen = await through_deaths(agent, a_job(steps=steps), kill_point=point)
+    assert seen.check().status == "success", seen.log
+    assert set(seen.statuses.values()) == {"success"}
+    assert [line for line in seen.lines if not line.startswith(b"section_")] == [
+        b"Skipping Git repository setup and creating an empty build directory",
+        b"Skipping Git repository setup",
+        b"Skipping Git repository setup",
+    ]
+    assert (tmp_path / "work/runs").read_text() == "run\n"
+
+
+async def test_a_leader_that_is_killed_while_it_waits_is_replaced(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    script = {"name": "script", "script": "touch ready; while [ ! -e go ]; do sleep 0.01; done"}
+    steps = steps_text(standard("one", "none"), script, standard("two", "none"))
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(run_job(agent, a_job(steps=steps)))
+        await until((work / "ready").exists)
+        # The standby process's only child waits; everything else that the agent has started is a shim.
+        leaders = [leader for child in children_of(agent.pid) for leader in children_of(child) if is_standby(leader)]
+        assert len(leaders) == 1
+        os.kill(leaders[0], signal.SIGSTOP)
+        (work / "go").touch()
+        # It dies before it has taken the next step, whether or not that was given to it.
+        await until(lambda: len(list((agent.data / "jobs").glob("*/step-*.raw"))) > 0 or running.done())
+        os.kill(leaders[0], signal.SIGKILL)
+    seen = running.result()
+    assert seen.check().status == "success", seen.log
+    assert seen.lines.count(b"Skipping Git repository setup") == 2
+
+
+def is_standby(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
