@@ -70,6 +70,8 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The machines of `instance`, `docker-autoscaler` and `docker+machine`; empty: they are created."""
     fallback: tuple[FallbackConfig, ...] = ()
     """Groups for what that of `[runners.autoscaler]` cannot give, in the order of their use."""
+    plugin_scales: bool = False
+    """Whether the plugin of `[runners.autoscaler]` is a provider, which scales by itself."""
     known_hosts_file: str = ""
     """Where the keys of machines that are created are looked up; empty: the key seen first counts from then on."""
     environment: EnvironmentConfig = EnvironmentConfig()

@@ -221,6 +221,11 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
         _span(policy.idle_time, f"{at}.policy[{index}].idle_time")
     if found := mistakes(rules_of(runner), has_demand=True):
         raise ConfigError(f"{at}: {found[0]}")
+    if runner.remuda.plugin_scales and runner.remuda.fallback:
+        raise ConfigError(
+            f"{where}.remuda.plugin_scales: a plugin that scales by itself has no groups to fall back to; remove "
+            f"{where}.remuda.fallback, or plugin_scales"
+        )
     for index, fallback in enumerate(runner.remuda.fallback):
         place = f"{where}.remuda.fallback[{index}]"
         if not fallback.plugin:

@@ -25,6 +25,7 @@ from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, Scaler, ScalerStatus, Told, Untold
+from remuda.taskscaler.loop.provided import ProvidedScaler
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
@@ -66,16 +67,29 @@ class AutoscaledEnvironment:
         self._log = logger("manager").bind(runner=runner.short_token)
         self.demand: CellDemand | None = None
         """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
-        self._scaler = Scaler(
-            self._setup,
-            self._plugins,
-            machines=self._instances,
-            folder=folder,
-            demand=self._ask_demand,
-            clock=clock,
-            told=Untold() if counts is None else counts(lambda: self._runner),
-            on_lost=self._note_lost,
-        )
+        told = Untold() if counts is None else counts(lambda: self._runner)
+        self._scaler: Scaler | ProvidedScaler
+        if runner.remuda.plugin_scales:
+            self._scaler = ProvidedScaler(
+                self._setup,
+                next(iter(self._plugins.values())),
+                machines=self._instances,
+                demand=self._ask_demand,
+                clock=clock,
+                told=told,
+                on_lost=self._note_lost,
+            )
+        else:
+            self._scaler = Scaler(
+                self._setup,
+                self._plugins,
+                machines=self._instances,
+                folder=folder,
+                demand=self._ask_demand,
+                clock=clock,
+                told=told,
+                on_lost=self._note_lost,
+            )
 
     # For who runs it.
 

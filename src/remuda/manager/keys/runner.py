@@ -176,6 +176,10 @@ OWN: Facts = {
     "fallback.failure_threshold": own("failed health checks in a row", "that of `[runners.autoscaler]`"),
     "fallback.scale_throttle.limit": own("machines a second that may be asked for", "100"),
     "fallback.scale_throttle.burst": own("how many at once", "`max_instances`, or the limit"),
+    "plugin_scales": own(
+        "the plugin of `[runners.autoscaler]` is a provider: it scales by itself, and policies and limits are its own",
+        "false",
+    ),
     "known_hosts_file": own(
         "where the host keys of machines that are created are looked up", "the key seen first counts from then on"
     ),
