@@ -250,6 +250,7 @@ class Stable:
         self.deadlines = Deadlines()
         self._task: asyncio.Task[None] | None = None
         self._scaler: Scaler | None = None
+        self._watched: Scaler | None = None
         for name, cloud in self.clouds.items():
             cloud.on_delete = lambda one, name=name: self._mind(name, one)  # type: ignore[misc]
 
@@ -283,6 +284,7 @@ class Stable:
             writer=InlineWriter,
             deadlines=self.deadlines,
         )
+        self._watched = self._scaler
         if is_recovered:
             self._scaler.recovered()
         self._task = asyncio.create_task(self._scaler.run(), name="scaler under test")
@@ -337,6 +339,7 @@ class Stable:
 
     def _mind(self, group: str, instance: str) -> None:
         name = f"{group}/{instance}" if group else instance
-        busy = {one.name: one.holders for one in self.scaler.status().instances if one.holders}
+        assert self._watched is not None
+        busy = {one.name: one.holders for one in self._watched.status().instances if one.holders}
         if name in busy:
             raise AssertionError(f"{name} is deleted under {busy[name]}")

@@ -12,6 +12,7 @@ from remuda.taskscaler.loop.setup import (
     instance_name,
 )
 from remuda.taskscaler.loop.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
+from remuda.taskscaler.loop.sweep import Orphan, Swept, orphans, sweep
 
 __all__ = [
     "AcquireTimeoutError",
@@ -22,9 +23,13 @@ __all__ = [
     "GroupStatus",
     "InstanceStatus",
     "Machines",
+    "Orphan",
     "Scaler",
     "ScalerStatus",
+    "Swept",
     "Told",
     "Untold",
     "instance_name",
+    "orphans",
+    "sweep",
 ]

@@ -252,7 +252,7 @@ class Scaler:
     def _why_not(self, seconds: float) -> str:
         made = self._planner.last
         causes = [words(one.because) for one in made.hindered] if made is not None else []
-        causes += [f"group {one.name}: {one.error}" for one in self._roster.groups.values() if one.error]
+        causes += [f"{one.name or 'the group'}: {one.error}" for one in self._roster.groups.values() if one.error]
         return f"no slot became free within {seconds:g} seconds, and none is on its way: " + (
             "; ".join(causes) or "all that may be are in use"
         )

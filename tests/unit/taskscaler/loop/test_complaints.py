@@ -1,0 +1,629 @@
+"""What users of other autoscalers complain of, each as a test by its name, against the whole scaler in virtual time.
+
+`tests/unit/taskscaler/test_complaints.py` has the same names where a plan alone decides; here they are acted out.
+"""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.fleeting import InProcess, InstanceState, PermanentError, TemporaryError
+from remuda.lib.clock import settle
+from remuda.taskscaler.loop import AcquireTimeoutError, GroupSetup
+from remuda.taskscaler.loop.state import state_path
+from remuda.taskscaler.loop.sweep import orphans, sweep
+from remuda.taskscaler.policy import PolicyRule
+from remuda.taskscaler.values import Limits
+from remuda.testing.scalers import OWNER, CloudGroup, InlineWriter, Stable
+
+
+async def five_ready(stable: Stable) -> list[str]:
+    stable.policy(idle_count=5, idle_seconds=300.0)
+    await stable.start()
+    await stable.run(60)
+    assert len(stable.instances("ready")) == 5
+    return sorted(stable.instances())
+
+
+async def test_scales_to_zero(tmp_path: Path) -> None:
+    """After the last job and idle_time the group is empty and stays empty."""
+    stable = Stable(tmp_path)
+    await stable.start()
+    await stable.acquire("a", "b", "c")
+    stable.release("a", "b", "c")
+    await stable.run(400)
+    assert stable.cloud.living() == {}
+    made = stable.cloud.made
+    await stable.run(7200, step=60.0)
+    assert (stable.cloud.living(), stable.cloud.made) == ({}, made)
+    assert stable.scaler.status().requests == ()
+    await stable.close()
+
+
+async def test_slow_delete_does_not_block(tmp_path: Path) -> None:
+    """A deletion that takes minutes does not delay the next removal."""
+    stable = Stable(tmp_path)
+    stable.policy(idle_seconds=30.0)
+    await stable.start()
+    await stable.acquire("a", "b")
+    stable.release("a")
+    stable.cloud.hung.add("decrease")
+    await stable.run(60)
+    assert len(stable.instances("deleting")) == 1
+    stable.cloud.hung.clear()
+    stable.release("b")
+    await stable.run(60)
+    assert sum(one is InstanceState.RUNNING for one in stable.cloud.living().values()) == 1
+    await stable.run(400)
+    assert stable.cloud.living() == {}
+    await stable.close()
+
+
+async def test_backoff_from_last_failure(tmp_path: Path) -> None:
+    """Ready failures slow creation down, from the last one on; the first success ends that."""
+    stable = Stable(tmp_path)
+    stable.setup = replace(stable.setup, acquire_seconds=1e9)
+    stable.mechanic.broken["*"] = PermanentError("the ready command failed")
+    await stable.start()
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(3600)
+    assert 5 <= stable.cloud.made <= 20
+    assert "the ready command failed" in stable.scaler.status().groups[0].error
+    stable.mechanic.broken.clear()
+    await stable.run(1300)
+    assert job.done()
+    assert stable.scaler.status().groups[0].failures == 0
+    await stable.close()
+
+
+async def test_request_withdrawn(tmp_path: Path) -> None:
+    """When demand ends, requests that were not sent are withdrawn."""
+    stable = Stable(tmp_path)
+    await stable.start()
+    await stable.run(5)
+    stable.cloud.hung.add("increase")
+    jobs = []
+    for number in range(12):  # each makes a request of its own
+        jobs.append(asyncio.create_task(stable.scaler.acquire(f"{number}")))
+        await stable.run(1)
+    assert sum(not one.is_sent for one in stable.scaler.status().requests) > 0
+    for job in jobs:
+        job.cancel()
+    await stable.run(5)
+    assert all(one.is_sent for one in stable.scaler.status().requests)
+    stable.cloud.hung.clear()
+    await stable.run(1200)
+    assert (stable.cloud.living(), stable.scaler.status().requests) == ({}, ())
+    await stable.close()
+
+
+async def test_undelivered_instance_expires(tmp_path: Path) -> None:
+    """An accepted request that never shows frees its place and is reported."""
+    stable = Stable(tmp_path, max_instances=1)
+    stable.cloud.shows = False
+    await stable.start()
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(300)
+    assert [one.count for one in stable.scaler.status().requests] == [1]
+    await stable.run(400)
+    assert "undelivered" in {one.reason for one in stable.scaler.status().decisions}
+    assert "never shown" in stable.scaler.status().groups[0].error
+    stable.cloud.machines.clear()
+    stable.cloud.shows = True
+    await stable.run(700)
+    assert job.done()
+    await stable.close()
+
+
+async def test_creating_forever_expires(tmp_path: Path) -> None:
+    """An instance stuck in creating is deleted after a limit."""
+    stable = Stable(tmp_path, boot_seconds=1e9, max_instances=1)
+    await stable.start()
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(930)
+    assert {one.reason for one in stable.scaler.status().decisions} >= {"stuck"}
+    stable.cloud.boot_seconds = 10.0
+    await stable.run(120)
+    assert job.done()
+    assert stable.cloud.most == 1
+    await stable.close()
+
+
+async def test_policy_reload_acts(tmp_path: Path) -> None:
+    """idle_count 0 in a reloaded file empties the pool without a restart."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    stable.policy(idle_count=0, idle_seconds=60.0)
+    await stable.run(90)
+    assert stable.cloud.living() == {}
+    await stable.close()
+
+
+async def test_policy_before_first_reserve(tmp_path: Path) -> None:
+    """No job may be asked for before the configured policy has been applied."""
+    stable = Stable(tmp_path)
+    stable.cloud.hung.add("update")
+    await stable.start()
+    assert stable.scaler.capacity() == 0
+    await stable.run(30)
+    assert stable.scaler.capacity() == 0
+    await stable.close()
+
+
+async def test_long_polls_do_not_pin(tmp_path: Path) -> None:
+    """Ten idle long polls do not keep instances past idle_time."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    stable.scaler.reserved(5)
+    stable.policy(idle_count=1, idle_seconds=60.0)
+    await stable.run(300)
+    assert len(stable.cloud.living()) == 1
+    await stable.close()
+
+
+async def test_never_removed_mid_job(tmp_path: Path) -> None:
+    """No scale-down, restart or policy change removes an instance with a job; the stable itself watches."""
+    stable = Stable(tmp_path, capacity_per_instance=2)
+    await stable.start()
+    await stable.acquire("a", "b", "c")
+    stable.setup = replace(stable.setup, max_instances=1)
+    stable.policy(idle_seconds=0.0)
+    await stable.run(120)
+    await stable.kill()
+    await stable.start(is_recovered=False)
+    await stable.run(600)
+    held = {holder for one in stable.instances().values() for holder in one.holders}
+    assert held == {"a", "b", "c"}
+    for holder in ("a", "b", "c"):
+        (instance,) = (one.name for one in stable.instances().values() if holder in one.holders)
+        assert stable.scaler.adopt(holder, instance)
+    stable.scaler.recovered()
+    await stable.run(600)
+    assert {holder for one in stable.instances().values() for holder in one.holders} == held
+    stable.release("a", "b", "c")
+    await stable.run(120)
+    assert stable.cloud.living() == {}
+    assert stable.lost == []
+    await stable.close()
+
+
+async def test_accepted_means_capacity(tmp_path: Path) -> None:
+    """A job accepted is not failed by an acquire timeout while an instance is on its way for it, and the manager is
+    never told of more capacity than there can be."""
+    stable = Stable(tmp_path, boot_seconds=1200.0, max_instances=1, creation_seconds=3600.0)
+    stable.setup = replace(stable.setup, acquire_seconds=300.0)
+    await stable.start()
+    await stable.run(5)
+    assert stable.scaler.capacity() == 1
+    first = asyncio.create_task(stable.scaler.acquire("first"))
+    await settle(100)
+    assert stable.scaler.capacity() == 1
+    await stable.run(1100)
+    assert not first.done()
+    await stable.run(120)
+    assert (await first).instance == "i-1"
+    assert stable.scaler.capacity() == 1
+    second = asyncio.create_task(stable.scaler.acquire("second"))
+    await stable.run(310)
+    with pytest.raises(AcquireTimeoutError, match="max_instances is 1"):
+        await second
+    await stable.close()
+
+
+async def test_vanished_noticed_fast(tmp_path: Path) -> None:
+    """A machine gone from the cloud takes no job after one heartbeat, not after six minutes; its jobs are told."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    taken = await stable.acquire("job")
+    gone = [taken["job"].instance, *[one for one in names if one != taken["job"].instance][:3]]
+    for one in gone:
+        stable.cloud.lose(one)
+    await stable.run(60, step=1.0)
+    assert stable.lost == [(gone[0], ["job"])]
+    slots = await stable.acquire("a", "b")
+    assert not {one.instance for one in slots.values()} & set(gone)
+    assert not stable.instances().keys() & set(gone)
+    await stable.close()
+
+
+async def test_one_missing_look_loses_nothing(tmp_path: Path) -> None:
+    """A provider that forgets to show instances once is no reason to give their jobs up, but to give them none."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    await stable.acquire("job")
+    idle_since = {name: one.idle_since for name, one in stable.instances().items()}
+    stable.cloud.shows = False
+    stable.scaler.change(stable.setup)  # looks at once
+    await settle(200)
+    await stable.run(1)
+    assert len(stable.instances("suspect")) >= 5
+    stable.cloud.shows = True
+    await stable.run(10)
+    assert {name: one.idle_since for name, one in stable.instances().items()} == idle_since
+    assert stable.lost == []
+    assert set(names) <= stable.instances("ready").keys()
+    await stable.close()
+
+
+async def test_dead_first_not_blocking(tmp_path: Path) -> None:
+    """One dead instance does not delay acquires on others."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    stable.mechanic.ill.add(names[0])
+    stable.cloud.hung.add("heartbeat")
+    await stable.run(90)
+    before = stable.clock.now()
+    slots = await stable.acquire("a", "b")
+    assert len(slots) == 2
+    assert stable.clock.now() == before
+    await stable.close()
+
+
+async def test_wake_not_poll(tmp_path: Path) -> None:
+    """A waiting acquire gets a freed slot at once."""
+    stable = Stable(tmp_path, max_instances=1)
+    await stable.start()
+    await stable.acquire("first")
+    second = asyncio.create_task(stable.scaler.acquire("second"))
+    await settle(100)
+    assert not second.done()
+    stable.release("first")
+    await settle(100)
+    assert second.done()
+    await stable.close()
+
+
+async def test_unhealthy_gets_no_job(tmp_path: Path) -> None:
+    """After the failure threshold no slot is given and the instance is replaced."""
+    stable = Stable(tmp_path, capacity_per_instance=2)
+    await stable.start()
+    sick = (await stable.acquire("job"))["job"].instance
+    for _ in range(3):
+        stable.scaler.report(sick, is_well=False)
+    slots = await stable.acquire("next")
+    assert slots["next"].instance != sick
+    assert stable.instances()[sick].state == "draining"
+    stable.release("job")
+    await stable.run(60)
+    assert sick not in stable.instances()
+    assert "unhealthy" in {one.reason for one in stable.scaler.status().decisions}
+    await stable.close()
+
+
+async def test_an_instance_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    stable.mechanic.ill.add(names[0])
+    await stable.run(70)
+    assert names[0] not in stable.instances("ready")
+    await stable.run(60)
+    assert names[0] not in stable.cloud.living()
+    assert len(stable.instances("ready")) == 5
+    await stable.close()
+
+
+async def test_try_does_not_burn_use(tmp_path: Path) -> None:
+    """Reserving and giving back, or a job that did not begin, does not use up max_use_count."""
+    stable = Stable(tmp_path, max_use_count=1)
+    await stable.start()
+    slot = (await stable.acquire("try"))["try"]
+    stable.release("try", is_used=False)
+    assert stable.instances()[slot.instance].uses == 0
+    assert (await stable.acquire("job"))["job"].instance == slot.instance
+    stable.release("job")
+    await stable.run(60)
+    assert slot.instance not in stable.instances()
+    await stable.close()
+
+
+async def test_restart_keeps_all(tmp_path: Path) -> None:
+    """A restart keeps idle and busy instances and use counts, by default; a kill as well as an end in order."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    await stable.acquire("old")
+    stable.release("old", warmed=["key"])
+    slot = (await stable.acquire("job"))["job"]
+    await stable.run(30)
+    before = {name: (one.uses, one.holders, one.created_at) for name, one in stable.instances("ready").items()}
+    await stable.close()
+    for _ in range(2):
+        stable.clock.jump(3000.0)
+        await stable.start(is_recovered=False)
+        assert stable.scaler.adopt("job", slot.instance)
+        stable.scaler.recovered()
+        await stable.run(10)
+        now = {name: (one.uses, one.holders, one.created_at) for name, one in stable.instances("ready").items()}
+        assert now == before
+        assert (await stable.acquire("job"))["job"] == slot
+        await stable.kill()
+    assert stable.cloud.made == 6
+    assert len(stable.mechanic.prepared) == 6
+
+
+async def test_token_rotation_one_scaler(tmp_path: Path) -> None:
+    """The state goes by the stable name of the runner, so whatever else of it changes finds the same instances."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    await stable.close()
+    stable.setup = replace(stable.setup, groups=(GroupSetup(name="", config={"anything": "a new token"}),))
+    await stable.start()
+    await stable.run(30)
+    assert sorted(stable.instances("ready")) == names
+    assert len(list(tmp_path.glob("*.db"))) == 1
+    await stable.close()
+
+
+async def test_corrupt_state_is_one_instance(tmp_path: Path) -> None:
+    """One broken row costs that instance only; changed capacity applies to restored ones."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    slots = await stable.acquire("job", "other")
+    await stable.close()
+    db = sqlite3.connect(state_path(tmp_path, stable.setup.name))
+    db.execute("update instances set body = x'7b22' where name = ?", (slots["other"].instance,))
+    db.commit()
+    db.close()
+    stable.setup = replace(stable.setup, groups=(GroupSetup(name="", limits=Limits(capacity_per_instance=3)),))
+    await stable.start(is_recovered=False)
+    assert stable.scaler.adopt("job", slots["job"].instance)
+    assert stable.scaler.adopt("other", slots["other"].instance)
+    stable.scaler.recovered()
+    await stable.run(30)
+    assert set(names) <= stable.instances("ready").keys()
+    assert {one.capacity for one in stable.instances().values()} == {3}
+    assert stable.instances()[slots["job"].instance].uses == 1
+    await stable.close()
+
+
+async def test_a_state_that_is_no_database_is_put_aside(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    await stable.close()
+    path = state_path(tmp_path, stable.setup.name)
+    for one in tmp_path.iterdir():
+        one.write_bytes(b"nonsense" * 1000)
+    await stable.start()
+    await stable.run(30)
+    assert sorted(stable.instances("ready")) == names
+    assert {one.cause for one in stable.instances().values()} == {"preexisted"}
+    assert path.with_name(path.name + ".broken").exists()
+    await stable.close()
+
+
+async def test_shutdown_order(tmp_path: Path) -> None:
+    """Instances are deleted before the plugin stops; nothing is left but what has a job."""
+    stable = Stable(tmp_path)
+    stable.setup = replace(stable.setup, delete_on_shutdown=True)
+    await five_ready(stable)
+    stable.cloud.make(1, OWNER)  # on its way when the manager ends
+    await stable.close()
+    await stable.run(20)
+    assert stable.cloud.living() == {}
+    assert stable.cloud.calls[-1] == "shutdown"
+    assert stable.cloud.calls.index("shutdown") > stable.cloud.calls.index("decrease")
+    await stable.start()
+    await stable.run(60)
+    busy = (await stable.acquire("job"))["job"].instance
+    await stable.close()
+    await stable.run(20)
+    assert stable.cloud.living().keys() == {busy}
+
+
+async def test_out_of_sync_heals(tmp_path: Path) -> None:
+    """A group that was resized by hand: counts agree again within one update."""
+    stable = Stable(tmp_path, max_instances=6)
+    await five_ready(stable)
+    stable.cloud.make(3)
+    await stable.run(120)
+    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 6
+    await stable.run(300)
+    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 5
+    for name in list(stable.cloud.living())[:2]:
+        stable.cloud.lose(name)
+    await stable.run(180)
+    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 5
+    await stable.close()
+
+
+async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
+    """A manager or runner that is gone for good: its machines are found by tag, shown first, and removed on demand."""
+    stable = Stable(tmp_path)
+    mine = await five_ready(stable)
+    old = stable.cloud.make(2, "s_test/9")  # a runner of this manager that is configured no more
+    other = stable.cloud.make(1, "s_other/9")  # another manager's
+    young = {one: stable.cloud.machines[one] for one in stable.cloud.make(1, "s_test/9")}
+    for one in (*old, *other):
+        stable.cloud.machines[one].created_at -= 3600.0
+    plugins = {"": InProcess(CloudGroup(stable.cloud))}
+    await plugins[""].init({}, stable.setup.groups[0].settings)
+    how = {"folder": tmp_path, "now": stable.clock.now()}
+    found = await orphans(stable.setup, plugins, {OWNER}, **how)  # type: ignore[arg-type]
+    assert [one.instance for one in found] == old
+    assert (await sweep(stable.setup, plugins, {OWNER}, remove=False, **how)).removed == ()  # type: ignore[arg-type]
+    assert not (stable.cloud.calls.count("decrease"))
+    swept = await sweep(stable.setup, plugins, {OWNER}, remove=True, **how)  # type: ignore[arg-type]
+    assert swept.removed == tuple(old)
+    await stable.run(20)
+    assert set(stable.cloud.living()) >= {*mine, *other, *young}
+    assert not set(stable.cloud.living()) & set(old)
+    await stable.close()
+
+
+async def test_leaked_machines_swept(tmp_path: Path) -> None:
+    """Ours by the tag, but neither shown by the group nor known here: swept, after a time."""
+    stable = Stable(tmp_path)
+    names = await five_ready(stable)
+    (leaked,) = stable.cloud.make(1, OWNER)
+    stable.cloud.machines[leaked].state = InstanceState.DELETED  # half made: the group does not show it as its own
+    plugins = {"": InProcess(CloudGroup(stable.cloud))}
+    await plugins[""].init({}, stable.setup.groups[0].settings)
+
+    async def found() -> list[str]:
+        now = stable.clock.now()
+        return [one.instance for one in await orphans(stable.setup, plugins, {OWNER}, folder=tmp_path, now=now)]
+
+    assert await found() == []
+    await stable.run(700, step=60.0)
+    assert await found() == [leaked]
+    assert set(names) <= stable.instances("ready").keys()
+    await stable.close()
+
+
+async def test_partial_success_kept(tmp_path: Path) -> None:
+    """Increase and Decrease that half succeed are counted right, also when what was made comes with an error."""
+    stable = Stable(tmp_path)
+    stable.cloud.accepts = 2
+    await five_ready(stable)
+    assert stable.cloud.made == 5
+    stable.policy(idle_count=0, idle_seconds=0.0)
+    await stable.run(400)
+    assert stable.cloud.living() == {}
+    stable.cloud.accepts = 1000
+    stable.cloud.broken["increase, late"] = TemporaryError("the answer was lost")
+    stable.policy(idle_count=3, idle_seconds=600.0)
+    await stable.run(5)
+    stable.cloud.broken.clear()
+    await stable.run(60)
+    assert (len(stable.instances("ready")), stable.cloud.made) == (3, 8)
+    assert {one.cause for one in stable.instances().values()} == {"requested"}
+    await stable.close()
+
+
+async def test_over_report_survived(tmp_path: Path) -> None:
+    """A group that makes more than it was asked for, and deletes what it was not asked to: nothing breaks."""
+    stable = Stable(tmp_path, max_instances=10)
+    await stable.start()
+    await stable.acquire("job")
+    stable.cloud.make(20)
+    await stable.run(240)
+    assert len(stable.cloud.living()) <= 10
+    assert stable.lost == []
+    await stable.close()
+
+
+async def test_unknown_state_buys_nothing(tmp_path: Path) -> None:
+    """An unknown state causes no purchase and no deletion."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    for one in stable.cloud.machines.values():
+        one.state = InstanceState.UNKNOWN
+    await stable.run(3600, step=60.0)
+    assert (len(stable.cloud.machines), stable.cloud.made) == (5, 5)
+    assert len(stable.instances("unknown")) == 5
+    await stable.close()
+
+
+async def test_failed_update_keeps_scaling(tmp_path: Path) -> None:
+    """Update failing for a while: deletes and job hand-out go on, no purchase."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    stable.cloud.broken["update"] = TemporaryError("try again later")
+    await stable.run(70)
+    slots = await stable.acquire("a", "b")
+    assert len(slots) == 2
+    assert stable.scaler.capacity() == 5
+    stable.policy(idle_count=0, idle_seconds=10.0)
+    await stable.run(30)
+    assert (stable.cloud.made, len(stable.cloud.living())) == (5, 2)
+    assert stable.scaler.status().groups[0].error == "try again later"
+    stable.cloud.broken.clear()
+    await stable.run(120)
+    assert len(stable.instances()) == 2
+    await stable.close()
+
+
+async def test_hung_call_has_deadline(tmp_path: Path) -> None:
+    """A plugin that never answers is given up, and does not stall other groups."""
+    stable = Stable(tmp_path, "first", "second")
+    stable.clouds["first"].hung |= {"init", "update", "increase"}
+    await stable.start()
+    slots = await stable.acquire("a", "b")
+    assert {one.instance for one in slots.values()} == {"second/i-1", "second/i-2"}
+    await stable.run(200)
+    assert "not answered" in stable.scaler.status().groups[0].error
+    stable.clouds["first"].hung.clear()
+    await stable.run(200)
+    assert (await stable.acquire("c"))["c"].instance == "first/i-1"
+    await stable.close()
+
+
+async def test_max_size_too_small_named(tmp_path: Path) -> None:
+    """Group maximum below max_instances: clamped, and both numbers are said."""
+    stable = Stable(tmp_path, max_instances=50)
+    stable.cloud.max_size = 3
+    stable.policy(idle_count=10, idle_seconds=300.0)
+    await stable.start()
+    await stable.run(60)
+    assert len(stable.cloud.living()) == 3
+    note = stable.scaler.status().groups[0].note
+    assert "50" in note
+    assert "3" in note
+    await stable.close()
+
+
+async def test_cancel_is_cancel(tmp_path: Path) -> None:
+    """A cancelled wait, a wait that was too long and the loss of an instance are told apart."""
+    stable = Stable(tmp_path, max_instances=1)
+    stable.setup = replace(stable.setup, acquire_seconds=60.0)
+    await stable.start()
+    await stable.acquire("job")
+    cancelled = asyncio.create_task(stable.scaler.acquire("cancelled"))
+    late = asyncio.create_task(stable.scaler.acquire("late"))
+    await stable.run(10)
+    cancelled.cancel()
+    await stable.run(60)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    with pytest.raises(AcquireTimeoutError):
+        await late
+    stable.cloud.lose("i-1")
+    await stable.run(70)
+    assert stable.lost == [("i-1", ["job"])]
+    await stable.close()
+
+
+async def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
+    """Instances that are tagged as another's count, and are neither logged in to nor deleted."""
+    stable = Stable(tmp_path, max_instances=3)
+    stable.cloud.make(2, "s_other/1")
+    await stable.start()
+    await stable.acquire("job")
+    stable.release("job")
+    await stable.run(900)
+    assert stable.cloud.living().keys() == {"i-1", "i-2"}
+    assert stable.mechanic.prepared == ["i-3"]
+    await stable.close()
+
+
+async def test_a_disk_that_refuses_holds_slots_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot is handed out when it is stored whose it is."""
+    stable = Stable(tmp_path)
+    await five_ready(stable)
+    monkeypatch.setattr(InlineWriter, "broken", "disk full")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(10)
+    assert not job.done()
+    assert stable.scaler.status().store_error == "disk full"
+    monkeypatch.setattr(InlineWriter, "broken", "")
+    await stable.run(40)
+    assert job.done()
+    await stable.close()
+
+
+async def test_preparing_is_bounded_and_tried_again(tmp_path: Path) -> None:
+    """A port that refuses for a while is no failure; and not all new instances are logged in to at once."""
+    stable = Stable(tmp_path)
+    stable.setup = replace(stable.setup, preparing=2, rules=(PolicyRule(idle_count=8),))
+    stable.mechanic.broken["i-1"] = TemporaryError("connection refused")
+    await stable.start()
+    await stable.run(100)
+    assert stable.mechanic.most_at_once == 2
+    assert len(stable.instances("ready")) == 7
+    assert stable.instances("creating")["i-1"].error == "connection refused"
+    stable.mechanic.broken.clear()
+    await stable.run(40)
+    assert len(stable.instances("ready")) == 8
+    await stable.close()
