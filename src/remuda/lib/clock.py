@@ -10,6 +10,7 @@ import heapq
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -120,7 +121,11 @@ def rfc3339(seconds: float) -> str:
 
 def stamp(seconds: float) -> str:
     """The way log lines and step results are stamped: UTC, microseconds, Z."""
-    return _in_utc(seconds, "microseconds")
+    whole = int(seconds)
+    micros = round((seconds - whole) * 1e6)
+    if micros == 1_000_000 or micros < 0:
+        return _in_utc(seconds, "microseconds")
+    return f"{_second(whole)}.{micros:06}Z"
 
 
 def moment(text: object) -> float | None:
@@ -130,6 +135,12 @@ def moment(text: object) -> float | None:
     except ValueError:
         return None
     return found.timestamp() if found.tzinfo is not None else None
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    """Most stamps are of a second that was just asked for."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def _in_utc(seconds: float, timespec: str) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from remuda.lib.aio import happens
+from remuda.lib.aio import LightEvent, happens
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps import leftovers, shim
@@ -115,7 +115,7 @@ class Execution:
         self._output = output
         self._job = job
         self._around = around
-        self._wake = asyncio.Event()
+        self._wake = LightEvent()
         self._process: StepProcess | None = None
         self._masks_file, self._masks_read = files.shared(".masks"), 0
         self._terminated_at: float | None = None

@@ -24,7 +24,7 @@ from secrets import token_hex
 from typing import Any
 
 from remuda.lib.clock import stamp
-from remuda.lib.files import remove_tree, write_whole
+from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
 from remuda.lib.values import dataclass
 from remuda.steps.accounting import Account
@@ -96,11 +96,11 @@ class Journal:
         aside.mkdir(mode=0o700)
         (aside / EXCHANGE).mkdir(mode=0o700)
         if request.owner:
-            write_whole(aside / "owner", request.owner)
+            _make(aside / "owner", request.owner)
             request.ClearField("owner")
-        write_whole(aside / "request", request.SerializeToString())
+        _make(aside / "request", request.SerializeToString())
         accepted = {"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}
-        write_whole(aside / "events", _line(accepted) + b"\n")
+        _make(aside / "events", _line(accepted) + b"\n")
         aside.rename(folder)
         return cls(folder)
 
@@ -242,6 +242,14 @@ _encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return _encode(value).encode()
+
+
+def _make(path: Path, data: bytes) -> None:
+    """A file of a folder that nobody knows of yet."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
 
 
 def _append(file: OpenFile, line: bytes) -> None:

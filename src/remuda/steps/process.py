@@ -14,6 +14,7 @@ import resource
 import signal
 from collections.abc import Callable
 
+from remuda.lib.aio import LightEvent
 from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
 from remuda.steps.kernel import Pulse
@@ -71,8 +72,8 @@ class StepProcess:
         self.waits = False
         """Whether it has ended this step, and lives: a leader that waits for another."""
         self._leader = leader
-        self.exited = asyncio.Event()
-        self.told = asyncio.Event()
+        self.exited = LightEvent()
+        self.told = LightEvent()
         """Its command has ended and that is written down, or it has ended itself."""
         self.usage: Usage | None = None
         self.status: int | None = None

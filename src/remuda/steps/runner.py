@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from remuda.lib.aio import happens, happens_by, one_error
+from remuda.lib.aio import LightEvent, happens, happens_by, one_error
 from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Secrets
@@ -61,15 +61,15 @@ class Job:
         """What a client says is safe elsewhere: log offset, result number."""
         self._around = around
         self._was_found = bool(journal.past)
-        self._wake = asyncio.Event()
+        self._wake = LightEvent()
         self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
         self._work_dir_bytes: int | None = None
         self.shells: set[Callable[[], None]] = set()
         """How to end what somebody runs who looks into the job."""
-        self._unwanted = asyncio.Event()
+        self._unwanted = LightEvent()
         """Nobody needs what is held."""
-        self.let_go = asyncio.Event()
+        self.let_go = LightEvent()
         """What was held is gone."""
         request = journal.read_request()
         self.id = request.id

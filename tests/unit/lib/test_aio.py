@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from remuda.lib.aio import both, carried_through, happens, happens_by
-from remuda.lib.clock import VirtualClock
+from remuda.lib.aio import LightEvent, both, carried_through, happens, happens_by
+from remuda.lib.clock import VirtualClock, settle
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])
@@ -40,6 +40,22 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert asyncio.all_tasks() == before
+
+
+async def test_a_light_event_wakes_all_who_wait_and_forgets_who_went() -> None:
+    event = LightEvent()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(event.wait()) for _ in range(3)]
+        await settle()
+        waiting[0].cancel()
+        await settle()
+        event.set()
+        event.set()
+    assert [task.cancelled() for task in waiting] == [True, False, False]
+    assert event.is_set()
+    assert await event.wait()
+    event.clear()
+    assert not await happens(event, within_seconds=0)
 
 
 async def test_two_things_are_done_at_the_same_time() -> None:

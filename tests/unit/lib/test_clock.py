@@ -1,7 +1,10 @@
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle, stamp
 
@@ -66,3 +69,8 @@ def test_times_on_the_wire() -> None:
     assert rfc3339(1_750_000_000.1239) == "2025-06-15T15:06:40.123Z"
     assert stamp(1_750_000_000.0) == "2025-06-15T15:06:40.000000Z"
     assert stamp(0.000001) == "1970-01-01T00:00:00.000001Z"
+
+
+@given(st.floats(min_value=0, max_value=4e9))
+def test_stamps_are_what_the_library_makes_of_the_moment(seconds: float) -> None:
+    assert stamp(seconds) == datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
