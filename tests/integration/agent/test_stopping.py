@@ -25,7 +25,8 @@ def is_dead(pid_file: Path) -> bool:
 def spawning(work: Path, *, stubborn: bool = False) -> str:
     """A script with a grandchild that does not end by itself; a stubborn one takes note of SIGTERM and goes on."""
     trap = f'trap "touch {work}/asked" TERM;' if stubborn else ""
-    return f"sh -c '{trap} echo $$ >new; mv new child; while :; do sleep 0.1; done' & {trap} touch up; while :; do sleep 0.1; done"
+    inner = f"{trap} echo $$ >new; mv new child; while :; do sleep 0.1; done"
+    return f"sh -c '{inner}' & {trap} touch up; while :; do sleep 0.1; done"
 
 
 async def start_and_cancel(agent: AgentProcess, job: JobStart, up: Path, times: int = 1) -> Seen:
