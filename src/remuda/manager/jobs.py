@@ -33,7 +33,7 @@ from remuda.manager.core.actions import (
     Wait,
 )
 from remuda.manager.core.life import Life
-from remuda.manager.core.record import AGAIN_BYTES, Phase, Record
+from remuda.manager.core.record import Phase, Record, again_bytes
 from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.entries import CompileError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -72,10 +72,8 @@ class ManagedJob:
         client: RunnerClient,
         environment: Environment,
         around: Surroundings,
-        payload: JobPayload | None = None,
     ) -> None:
-        """`payload` is that of the row, where somebody has read it already."""
-        payload = payload or read_payload(row.payload)
+        payload = read_payload(row.payload)
         self.key = row.key
         self.job_id = row.job_id
         self.slot: int = row.slot
@@ -103,9 +101,7 @@ class ManagedJob:
         if record.machine:
             environment.adopt(self._place, record.machine)
         self._saved, self._saved_at = record, around.clock.monotonic()
-        # An agent that may keep little for us must hear soon what it need not keep, or the job's output is held back.
-        limit = runner.remuda.log_waiting_limit_bytes
-        self._again_bytes = min(AGAIN_BYTES, limit // 4) if limit > 0 else AGAIN_BYTES
+        self._again_bytes = again_bytes(runner.remuda.log_waiting_limit_bytes)
         self._is_stuck = False  # what is to be saved cannot be
         self._spans = None if around.spans_of is None else around.spans_of(row, payload)
         self._bell = Bell(around.clock, f"job {row.key}")

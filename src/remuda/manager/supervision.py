@@ -44,7 +44,7 @@ from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_api import VERSION, JobPayload
+from remuda.wire.runner_api import VERSION
 from remuda.wire.runner_client import JobOffer, RunnerClient, identity_in
 
 LOOK_SECONDS = 1.0
@@ -378,7 +378,7 @@ class Manager:
         reach("manager.journaled")
         self.metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
         self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
-        return self._begin(row, record, runner, one.client, one.environment, slot=slot, payload=payload)
+        return self._begin(row, record, runner, one.client, one.environment, slot=slot)
 
     def _begin(
         self,
@@ -389,20 +389,11 @@ class Manager:
         environment: Environment,
         *,
         slot: Slot | None = None,
-        payload: JobPayload | None = None,
     ) -> bool:
         """Go on with a job, in the slot that was reserved for it or in that which it had; False: nobody can."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
-            job = ManagedJob(
-                row,
-                record,
-                runner=runner,
-                client=client,
-                environment=environment,
-                around=self._around,
-                payload=payload,
-            )
+            job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
         except Exception as error:  # noqa: BLE001 - it would come again with every start, and take all others along
             self._log.error("a job cannot be gone on with; it stays in the journal", job=row.job_id, exc_info=error)
             # What an agent has may be found there, with a payload that can be read.

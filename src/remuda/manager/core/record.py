@@ -79,3 +79,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             return self != stored
         reached = replace(stored, log_offset=self.log_offset, log_crc=self.log_crc, result_seq=self.result_seq)
         return self != reached
+
+
+def again_bytes(waiting_limit_bytes: int) -> int:
+    """The same where an agent may keep only so much for us, above 0: it must hear in time what it need not keep, or it
+    holds the job's output back."""
+    return min(AGAIN_BYTES, waiting_limit_bytes // 4) if waiting_limit_bytes > 0 else AGAIN_BYTES

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from remuda.manager.core.record import AGAIN_BYTES, Outcome, Phase, Record
+from remuda.manager.core.record import AGAIN_BYTES, AGAIN_SECONDS, Outcome, Phase, Record, again_bytes
 
 STARTED = Record(phase=Phase.STARTED, log_offset=10, log_crc=3, result_seq=2, machine="local")
 ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log_bytes=50))
@@ -13,7 +13,10 @@ ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log
     ("before", "after", "worth"),
     [
         (STARTED, STARTED, False),
-        (STARTED, replace(STARTED, log_offset=11), True),
+        (STARTED, replace(STARTED, log_offset=11, result_seq=7), False),
+        (STARTED, replace(STARTED, log_offset=STARTED.log_offset + AGAIN_BYTES), True),
+        (STARTED, replace(STARTED, cancel_told=True), True),
+        (replace(STARTED, phase=Phase.ACKNOWLEDGED), STARTED, True),
         (STARTED, ENDED, True),
         (ENDED, ENDED, False),
         (ENDED, replace(ENDED, log_offset=50, log_crc=9, result_seq=7), False),
@@ -26,3 +29,13 @@ ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log
 )
 def test_what_a_new_process_should_know_is_stored(before: Record, after: Record, worth: bool) -> None:
     assert after.is_worth_storing(before) is worth
+
+
+def test_what_is_little_is_stored_after_a_while_and_sooner_where_the_agent_keeps_little() -> None:
+    after = replace(STARTED, log_offset=STARTED.log_offset + 100)
+    assert not after.is_worth_storing(STARTED, seconds=AGAIN_SECONDS - 1)
+    assert after.is_worth_storing(STARTED, seconds=AGAIN_SECONDS)
+    assert not STARTED.is_worth_storing(STARTED, seconds=AGAIN_SECONDS)
+    assert after.is_worth_storing(STARTED, again_bytes=100)
+    assert not after.is_worth_storing(STARTED, again_bytes=101)
+    assert (again_bytes(400), again_bytes(0), again_bytes(-1), again_bytes(1 << 30)) == (100, *[AGAIN_BYTES] * 3)
