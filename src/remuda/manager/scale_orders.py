@@ -54,7 +54,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that could not be asked."""
 
 
-def orders(scaling: Scaling, system_id: str) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
+def orders(scaling: Scaling) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
     """What can be asked of a manager, by command."""
 
     async def explain(order: Order) -> ScaleReport:
@@ -65,7 +65,27 @@ def orders(scaling: Scaling, system_id: str) -> Mapping[str, Callable[[Order], A
             )
         )
 
-    return {"scale": explain}
+    async def sweep(order: Order) -> SweepReport:
+        found: dict[tuple[str, str], FoundOrphan] = {}
+        problems: list[str] = []
+        for runner, scaled in _chosen(scaling.fleets, order.runner):
+            swept = await scaled.sweep(scaling.owners, remove=order.remove)
+            problems += [f"{runner.name or runner.short_token}: {text}" for text in swept.errors]
+            for one in swept.found:
+                is_removed = one.instance in swept.removed
+                # Runners of one provider see the same machines.
+                if is_removed or (one.instance, one.owner) not in found:
+                    found[one.instance, one.owner] = FoundOrphan(
+                        runner=runner.short_token,
+                        instance=one.instance,
+                        owner=one.owner,
+                        cause=one.why,
+                        created_at=one.created_at,
+                        is_removed=is_removed,
+                    )
+        return SweepReport(orphans=tuple(found.values()), problems=tuple(problems))
+
+    return {"scale": explain, "sweep": sweep}
 
 
 def _chosen(fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str) -> list[tuple[RunnerConfig, Scaled]]:

@@ -6,7 +6,7 @@ in `remuda.taskscaler`. `supervision.py` is the caller.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from urllib.parse import quote
 
@@ -20,9 +20,9 @@ from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError
 
 if TYPE_CHECKING:
-    from remuda.fleeting.port import InstanceGroup
     from remuda.manager.runners import ServedRunner
     from remuda.taskscaler.loop import FleetSetup, ScalerStatus
+    from remuda.taskscaler.loop.sweep import Swept
     from remuda.taskscaler.values import Demand
 
 DEMAND_PATH = "/api/remuda/v1/demand"
@@ -37,9 +37,6 @@ class Scaled(Protocol):
     @property
     def setup(self) -> "FleetSetup": ...
 
-    @property
-    def plugins(self) -> "Mapping[str, InstanceGroup]": ...
-
     async def run(self) -> None: ...
 
     def change(self, runner: RunnerConfig) -> None: ...
@@ -52,6 +49,8 @@ class Scaled(Protocol):
 
     def status(self) -> "ScalerStatus": ...
 
+    async def sweep(self, owners: Collection[str], *, remove: bool) -> "Swept": ...
+
 
 class Scaling:
     """Runs the scalers of all environments that have one. `start` makes a supervised task."""
@@ -62,6 +61,11 @@ class Scaling:
         self._tellers: dict[int, CellDemand] = {}
         self.fleets: list[tuple[RunnerConfig, Scaled]] = []
         """The runners for whom machines are created, and who does it."""
+
+    @property
+    def owners(self) -> set[str]:
+        """By whose tags machines are known here; those of runners that are only finishing their jobs, too."""
+        return {scaled.setup.owner for scaled, _ in self._begun.values()}
 
     def follow(self, environments: Iterable[Environment]) -> None:
         """These are there now: run those that are new."""

@@ -162,7 +162,7 @@ class ManagerService:
             status=lambda: status_of(manager, self._config_status),
             drain=drain.set,
             clock=self._clock,
-            others=orders(manager.scaling, manager.system_id),
+            others=orders(manager.scaling),
         )
 
     def _rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "Rotation":

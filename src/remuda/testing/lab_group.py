@@ -31,17 +31,19 @@ class LabGroup(Plugin[NoConfig]):
     def __init__(self, lab: Machines) -> None:
         self._lab = lab
         self.instances: dict[str, Machine] = {}
+        self.owners: dict[str, str] = {}
+        """By whose tags."""
         self.made = 0
-        self.deleted: list[str] = []
+        self.events: list[str] = []
+        """What it was asked: init, delete INSTANCE, shutdown."""
         self.is_down = False
         """Whether calls fail, as those of a plugin that cannot reach its provider."""
-        self.was_shut_down = False
         for machine in lab.machines:
             machine.kill()
 
     async def init(self, config: NoConfig, settings: Settings) -> ProviderInfo:
         self._settings = settings
-        self.was_shut_down = False
+        self.events.append("init")
         return ProviderInfo(id="lab", max_size=len(self._lab.machines))
 
     async def update(self) -> Mapping[str, InstanceState]:
@@ -55,12 +57,13 @@ class LabGroup(Plugin[NoConfig]):
             self.made += 1
             machine.start()
             self.instances[f"{machine.name}-{self.made}"] = machine
+            self.owners[f"{machine.name}-{self.made}"] = self._settings.owner
         return len(free)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         self._answer()
         for instance in instances:
-            self.deleted.append(instance)
+            self.events.append(f"delete {instance}")
             self.vanish(instance)
         return instances
 
@@ -72,14 +75,14 @@ class LabGroup(Plugin[NoConfig]):
         return ConnectInfo(connector=self.login, internal_addr=machine.address)
 
     async def shutdown(self) -> None:
-        self.was_shut_down = True
+        self.events.append("shutdown")
 
     async def heartbeat(self, instance: str) -> None:
         if instance not in self.instances:
             raise TemporaryError(f"{instance} is gone")
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        return [TaggedInstance(instance=one, owner=self._settings.owner) for one in self.instances]
+        return [TaggedInstance(instance=one, owner=self.owners.get(one, "")) for one in self.instances]
 
     @property
     def login(self) -> Connector:

@@ -31,7 +31,7 @@ async def test_machines_come_with_jobs_and_go_after_them(site: Any, capsys: pyte
         await until(lambda: not site.group.instances, seconds=60)
         await asyncio.to_thread(call, ["manager", "status", "--data", str(site.data)])
         assert "jobs that wait" in capsys.readouterr().out
-    assert site.group.was_shut_down
+    assert site.group.events[-1] == "shutdown"
 
 
 async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> None:

@@ -7,7 +7,7 @@ to in `instances`. `manager.scaling` runs the scaler, and tells who asks for job
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, Scaler, ScalerStatus, Told, Untold
 from remuda.taskscaler.loop.provided import ProvidedScaler
+from remuda.taskscaler.loop.sweep import Swept, sweep
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
@@ -53,6 +54,7 @@ class AutoscaledEnvironment:
     ) -> None:
         """ConfigError: the configuration names a key that cannot be read. `plugins` makes the group of a plugin."""
         self._runner = runner
+        self._folder = folder
         self._system_id = system_id
         self._clock = clock
         self._setup = fleet_setup(runner, system_id=system_id)
@@ -98,11 +100,6 @@ class AutoscaledEnvironment:
         """What it scales."""
         return self._setup
 
-    @property
-    def plugins(self) -> Mapping[str, InstanceGroup]:
-        """The groups, by name."""
-        return self._plugins
-
     async def run(self) -> None:
         """Keep the machines as the policies want them, until cancelled."""
         self._running = asyncio.current_task()
@@ -136,6 +133,12 @@ class AutoscaledEnvironment:
 
     def status(self) -> ScalerStatus:
         return self._scaler.status()
+
+    async def sweep(self, owners: Collection[str], *, remove: bool) -> Swept:
+        """Instances that none of these, nor anybody else here, looks after any more."""
+        return await sweep(
+            self._setup, self._plugins, owners, folder=self._folder, now=self._clock.now(), remove=remove
+        )
 
     # As every environment.
 

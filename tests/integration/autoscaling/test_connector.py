@@ -1,0 +1,163 @@
+"""How machines of a plugin are logged in to; the names of tests are those of known complaints."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import msgspec
+import pytest
+
+from remuda.fleeting import ConnectInfo, Connector, PermanentError, TemporaryError
+from remuda.lib.clock import SystemClock, VirtualClock
+from remuda.manager.adapters.instances import DENIED_SECONDS, Instances, host_and_port
+from remuda.manager.autoscaler_config import AutoscalerConfig
+from remuda.manager.config import RemudaConfig, RunnerConfig
+from remuda.manager.scaling_setup import fleet_setup
+from remuda.taskscaler.loop import Machines as Contract
+from remuda.testing.machines import PASSWORD, USER, Machine, Machines
+
+NAME = "lab/m1"
+Make = Callable[..., Instances]
+
+
+@pytest.fixture
+async def instances(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes what logs in, with further keys of the configuration; all over one folder."""
+    async with AsyncExitStack() as stack:
+
+        def make(*, clock: SystemClock | VirtualClock | None = None, own: object = None, **keys: object) -> Instances:
+            runner = RunnerConfig(
+                executor="instance",
+                autoscaler=msgspec.structs.replace(AutoscalerConfig(plugin="lab"), **keys),
+                remuda=own if isinstance(own, RemudaConfig) else RemudaConfig(),
+            )
+
+            async def ask(instance: str) -> ConnectInfo:
+                raise AssertionError(instance)
+
+            setup = fleet_setup(runner, system_id="s_1")
+            made = Instances(runner, setup, tmp_path / "kept", clock=clock or SystemClock(), ask=ask)
+            _: Contract = made
+            stack.push_async_callback(made.close)
+            return made
+
+        yield make
+
+
+def info(lab: Machines, machine: Machine, **login: object) -> ConnectInfo:
+    connector = Connector(username="root", key=lab.key.read_bytes())
+    return ConnectInfo(connector=replace(connector, **login), internal_addr=machine.address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("address", ["", ":22", "[]:22", "10.0.0.1:ssh", "10.0.0.1:65536"])
+async def test_empty_address_refused(instances: Make, address: str) -> None:
+    """The manager never dials itself."""
+    with pytest.raises(PermanentError, match="address"):
+        await instances().prepare(NAME, ConnectInfo(connector=Connector(), internal_addr=address))
+
+
+def test_addresses_may_have_a_port() -> None:
+    assert host_and_port("10.0.0.1") == ("10.0.0.1", 0)
+    assert host_and_port("box.example:2222") == ("box.example", 2222)
+    assert host_and_port("fd00::1") == ("fd00::1", 0)
+    assert host_and_port("[fd00::1]:2222") == ("fd00::1", 2222)
+
+
+async def test_ready_command_may_warn(lab: Machines, instances: Make) -> None:
+    await instances(instance_ready_command="echo careful >&2; touch /root/ready").prepare(
+        NAME, info(lab, lab.machines[0])
+    )
+    assert (lab.machines[0].root / "root/ready").exists()
+    with pytest.raises(PermanentError, match=r"'echo no >&2; exit 3' ended with 3 there: no"):
+        await instances(instance_ready_command="echo no >&2; exit 3").prepare(NAME, info(lab, lab.machines[0]))
+
+
+async def test_refused_port_is_cheap(lab: Machines, instances: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One try is one connection: when to try again is the scaler's to say, which waits longer each time."""
+    subject, tries = instances(), 0
+    connect = asyncssh.connect
+
+    async def counted(*words: Any, **values: Any) -> asyncssh.SSHClientConnection:
+        nonlocal tries
+        tries += 1
+        return await connect(*words, **values)
+
+    monkeypatch.setattr("remuda.manager.adapters.ssh.asyncssh.connect", counted)
+    for number in range(1, 4):
+        with pytest.raises(TemporaryError, match="cannot be reached"):
+            await subject.prepare(NAME, info(lab, lab.machines[0], port=23))
+        assert tries == number
+
+
+async def test_zero_keepalive_safe(lab: Machines, instances: Make) -> None:
+    """0 is the default, not no pause and no time."""
+    subject = instances()
+    await subject.prepare(NAME, info(lab, lab.machines[0], keepalive_seconds=0.0, timeout_seconds=0.0))
+    assert (await subject.reached(NAME)).address.keep_alive_seconds == 10.0
+
+
+async def test_wrong_password_fails_fast(lab: Machines, instances: Make) -> None:
+    """A machine that answers has seconds to put its keys in place, and not ten minutes."""
+    clock = VirtualClock()
+    subject = instances(clock=clock)
+    denied = info(lab, lab.machines[0], username=USER, key=b"", password="wrong")
+    with pytest.raises(TemporaryError, match="does not accept the password"):
+        await subject.prepare(NAME, denied)
+    await clock.advance(DENIED_SECONDS)
+    with pytest.raises(PermanentError, match="does not accept the password"):
+        await subject.prepare(NAME, denied)
+    await subject.prepare(NAME, info(lab, lab.machines[0], username=USER, key=b"", password=PASSWORD))
+
+
+async def test_a_machine_that_never_answers_has_the_connectors_time(instances: Make, lab: Machines) -> None:
+    clock = VirtualClock()
+    subject = instances(clock=clock)
+    booting = info(lab, lab.machines[0], port=23, timeout_seconds=60.0)
+    with pytest.raises(TemporaryError):
+        await subject.prepare(NAME, booting)
+    await clock.advance(60.0)
+    with pytest.raises(PermanentError, match="nobody could log in within 60 s"):
+        await subject.prepare(NAME, booting)
+
+
+async def test_key_setup_fast(lab: Machines, instances: Make) -> None:
+    """A key that the plugin makes for each instance is used as it comes, at once; no file is needed."""
+    subject = instances()
+    await subject.prepare(NAME, info(lab, lab.machines[0]))
+    machine = await subject.reached(NAME)
+    assert machine.is_up
+    assert await subject.reached(NAME) is machine
+
+
+async def test_host_key_pinned(lab: Machines, instances: Make, tmp_path: Path) -> None:
+    first, second, _ = lab.machines
+    await instances().prepare(NAME, info(lab, first))
+    later = instances()
+    await later.prepare(NAME, info(lab, first))
+    impostor = replace(info(lab, first), internal_addr=second.address)
+    with pytest.raises(TemporaryError, match="has another host key"):
+        await later.prepare(NAME, impostor)
+    await later.forget(NAME)
+    await later.prepare(NAME, impostor)
+    given = RemudaConfig(known_hosts_file=str(lab.known_hosts(first)))
+    await instances(own=given).prepare("lab/given", info(lab, first))
+    with pytest.raises(TemporaryError, match="is not in"):
+        await instances(own=given).prepare("lab/given", info(lab, second))
+
+
+async def test_slots_within_sessions(lab: Machines, instances: Make) -> None:
+    """Capacity above the sessions that sshd allows is refused with that reason, before a job goes there."""
+    machine = lab.machines[0]
+    machine.run("echo MaxSessions 2 >>/etc/ssh/lab/sshd_config; kill -HUP 1", check=False)
+    machine.wait()
+    with pytest.raises(PermanentError, match=r"allows 2 sessions .* 4 are needed .* raise MaxSessions"):
+        await instances(capacity_per_instance=3).prepare(NAME, info(lab, machine))
+    await instances(capacity_per_instance=1).prepare(NAME, info(lab, machine))
+
+
+async def test_windows_is_refused_in_words(instances: Make) -> None:
+    with pytest.raises(PermanentError, match="reached by winrm"):
+        await instances().prepare(NAME, ConnectInfo(connector=Connector(protocol="winrm"), internal_addr="10.0.0.1"))
