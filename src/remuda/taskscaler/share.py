@@ -1,14 +1,11 @@
 """What of the demand is one manager's, as the values that a plan takes.
 
-Decided here: how a number is shared out among managers where nobody has done it (each gets the whole part of what its
-capacity entitles it to, the rest goes by the largest remainders), how a cell's answer is read (it has shared already),
-and when jobs that wait for others are taken to be ready. A plain GitLab says nothing: then only jobs that wait here
-count. Jobs that nobody knows the time of, because they wait for a person or a clock, do not count.
-
-Invariant: shares sum to the whole, and the same situation gives the same shares to everybody who works them out.
+The cell has shared it out already, among all managers that serve a key (`remuda.cell.core.demand`), so that together
+they make what is needed. Decided here: how its answer is read, and when jobs that wait for others are taken to be
+ready. A plain GitLab says nothing: then only jobs that wait here count. Jobs that nobody knows the time of, because
+they wait for a person or a clock, do not count.
 """
 
-import hashlib
 from collections.abc import Mapping
 
 from remuda.taskscaler.values import Demand, KeyDemand, Soon
@@ -18,23 +15,6 @@ TYPICAL_JOB_SECONDS = 300.0
 """Taken for the time of a job while none has been seen."""
 CHANCE = 0.8
 """That what a job waits for succeeds, so that it will run at all."""
-
-
-def shares(total: int, capacities: Mapping[str, int], *, key: str = "") -> dict[str, int]:
-    """A number in whole parts by capacity; where none has any, in equal parts. The key decides between equals."""
-    weights = {name: max(capacity, 0) for name, capacity in capacities.items()}
-    if not any(weights.values()):
-        weights = dict.fromkeys(weights, 1)
-    whole = sum(weights.values())
-    given = {name: total * weight // whole for name, weight in weights.items()}
-
-    def turn(name: str) -> tuple[int, bytes, str]:
-        # Another one is first for each key, or the same manager would get the odd job of all of them.
-        return -(total * weights[name] % whole), hashlib.sha256(f"{key}/{name}".encode()).digest(), name
-
-    for name in sorted(given, key=turn)[: total - sum(given.values())]:
-        given[name] += 1
-    return given
 
 
 def own_demand(

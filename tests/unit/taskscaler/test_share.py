@@ -3,38 +3,39 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.taskscaler.share import own_demand, shares
-from remuda.taskscaler.values import KeyDemand, Soon
+from remuda.cell.core.demand import demand
+from remuda.cell.values import RunnerManager
+from remuda.model.job import RunnerId
+from remuda.model.runner import CapabilityKey
+from remuda.taskscaler.plan import plan
+from remuda.taskscaler.policy import Policy
+from remuda.taskscaler.share import own_demand
+from remuda.taskscaler.values import Fleet, Group, KeyDemand, Limits, Soon
+from remuda.testing.builders import NOW, a_runner
 from remuda.wire import demand as wire
 
-
-def test_three_managers_on_one_key() -> None:
-    assert shares(10, {"a": 50, "b": 30, "c": 20}) == {"a": 5, "b": 3, "c": 2}
-    # Due are 2.5, 1.5 and 1.0: one of the halves is rounded up, the same one for everybody who works it out.
-    assert sorted(shares(5, {"a": 50, "b": 30, "c": 20}).values()) in ([1, 1, 3], [1, 2, 2])
-    assert shares(7, {"a": 1, "b": 0, "c": 0}) == {"a": 7, "b": 0, "c": 0}
+LINUX = CapabilityKey(tags=frozenset({"linux"}), project_id=1)
 
 
-def test_without_capacities_all_get_the_same() -> None:
-    assert shares(6, {"a": 0, "b": 0, "c": 0}) == {"a": 2, "b": 2, "c": 2}
-    assert shares(6, {}) == {}
-
-
-def test_the_odd_job_is_not_always_the_same_managers() -> None:
-    given = [shares(1, {"a": 1, "b": 1, "c": 1}, key=f"{key}") for key in range(50)]
-    first = {name for one in given for name, jobs in one.items() if jobs}
-    assert first == {"a", "b", "c"}
-
-
-@given(st.integers(0, 10**6), st.dictionaries(st.text(max_size=3), st.integers(0, 5000), min_size=1, max_size=8))
-def test_shares_sum_to_the_whole_and_are_near_what_is_due(total: int, capacities: dict[str, int]) -> None:
-    found = shares(total, capacities)
-    assert sum(found.values()) == total
-    assert found == shares(total, dict(reversed(capacities.items())))
-    whole = sum(capacities.values())
-    for name, jobs in found.items():
-        if whole:
-            assert abs(jobs - total * capacities[name] / whole) < 1
+@given(st.integers(0, 500), st.tuples(*[st.integers(1, 200)] * 3))
+def test_three_managers_on_one_key(ready: int, capacities: tuple[int, int, int]) -> None:
+    """Together they create exactly what is needed, each by its capacity."""
+    managers = [
+        RunnerManager(runner_id=RunnerId(1), system_id=f"s_{number}", contacted_at=NOW, capacity=capacity)
+        for number, capacity in enumerate(capacities)
+    ]
+    runner = a_runner(id=RunnerId(1), tags=("linux",))
+    told = wire.Demand(
+        keys=demand(ready={LINUX: ready}, running=(), coming={}, runners=(runner,), managers=managers, now=NOW)
+    )
+    fleet = Fleet(groups=(Group(limits=Limits(throttle_limit=-1.0, max_instances=10_000)),))
+    created = [
+        plan(fleet, own_demand(told, runner_id=1, system_id=one.system_id, waiting={}), Policy(), NOW).created
+        for one in managers
+    ]
+    assert sum(created) == ready
+    for jobs, capacity in zip(created, capacities, strict=True):
+        assert abs(jobs - ready * capacity / sum(capacities)) < 2
 
 
 def told() -> wire.Demand:
