@@ -74,7 +74,7 @@ class Store:
         with self.alone():
             for folder in self._machines.iterdir():
                 if folder.name.startswith((_NEW, _GONE)) and _is_free(folder):
-                    remove_tree(folder)
+                    _clear(folder)
 
     def place(self, machine: str) -> Path:
         return self._machines / machine
@@ -110,7 +110,7 @@ class Store:
     def look(self, machine: str) -> Seen | None:
         """None: there is no such machine."""
         folder = self.place(machine)
-        if machine.startswith(".") or "/" in machine or not folder.is_dir():
+        if not machine or machine.startswith(".") or "/" in machine or not folder.is_dir():
             return None
         return Seen(
             machine=_read_machine(folder),
@@ -139,7 +139,18 @@ class Store:
         """Whoever calls this has taken its lock."""
         gone = self._machines / f"{_GONE}{machine}"
         self.place(machine).rename(gone)
-        remove_tree(gone)
+        _clear(gone)
+
+
+def _clear(folder: Path) -> None:
+    """The lock goes last, so that others leave a folder alone that somebody clears."""
+    with suppress(FileNotFoundError):
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                remove_tree(entry)
+            elif entry.name != "lock":
+                entry.unlink()
+        remove_tree(folder)
 
 
 def _taken(path: Path) -> int | None:

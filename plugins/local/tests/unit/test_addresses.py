@@ -1,0 +1,49 @@
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.fleeting import PermanentError
+from remuda_plugin_local.addresses import candidates, checked_network, clash, host_address
+
+networks = st.builds(
+    lambda number, length: IPv4Network((number, length), strict=False), st.integers(0, 2**32 - 1), st.integers(8, 29)
+)
+
+
+@given(networks, st.text())
+def test_candidates_are_of_the_network_and_nobody_elses(network: IPv4Network, seed: str) -> None:
+    found = candidates(network, seed)
+    assert len(set(found)) == len(found) > 0
+    taken = {network.network_address, network.broadcast_address, IPv4Address(host_address(network))}
+    assert all(IPv4Address(one) in network and IPv4Address(one) not in taken for one in found)
+    assert candidates(network, seed) == found
+
+
+def test_a_small_network_is_used_up() -> None:
+    network = IPv4Network("10.1.0.0/28")
+    assert host_address(network) == "10.1.0.1"
+    assert sorted(candidates(network, "x"), key=IPv4Address) == [f"10.1.0.{number}" for number in range(2, 15)]
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/24", "fd00::/64", "10.0.0.0/30"])
+def test_what_is_no_network(text: str) -> None:
+    with pytest.raises(PermanentError, match="network = "):
+        checked_network(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"dst": "default", "dev": "eth0"}, ""),
+        ({"dst": "192.0.2.0/24", "dev": "eth0"}, ""),
+        ({"dst": "10.250.3.0/24", "dev": "br0"}, "10.250.3.0/24 dev br0"),
+        ({"dst": "10.0.0.0/8", "dev": "vpn0"}, "10.0.0.0/8 dev vpn0"),
+        ({"dst": "10.250.0.9", "dev": "veth1"}, "10.250.0.9 dev veth1"),
+        ({"dst": "10.250.0.9", "dev": "rl-1a2b3c4d"}, ""),
+        ({"dst": "10.250.9.9"}, "10.250.9.9 dev "),
+    ],
+)
+def test_routes_that_clash(row: dict[str, str], expected: str) -> None:
+    assert clash(IPv4Network("10.250.0.0/16"), [row]) == expected

@@ -1,0 +1,32 @@
+import json
+from pathlib import Path
+
+from remuda_plugin_local.config import Config, QemuConfig
+from remuda_plugin_local.keys import new_key, public_half
+from remuda_plugin_local.qemu import PORTS, command, free_port, user_data
+
+
+def test_what_a_machine_is_told() -> None:
+    key = new_key()
+    first, _, rest = user_data("g-1", login="root", authorized="ssh-ed25519 AAA", host_key=key).partition("\n")
+    told = json.loads(rest)
+    assert first == "#cloud-config"
+    assert told["users"] == [{"name": "root", "ssh_authorized_keys": ["ssh-ed25519 AAA"], "lock_passwd": True}]
+    assert (told["hostname"], told["disable_root"]) == ("g-1", False)
+    assert told["ssh_keys"] == {"ed25519_private": key.decode(), "ed25519_public": public_half(key)}
+
+
+def test_the_command() -> None:
+    config = Config(kind="qemu", memory="2g", cpus=2, qemu=QemuConfig(disk="/d.img", kernel="/k", restrict=True))
+    environment, words = command(config, "g-1", Path("/f"), port=20_001)
+    assert environment == {"TMPDIR": "/f"}
+    assert words[words.index("-m") + 1 : words.index("-m") + 4] == ["2048M", "-smp", "2"]
+    assert "file=/d.img,format=qcow2,if=virtio,snapshot=on" in words
+    assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:20001-:22" in words
+    assert words[words.index("-kernel") + 1] == "/k"
+    assert "-initrd" not in words
+
+
+def test_ports_that_are_taken_are_left_alone() -> None:
+    taken = set(PORTS[:5000])
+    assert free_port(taken) in PORTS[5000:]

@@ -1,0 +1,109 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.fleeting import InstanceState
+from remuda_plugin_local.store import Machine, Seen, Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "group")
+    store.prepare()
+    return store
+
+
+def add(store: Store, count: int = 1, max_size: int = 10) -> dict[str, int]:
+    """Their names and locks."""
+    drafts = store.add(count, group="g", owner="me", now=5.0, max_size=max_size)
+    return {draft.machine.id: draft.lock for draft in drafts}
+
+
+@pytest.mark.parametrize(
+    ("is_alive", "is_up", "is_deleting", "expected"),
+    [
+        (True, False, False, InstanceState.CREATING),
+        (True, True, False, InstanceState.RUNNING),
+        (True, True, True, InstanceState.DELETING),
+        (True, False, True, InstanceState.DELETING),
+        (False, True, False, InstanceState.DELETED),
+        (False, False, False, InstanceState.DELETED),
+        (False, False, True, InstanceState.DELETING),
+    ],
+)
+def test_states(is_alive: bool, is_up: bool, is_deleting: bool, expected: InstanceState) -> None:
+    seen = Seen(machine=Machine(id="g-1"), is_alive=is_alive, is_up=is_up, is_deleting=is_deleting)
+    assert seen.state is expected
+
+
+def test_a_machine_lives_as_long_as_its_lock_is_held(store: Store) -> None:
+    [(name, lock)] = add(store).items()
+    assert store.take(name) is None
+    assert [seen.state for seen in store.look_all()] == [InstanceState.CREATING]
+    heir = os.dup(lock)
+    os.close(lock)
+    store.mark(name, "up")
+    assert [seen.state for seen in store.look_all()] == [InstanceState.RUNNING]
+    os.close(heir)
+    seen = store.look(name)
+    assert seen is not None
+    assert (seen.state, seen.machine) == (InstanceState.DELETED, Machine(id=name, owner="me", created_at=5.0))
+
+
+def test_the_dead_take_no_place(store: Store) -> None:
+    locks = add(store, 5, max_size=3)
+    assert len(locks) == 3
+    assert add(store, 1, max_size=3) == {}
+    for lock in locks.values():
+        os.close(lock)
+    more = add(store, 2, max_size=3)
+    assert len(more) == 2
+    for lock in more.values():
+        os.close(lock)
+
+
+def test_removing_leaves_nothing_and_marks_nobody(store: Store) -> None:
+    [(name, lock)] = add(store).items()
+    (store.place(name) / "disk" / "deep").mkdir(parents=True)
+    os.close(lock)
+    taken = store.take(name)
+    assert taken is not None
+    store.remove(name)
+    os.close(taken)
+    store.mark(name, "up")
+    assert (store.look(name), store.look_all()) == (None, [])
+    with pytest.raises(FileNotFoundError):
+        store.take(name)
+    assert os.listdir(store.folder / "machines") == []
+
+
+def test_what_was_half_done_is_cleared(store: Store) -> None:
+    machines = store.folder / "machines"
+    [(name, lock)] = add(store).items()
+    (machines / ".new-g-1").mkdir()
+    (machines / ".gone-g-2" / "disk").mkdir(parents=True)
+    (machines / ".gone-g-2" / "lock").touch()
+    store.place(name).rename(machines / ".gone-g-3")
+    store.prepare()
+    assert os.listdir(machines) == [".gone-g-3"], "somebody is at it"
+    os.close(lock)
+    store.prepare()
+    assert os.listdir(machines) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../machines", ".new-g-1", "", "nobody"])
+def test_names_that_are_none(store: Store, name: str) -> None:
+    assert store.look(name) is None
+
+
+def test_facts_of_the_first_process(store: Store) -> None:
+    [(name, lock)] = add(store).items()
+    os.close(lock)
+    assert store.process(name) is None
+    (store.place(name) / "pid").write_text("12 345\n")
+    (store.place(name) / "address").write_text("10.250.0.9\n")
+    process, seen = store.process(name), store.look(name)
+    assert process is not None
+    assert seen is not None
+    assert (process.pid, process.start_ticks, seen.address) == (12, 345, "10.250.0.9")
