@@ -11,15 +11,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock, settle
+from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.adapters.machines import MachinesEnvironment
 from remuda.manager.adapters.remote_machine import RemoteMachine
 from remuda.manager.adapters.ssh import Address
+from remuda.manager.config import AutoscalerConfig, RunnerConfig
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.ports import Environment, JobPlace, PreparedPlace
+from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.environment_plugins import a_plugin, plugin_environment
+from remuda.testing.lab_group import LabGroup
 from remuda.testing.machines import Machine, Machines
 from remuda.wire.agent_client import JobStart
 
@@ -71,6 +76,40 @@ async def remote(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
 
 
 @asynccontextmanager
+async def autoscaled(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment of machines that come when they are asked for."""
+    group = LabGroup(machines)
+    runner = RunnerConfig(
+        name="bench",
+        url="http://cell.invalid",
+        executor="instance",
+        autoscaler=AutoscalerConfig(plugin="lab", update_interval_when_expecting="200ms"),
+    )
+    environment = AutoscaledEnvironment(
+        runner,
+        folder=tmp_path / "kept",
+        system_id="s_1",
+        clock=SystemClock(),
+        plugins=lambda _: InProcess(group),
+        base=str(tmp_path),
+    )
+
+    async def kill(machine: str) -> None:
+        async with await environment.connect(machine) as client:
+            pid = (await client.hello()).pid
+        group.instances[machine.removeprefix("lab/")].run(f"kill -9 {pid}")
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(environment.run(), name="scaler")
+        try:
+            await until(lambda: bool(environment.capacity()))
+            yield Subject(environment, tmp_path, kill)
+        finally:
+            running.cancel()
+            await environment.close()
+
+
+@asynccontextmanager
 async def plugged(tmp_path: Path) -> AsyncIterator[Subject]:
     """An environment of a plugin: its machines are folders."""
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
@@ -83,10 +122,14 @@ async def plugged(tmp_path: Path) -> AsyncIterator[Subject]:
         yield Subject(environment, tmp_path, kill)
 
 
-@pytest.fixture(params=["local", "fake", "fake machines", "machines", "plugin"])
+@pytest.fixture(params=["local", "fake", "fake machines", "machines", "autoscaled", "plugin"])
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
     if request.param == "plugin":
         async with plugged(tmp_path) as found:
+            yield found
+        return
+    if request.param == "autoscaled":
+        async with autoscaled(request.getfixturevalue("machines"), tmp_path) as found:
             yield found
         return
     if request.param == "machines":

@@ -51,14 +51,18 @@ class AutoscaledEnvironment:
         clock: Clock,
         plugins: Callable[[str], InstanceGroup],
         counts: Callable[[Callable[[], RunnerConfig]], Told] | None = None,
+        base: str = "",
     ) -> None:
-        """ConfigError: the configuration names a key that cannot be read. `plugins` makes the group of a plugin."""
+        """ConfigError: the configuration names a key that cannot be read. `plugins` makes the group of a plugin.
+
+        `base` is for `Instances`.
+        """
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
         self._clock = clock
         self._setup = fleet_setup(runner, system_id=system_id)
-        self._instances = Instances(runner, self._setup, folder, clock=clock, ask=self._connect_info)
+        self._instances = Instances(runner, self._setup, folder, clock=clock, ask=self._connect_info, base=base)
         self._plugins = {name: plugins(plugin) for name, plugin in plugins_of(runner).items()}
         self._held: dict[str, str] = {}
         self._waiting: set[str] = set()

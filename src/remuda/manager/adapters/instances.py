@@ -58,9 +58,14 @@ class Instances:
         *,
         clock: Clock,
         ask: Callable[[str], Awaitable[ConnectInfo]],
+        base: str = "",
     ) -> None:
-        """`ask` tells how to reach an instance. TemporaryError or PermanentError."""
+        """`ask` tells how to reach an instance. TemporaryError or PermanentError.
+
+        In `base` each machine has its folder for everything, if that shall not be the usual one.
+        """
         self._ask = ask
+        self._base = base
         self._folder = folder
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
@@ -167,7 +172,8 @@ class Instances:
         capacity = group.limits.capacity if group is not None else 1
         frozen = Path(self._own.frozen_agent) if self._own.frozen_agent else None
         at_once = min(capacity, COMMANDS_AT_ONCE)
-        machine = RemoteMachine(instance, address, frozen=frozen, commands_at_once=at_once)
+        there = f"{self._base}/{instance}" if self._base else ""
+        machine = RemoteMachine(instance, address, frozen=frozen, commands_at_once=at_once, folder=there)
         known, self._kept[instance] = kept, _Kept(machine, info)
         if known is not None:
             self._kept[instance].tried_at, self._kept[instance].denied_at = known.tried_at, known.denied_at
