@@ -102,3 +102,16 @@ async def test_other_limits_count_at_once() -> None:
     assert room.free == 0
     room.release(held)
     assert room.free == 0  # the other one still runs
+
+
+async def test_who_makes_machines_hears_how_much_of_its_room_is_taken() -> None:
+    heard: list[int] = []
+    room = Room(concurrent=3, limits={"one": 0, "two": 0}, places={"one": "here", "two": "here"})
+    room.hearers = {"one": heard.append, "two": heard.append}
+    first = await room.reserve("one")
+    room.hand_over(first)
+    second = await room.reserve("two")
+    room.give_back(second)
+    room.adopt(Slot("two", 0))
+    room.release(first)
+    assert heard == [1, 2, 1, 2, 1]
