@@ -142,7 +142,7 @@ STORE_JOBS = (
     " beside AS (SELECT ending.id FROM ending CROSS JOIN LATERAL (SELECT FROM jobs AS further"
     " WHERE further.pipeline_id = ending.beside_in AND further.id > ending.id AND further.retried = 0"
     f" AND further.state IN ({in_words(UNDER_WAY)}) ORDER BY further.id DESC LIMIT 1"
-    " FOR KEY SHARE SKIP LOCKED) AS further),"
+    " FOR SHARE SKIP LOCKED) AS further),"
     " free AS (SELECT jobs.id FROM old JOIN jobs ON jobs.id = old.id AND jobs.body = old.before"
     " WHERE (old.runner IS NULL OR EXISTS (SELECT FROM runners WHERE runners.id = old.runner_id"
     # As EXISTS the server would read all that are leased.
@@ -161,6 +161,9 @@ One that is leased (`runner`) needs a runner that is still what was read, and a 
 beside others (`beside_in` its pipeline) needs a further job that is under way. That one has a higher id, and is looked
 at as it is when the pipeline's lock is shared: so of all jobs of a pipeline that end at the same time, the end of at
 least one is a decision about the pipeline, and that one sees all others, because it waits until nobody shares the lock.
+Looked at as it is: FOR SHARE reads a row again that was changed since the statement began. FOR KEY SHARE would not,
+because such a change leaves the key alone; then a job ended beside one that a decision had just ended, and nobody was
+left to end the pipeline.
 """
 
 
