@@ -5,6 +5,7 @@ it is first needed: most managers use one kind, and some of them take long to im
 """
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import msgspec
 
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
+from remuda.manager.errors import ConfigError
 from remuda.manager.ports import Environment
 
 if TYPE_CHECKING:
@@ -80,18 +82,25 @@ def kind_of(runner: RunnerConfig) -> str:
 def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environment:
     from remuda.fleeting.host import HostedGroup
     from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+    from remuda.taskscaler.loop.state import StateError
 
     def hosted(plugin: str) -> HostedGroup:
         return HostedGroup(plugin, clock=clock)
 
-    return AutoscaledEnvironment(
-        runner,
-        folder=around.folder,
-        system_id=around.system_id,
-        clock=clock,
-        plugins=around.plugins or hosted,
-        counts=around.counts,
-    )
+    try:
+        return AutoscaledEnvironment(
+            runner,
+            folder=around.folder,
+            system_id=around.system_id,
+            clock=clock,
+            plugins=around.plugins or hosted,
+            counts=around.counts,
+        )
+    except (StateError, OSError, sqlite3.Error) as error:
+        raise ConfigError(
+            f"runner {runner.name or runner.short_token}: what is kept of its machines in {around.folder} cannot be "
+            f"used: {error}"
+        ) from error
 
 
 def make_environment(

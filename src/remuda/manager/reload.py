@@ -85,11 +85,14 @@ def _kept(known: RunnerConfig, runner: RunnerConfig) -> tuple[RunnerConfig, list
     def made_with(one: RunnerConfig) -> list[list[Any]]:
         return [[getattr(group, key) for key in _FALLBACK] for group in one.remuda.fallback]
 
+    own = runner.remuda
     if made_with(known) != made_with(runner):
         late.append("remuda.fallback")
-        own = msgspec.structs.replace(runner.remuda, fallback=known.remuda.fallback)
-        runner = msgspec.structs.replace(runner, remuda=own)
-    return runner, late
+        own = msgspec.structs.replace(own, fallback=known.remuda.fallback)
+    if known.remuda.plugin_scales != own.plugin_scales:
+        late.append("remuda.plugin_scales")
+        own = msgspec.structs.replace(own, plugin_scales=known.remuda.plugin_scales)
+    return msgspec.structs.replace(runner, remuda=own), late
 
 
 def _identity(runner: RunnerConfig) -> tuple[str, str]:
