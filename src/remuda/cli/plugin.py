@@ -8,6 +8,7 @@ steps are fetched with.
 import asyncio
 import json
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -187,16 +188,17 @@ async def _check(trial: "Trial", *, is_shown: bool) -> "list[Result]":
     from remuda.fleeting.conformance import try_out
 
     results = []
-    async for one in try_out(trial):
-        results.append(one)
-        if is_shown:
-            sys.stdout.write(f"{_MARKS[one.outcome]}  {one.name}\n")
-            if one.happened:
-                sys.stdout.write(f"          expected: {one.expected}\n          happened: {one.happened}\n")
-            if one.to_do:
-                sys.stdout.write(f"          to do: {one.to_do}\n")
-            sys.stdout.flush()
+    async with aclosing(try_out(trial)) as trying:  # so that instances are deleted when it is interrupted
+        async for one in trying:
+            results.append(one)
+            if is_shown:
+                print(_lines(one), flush=True)
     return results
+
+
+def _lines(one: "Result") -> str:
+    more = [f"expected: {one.expected}", f"happened: {one.happened}", f"to do: {one.to_do}"] if one.happened else []
+    return "\n          ".join([f"{_MARKS[one.outcome]}  {one.name}", *more])
 
 
 def _install(text: str, *, is_wanted_new: bool) -> None:

@@ -5,7 +5,7 @@ plugin that runs, `ending` how it ends. One that fails ends its life only if the
 instances that were made are deleted, and what cannot be deleted is named. `remuda plugin check` prints the results.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from remuda.fleeting.conformance import ending, program, table
 from remuda.fleeting.conformance.life import Life, judged
@@ -14,7 +14,7 @@ from remuda.fleeting.conformance.values import Check, Outcome, Result, Trial
 __all__ = ["Check", "Outcome", "Result", "Trial", "try_out"]
 
 
-async def try_out(trial: Trial) -> AsyncIterator[Result]:
+async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
     """Results as they come."""
     for check in program.CHECKS:
         result = await _alone(check, trial)

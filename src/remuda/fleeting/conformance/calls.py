@@ -10,8 +10,9 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib.health.v1.health_grpc import HealthStub
 from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connect_info_from_wire
-from remuda.fleeting.conformance.life import Life, is_going, need, shown, state_name
+from remuda.fleeting.conformance.life import OWNER, Life, is_going, need, shown, state_name
 from remuda.fleeting.conformance.values import FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import Capability
@@ -141,22 +142,29 @@ async def own_abilities(life: Life) -> None:
         stats = await life.call("Stats", life.abilities.Stats, Empty())
         need(not stats.HasField("hourly_price") or stats.hourly_price >= 0, f"the price is {stats.hourly_price}")
     if Capability.RECOVER in life.info.capabilities:
-        with_tags = set()
-        async with life.abilities.Recover.open(timeout=life.trial.call_seconds) as stream:
-            await stream.send_message(Empty(), end=True)
-            async for one in stream:
-                with_tags.add(one.instance)
-        missing = sorted(set(life.made) - with_tags)
+        owners: dict[str, str] = {}
+        with translated("Recover"):
+            async with life.abilities.Recover.open(timeout=life.trial.call_seconds) as stream:
+                await stream.send_message(Empty(), end=True)
+                async for one in stream:
+                    owners[one.instance] = one.owner
+        missing = sorted(set(life.made) - owners.keys())
         need(not missing, f"Recover does not find {', '.join(missing)}, which Update shows")
+        foreign = {owners[name] for name in life.made} - {OWNER}
+        if foreign:
+            raise NotedError(f"Init named the owner {OWNER!r}, Recover names {sorted(foreign)}")
 
 
 async def at_once(life: Life) -> None:
-    async with asyncio.TaskGroup() as group:
-        updates = [group.create_task(life.update(), name=f"update {number}") for number in range(AT_ONCE)]
-        for number in range(AT_ONCE):
-            request = pb.ConnectInfoRequest(instance=life.made[number % len(life.made)])
-            call = life.call("ConnectInfo", life.stub.ConnectInfo, request)
-            group.create_task(call, name=f"connect info {number}")
+    try:
+        async with asyncio.TaskGroup() as group:
+            updates = [group.create_task(life.update(), name=f"update {number}") for number in range(AT_ONCE)]
+            for number in range(AT_ONCE):
+                request = pb.ConnectInfoRequest(instance=life.made[number % len(life.made)])
+                call = life.call("ConnectInfo", life.stub.ConnectInfo, request)
+                group.create_task(call, name=f"connect info {number}")
+    except ExceptionGroup as errors:
+        raise FailedError(f"one of them failed: {errors.exceptions[0]}") from errors
     for one in updates:
         missing = sorted(set(life.made) - one.result().keys())
         need(not missing, f"one of {AT_ONCE} Updates at the same time did not show {', '.join(missing)}")

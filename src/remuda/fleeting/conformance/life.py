@@ -23,7 +23,9 @@ from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
 from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerStub, GRPCControllerStub, GRPCStdioStub
 
 ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
+OWNER = "remuda-check"
 MOST_SHOWN = 5
+DYING_SECONDS = 0.3
 _GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
@@ -68,7 +70,8 @@ class Life:
         ]
 
     async def init(self, config: object) -> pb.InitResponse:
-        settings = pb.Settings(connector_config=connector_to_wire(self.trial.connector))
+        connector = connector_to_wire(self.trial.connector)
+        settings = pb.Settings(connector_config=connector, remuda_owner=OWNER)
         text = json.dumps(config, sort_keys=True, default=str).encode()
         answer: pb.InitResponse = await self.call(
             "Init", self.stub.Init, pb.InitRequest(config=text, settings=settings)
@@ -130,6 +133,18 @@ class Life:
         if self.process is not None:
             await self.process.close()
 
+    async def has_died(self, *, wait: bool) -> bool:
+        """Without having been told to. A process that dies of a call may answer it first, so that it is waited for."""
+        if self.channel is None or self.process is None:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DYING_SECONDS if wait else 0):
+                await self.process.ended.wait()
+        if not self.process.ended.is_set():
+            return False
+        await self.process.last_words()
+        return True
+
     def words(self, what: str) -> str:
         return self.process.with_words(what) if self.process is not None else what
 
@@ -168,9 +183,8 @@ async def judged(check: Check, life: Life) -> Result:
         outcome, happened = Outcome.FAILED, str(error) or type(error).__name__
     except OSError as error:
         outcome, happened = Outcome.FAILED, f"the program cannot be run: {error}"
-    if was_running and not life.is_running and outcome is not Outcome.NOTED and life.channel is not None:
+    if was_running and outcome is not Outcome.NOTED and await life.has_died(wait=outcome is Outcome.FAILED):
         assert life.process is not None
-        await life.process.last_words()
         died = life.words(f"ended with {life.process.code}")
         outcome, happened = Outcome.FAILED, f"{happened}; {died}" if happened else died
     to_do = check.to_do if outcome is not Outcome.PASSED else ""

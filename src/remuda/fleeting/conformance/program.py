@@ -12,8 +12,6 @@ from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
 
-ALIVE_SECONDS = 0.2
-
 
 async def _version(life: Life) -> None:
     await asyncio.to_thread(ask_version, Path(life.trial.program))
@@ -65,13 +63,8 @@ async def _bad_config(life: Life) -> None:
 
 
 async def _is_alive(life: Life) -> None:
-    """A process that dies of a call may answer it first."""
-    assert life.process is not None
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ALIVE_SECONDS):
-            await life.process.ended.wait()
-    if life.process.ended.is_set():
-        await life.process.last_words()
+    if await life.has_died(wait=True):
+        assert life.process is not None
         raise FailedError(life.words(f"ended with {life.process.code}"))
 
 

@@ -1,0 +1,234 @@
+"""Plugins out of a real registry, and out of files, as somebody installs them."""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cli.exits import BadInputError, CommandError
+from remuda.cli.main import call
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.finding import find_program
+from remuda.fleeting.installing import MARK, choose_image, choose_layer, this_platform
+from remuda.testing.instance_groups import a_plugin, a_program
+from remuda.testing.step_packages import (
+    BASIC,
+    CONFIG,
+    MANIFEST,
+    StepRegistry,
+    a_layer,
+    basic_registry,
+    has_registry,
+    step_registry,
+)
+
+LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+REPOSITORY = "team/plugins/herd"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where plugins are installed."""
+    monkeypatch.setenv("FLEETING_PLUGIN_PATH", str(tmp_path / "plugins"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.delenv("DOCKER_AUTH_CONFIG", raising=False)
+    return tmp_path / "plugins"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StepRegistry]:
+    if not has_registry():
+        pytest.skip("docker-registry is not installed; `make packages` installs it")
+    with step_registry(tmp_path_factory.mktemp("registry")) as made:
+        yield made
+
+
+def publish(
+    registry: StepRegistry,
+    version: str,
+    *tags: str,
+    name: str = REPOSITORY,
+    layer: bytes | None = None,
+    platform: str = "",
+) -> None:
+    """An artifact as upstream's tool makes one."""
+    packed = layer if layer is not None else a_layer({"plugin/plugin": (f"#!/bin/sh\necho {version}\n", 0o755)})
+    marked = registry.blob(name, gzip.compress(packed), LAYER) | {"annotations": {MARK: version}}
+    other = registry.blob(name, gzip.compress(a_layer({"etc/base": "x"})), LAYER)
+    config = registry.blob(name, b'{"os":"linux"}', CONFIG)
+    document = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [other, marked]}
+    image = registry.manifest(name, "", document)
+    system, machine, _ = this_platform()
+    for tag in (version, *tags):
+        registry.index(name, tag, **{platform or f"{system}_{machine}": image})
+
+
+def installed(folder: Path) -> list[str]:
+    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+
+
+def test_a_version_is_installed_and_found(
+    registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{registry.host}/{REPOSITORY}"
+    publish(registry, "1.2.0", "1", "1.2", "latest")
+    call(["plugin", "install", f"{name}:1"])
+    said = capsys.readouterr().out
+    assert "1.2.0: fetching" in said
+    assert f"{name} 1.2.0 is installed: {folder / name / '1.2.0/plugin'}" in said
+    assert find_program(f"{name}:1") == str(folder / name / "1.2.0/plugin")
+    assert installed(folder) == [f"{name}/1.2.0/plugin"]
+
+    publish(registry, "1.10.0", "1", "latest")
+    sent = registry.blobs_sent()
+    call(["plugin", "install", f"{name}:1"])
+    assert "is there already" in capsys.readouterr().out
+    assert registry.blobs_sent() == sent
+    call(["plugin", "install", "--upgrade", f"{name}:1"])
+    assert find_program(name) == str(folder / name / "1.10.0/plugin")
+    assert find_program(f"{name}:1.2") == str(folder / name / "1.2.0/plugin")
+    call(["plugin", "install", "--upgrade", name])
+    assert "1.10.0 is there already" in capsys.readouterr().out
+
+
+def test_what_a_configuration_names_is_installed(
+    registry: StepRegistry, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(registry, "3.0.0", "latest", name="team/other")
+    config = tmp_path / "config.toml"
+    reference, program = f"{registry.host}/team/other", a_plugin(tmp_path)
+    config.write_text(
+        f'[[runners]]\n[runners.autoscaler]\nplugin = "{reference}"\n[[runners]]\nname = "shell"\n'
+        f'[[runners]]\n[runners.autoscaler]\nplugin = "{program}"\n'
+    )
+    for said in ("is installed", "is there already"):
+        call(["plugin", "install", "--config", str(config)])
+        out = capsys.readouterr().out
+        assert f"{reference} 3.0.0 {said}" in out or f"{reference} {said}" in out
+        assert f"{program} is there already" in out
+
+
+def links() -> bytes:
+    return a_layer({"plugin/plugin": ("x", 0o755)}, {"plugin/other": "/etc/passwd"})
+
+
+def inner_links() -> bytes:
+    return a_layer({"plugin/plugin": ("x", 0o755)}, {"plugin/other": "plugin"})
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "leads out": (a_layer({"plugin/plugin": ("x", 0o755), "../../evil": "x"}), "leads out of it"),
+    "absolute": (a_layer({"plugin/plugin": ("x", 0o755), "/evil": "x"}), "leads out of it"),
+    "a link out": (links(), "leads out of it"),
+    "a link": (inner_links(), "holds a link"),
+    "not executable": (a_layer({"plugin/plugin": "x"}), "no program called plugin/plugin, or it may not be executed"),
+    "no plugin": (a_layer({"other": "x"}), "no program called plugin/plugin"),
+    "no tar": (b"nothing of the kind", "no tar archive, or damaged"),
+}
+
+
+@pytest.mark.parametrize(("layer", "words"), BAD.values(), ids=BAD)
+def test_an_archive_that_lies_leaves_nothing(registry: StepRegistry, folder: Path, layer: bytes, words: str) -> None:
+    publish(registry, "6.6.6", "latest", name="bad/one", layer=layer)
+    with pytest.raises(BadInputError, match=words):
+        call(["plugin", "install", f"{registry.host}/bad/one"])
+    assert list(folder.iterdir()) == []
+
+
+def test_what_the_registry_has_not_is_said(registry: StepRegistry, folder: Path) -> None:
+    publish(registry, "1.0.0", name="team/arm", platform="plan9_mips")
+    publish(registry, "1.0.0", "2", name="team/alias")
+    for reference, words in (
+        ("team/arm:1.0.0", r"nothing for this machine \(linux/.*only for: plan9/mips"),
+        ("team/alias:2", "gives 1.0.0, which does not fit"),
+        ("team/alias:7", "404"),
+    ):
+        with pytest.raises(BadInputError, match=words):
+            call(["plugin", "install", f"{registry.host}/{reference}"])
+    assert installed(folder) == []
+
+
+def test_a_registry_that_is_away_may_come_back(folder: Path) -> None:
+    with pytest.raises(CommandError, match="try again later"):
+        call(["plugin", "install", "127.0.0.1:1/team/herd"])
+
+
+@pytest.mark.skipif(not has_registry(), reason="docker-registry is not installed; `make packages` installs it")
+def test_credentials_are_dockers(tmp_path: Path, folder: Path) -> None:
+    with basic_registry(tmp_path / "registry") as registry:
+        publish(registry, "1.0.0", "latest")
+        name = f"{registry.host}/{REPOSITORY}"
+        with pytest.raises(BadInputError, match="credentials"):
+            call(["plugin", "install", name])
+        (tmp_path / "docker").mkdir()
+        auths = {"auths": {registry.host: {"auth": BASIC.removeprefix("Basic ")}}}
+        (tmp_path / "docker/config.json").write_text(json.dumps(auths))
+        call(["plugin", "install", name])
+    assert find_program(name) == str(folder / name / "1.0.0/plugin")
+
+
+def test_a_program_is_installed_under_the_name_that_it_tells(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = a_plugin(tmp_path / "made")
+    call(["plugin", "install", str(program)])
+    assert "gitlab-org/fleeting/plugins/table 1.2.3 is installed" in capsys.readouterr().out
+    assert find_program("table:1") == str(folder / "registry.gitlab.com/gitlab-org/fleeting/plugins/table/1.2.3/plugin")
+    archive = tmp_path / "table.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(program, "fleeting-plugin-table")
+    call(["plugin", "install", str(archive)])
+    assert "1.2.3 is there already" in capsys.readouterr().out
+    assert [one.name for one in tmp_path.glob("table*")] == ["table.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\nexit 3\n", "ended with 3 and without lines Name: and Version:"),
+        ("#!/bin/sh\nprintf 'Name: x\\nVersion: dev\\n'\n", "'dev'; only such as 1.2.3"),
+    ],
+)
+def test_a_file_that_is_no_plugin_is_refused(tmp_path: Path, folder: Path, text: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        call(["plugin", "install", str(a_program(tmp_path, text))])
+    with pytest.raises(BadInputError, match="there is no such file"):
+        call(["plugin", "install", str(tmp_path / "nobody")])
+    assert installed(folder) == []
+
+
+def test_what_is_there_is_listed(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    program = a_plugin(tmp_path / "bin")
+    a_program(tmp_path / "bin", "#!/bin/sh\nexit 1\n", name="fleeting-plugin-zz")
+    call(["plugin", "install", str(program)])
+    capsys.readouterr()
+    call(["plugin", "list", "--output", "json"])
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    ours = [(row["name"], row["version"], row["where"]) for row in rows if row["name"] in ("table", "zz")]
+    assert ours == [("table", "1.2.3", "installed"), ("table", "1.2.3", "on PATH"), ("zz", "?", "on PATH")]
+    call(["plugin", "list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "version", "where", "program"]
+    assert str(program) in "\n".join(lines)
+
+
+def test_choices_are_made_without_trust() -> None:
+    for document in ({}, {"manifests": 3}, {"manifests": [3, {"platform": 7}]}):
+        with pytest.raises(PermanentError, match="nothing for this machine"):
+            choose_image(document, ("linux", "amd64", ""))
+    arm = [{"platform": {"os": "linux", "architecture": "arm", "variant": one}, "digest": one} for one in ("v6", "v7")]
+    assert choose_image({"manifests": arm}, ("linux", "arm", "v7"))["digest"] == "v7"
+    for layers, words in (
+        ([], "none of its layers"),
+        ([{"annotations": {MARK: "new"}, "size": 1}], "its version is 'new'"),
+        ([{"annotations": {MARK: "1.0.0"}, "size": 2**40}], "bytes; more than"),
+    ):
+        with pytest.raises(PermanentError, match=words):
+            choose_layer({"layers": layers})
