@@ -16,8 +16,10 @@ for group in $GROUPS_; do
 done
 if [ "$LEASE" != 0 ]; then
     (
-        while sleep 5 && [ -e "$FOLDER/lease" ]; do
-            if [ $(($(date +%s) - $(stat -c %Y "$FOLDER/lease"))) -gt "$LEASE" ]; then
+        # Without the file the folder was removed by hand, and nobody will ever ask.
+        while sleep 5 && kill -0 "$$" 2>/dev/null; do
+            asked=$(stat -c %Y "$FOLDER/lease" 2>/dev/null || echo 0)
+            if [ $(($(date +%s) - asked)) -gt "$LEASE" ]; then
                 echo "nobody has asked for this machine for more than $LEASE s: it ends" >&2
                 kill -KILL 0
             fi
