@@ -56,12 +56,12 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
             own = await peer.value("remuda_manager_saturation")
         await environment.agent.end(running)
     assert saturation == own == 0.25
-    absent = {}
+    absent = set()
     for family in SERVED.values():
         for pattern in NAMES[family.kind]:
             found = series.pop(pattern.format(family.name), None)
             if found is None:
-                absent[family.name] = "not served"
+                absent.add(family.name)
                 continue
             labels = {*family.labels, *(("le",) if pattern.endswith("_bucket") else ())}
             # What is empty counts as left out in Prometheus.
@@ -72,7 +72,8 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
                 ends = {float(one["le"]) for one in found if one["le"] != "+Inf"}
                 assert ends == set(family.buckets), family.name
         assert types.get(family.name, types.get(family.name.removesuffix("_total"))) == family.kind, family.name
-    assert absent == {}
+    # Those of machines are there when machines are; the unit tests of `scaling_metrics` count each of them.
+    assert absent == {name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))}
     assert {name for name in series if name.startswith(("gitlab_runner", "remuda", "fleeting"))} == set()
     assert not set(MISSING) & set(types)
 

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from remuda.manager.config import ManagerConfig, RunnerConfig
+from remuda.manager.metric_table import SERVED
 from remuda.manager.metrics import ManagerMetrics
 from remuda.taskscaler.loop import Gauges, Told
 from remuda.telemetry.metrics import render
@@ -69,6 +70,8 @@ def test_everything_has_the_runners_labels() -> None:
         line("remuda_manager_scaling_decisions_total", 2.0, action="create", reason="waiting_jobs"),
     ):
         assert expected in said
+    of_machines = [name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))]
+    assert all(any(one.startswith(name) and "{" in one for one in said) for name in of_machines)
 
 
 def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
