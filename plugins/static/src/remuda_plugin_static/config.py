@@ -1,0 +1,79 @@
+"""What can be set, and what is wrong with it: the struct of `plugin_config`. Every mistake is a PermanentError."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from remuda.fleeting import PermanentError
+from remuda_plugin_static.reach import parse_address
+
+MOST_NAME = 80
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine of the list."""
+
+    username: Annotated[str, Meta(description="Who logs in; empty: as connector_config says.")] = ""
+    password: Annotated[str, Meta(description="That user's password.")] = ""
+    key_path: Annotated[str, Meta(description="File with that user's private key.")] = ""
+    external_addr: Annotated[str, Meta(description="Host, or HOST:PORT, as seen from outside.")] = ""
+    internal_addr: Annotated[str, Meta(description="Host, or HOST:PORT, as seen from the network of the machine.")] = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those that there are, in the order of their use."""
+        return tuple(dict.fromkeys(one for one in (self.internal_addr, self.external_addr) if one))
+
+    def __repr__(self) -> str:
+        return f"Instance({', '.join(self.addresses)})"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """`plugin_config`."""
+
+    instances: Annotated[dict[str, Instance], Meta(description="The machines, by name.")] = {}
+    name: Annotated[
+        str,
+        Meta(
+            description="Of the group. Groups of one gitlab-runner that share machines need different ones.",
+            pattern="^[a-z][a-z0-9-]{0,30}$",
+        ),
+    ] = "static"
+    folder: Annotated[
+        str,
+        Meta(description="Where it is kept who has which machine; empty: `~/.local/state/fleeting-plugin-static`."),
+    ] = ""
+
+    @property
+    def place(self) -> Path:
+        if self.folder:
+            return Path(self.folder).expanduser()
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        return Path(state, "fleeting-plugin-static")
+
+
+def check(config: Config) -> None:
+    """PermanentError for what cannot work."""
+    if not config.instances:
+        raise PermanentError("instances is empty: list the machines, by name, with external_addr or internal_addr")
+    if not config.place.is_absolute():
+        raise PermanentError(f"folder = {config.folder!r}: an absolute path is needed")
+    for name, instance in config.instances.items():
+        where = f"instances.{name}"
+        if not name or len(name) > MOST_NAME or "/" in name or name.startswith("."):
+            raise PermanentError(
+                f"instances has a machine called {name!r}: a name of {MOST_NAME} letters at most, which does not begin "
+                "with a dot and has no / in it, is needed"
+            )
+        if not instance.addresses:
+            raise PermanentError(f"{where} has neither internal_addr nor external_addr, and so cannot be reached")
+        for address in instance.addresses:
+            try:
+                parse_address(address, 22)
+            except ValueError as error:
+                raise PermanentError(f"{where}: {error}") from None
+        if instance.key_path and not os.access(os.path.expanduser(instance.key_path), os.R_OK):
+            raise PermanentError(f"{where}.key_path = {instance.key_path!r}: no such file can be read")

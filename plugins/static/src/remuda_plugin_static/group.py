@@ -1,0 +1,178 @@
+"""The plugin: hands out machines of the list that answer and that nobody has, and takes them back.
+
+What is handed out is read from `loans` each time; remembered here is only which machines came back last, so that they
+are given last, and what has to be shown as deleted once. Nothing is started, stopped or cleaned on a machine.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from remuda.fleeting import (
+    ConnectInfo,
+    Connector,
+    GroupStats,
+    InstanceState,
+    PermanentError,
+    Plugin,
+    ProviderInfo,
+    Settings,
+    TaggedInstance,
+    TemporaryError,
+    UnhealthyError,
+)
+from remuda_plugin_static.config import Config, Instance, check
+from remuda_plugin_static.loans import Loan, Loans
+from remuda_plugin_static.reach import PORTS, answers, parse_address
+
+PROBES = 32
+"""Machines that are looked for at the same time."""
+_log = logging.getLogger("fleeting-plugin-static")
+
+
+class StaticGroup(Plugin[Config]):
+    """Machines of a list."""
+
+    name = "static"
+    version = "0.1.0"
+    config_type = Config
+
+    def __init__(self) -> None:
+        self._gone: set[str] = set()
+        """Instances that were taken back and not shown as deleted yet: one that is only missing may be back."""
+        self._returned: dict[str, int] = {}
+        """Which machines came back, numbered: one that failed is not the first to be given again."""
+        self._probes = asyncio.Semaphore(PROBES)
+
+    async def init(self, config: Config, settings: Settings) -> ProviderInfo:
+        check(config)
+        if settings.connector.protocol not in PORTS:
+            raise PermanentError(
+                f"protocol = {settings.connector.protocol!r}: one of ssh, winrm, winrm+https is needed"
+            )
+        self._config = config
+        self._settings = settings
+        self._loans = Loans(config.place)
+        try:
+            await asyncio.to_thread(self._loans.prepare)
+        except OSError as error:
+            raise PermanentError(f"folder = {str(config.place)!r} cannot be used: {error.strerror}") from error
+        return ProviderInfo(id=f"static/{config.name}", max_size=len(config.instances))
+
+    async def update(self) -> Mapping[str, InstanceState]:
+        found = await asyncio.to_thread(self._loans.all)
+        gone = dict.fromkeys(self._gone, InstanceState.DELETED)
+        self._gone.difference_update(gone)
+        return gone | {loan.id: InstanceState.RUNNING for loan in found if self._is_ours(loan)}
+
+    async def increase(self, count: int) -> int:
+        free = self._free(await asyncio.to_thread(self._loans.all))
+        well = await asyncio.gather(*(self._answers(self._config.instances[name]) for name in free))
+        silent = [name for name, is_well in zip(free, well, strict=True) if not is_well]
+        if silent:
+            _log.warning("machines do not answer and are not handed out: %s", ", ".join(silent))
+
+        def wanted(loans: Sequence[Loan]) -> Sequence[Loan]:
+            names = [name for name in self._free(loans) if name in free and name not in silent]
+            return [self._loan(name) for name in names[:count]]
+
+        given = await asyncio.to_thread(self._loans.give, wanted)
+        if not given and silent and count:
+            raise TemporaryError(f"no machine that is free answers: {', '.join(silent)}")
+        return len(given)
+
+    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
+        for instance in instances:
+            loan = self._loans.find(instance)
+            if await asyncio.to_thread(self._loans.take_back, instance):
+                self._gone.add(instance)
+            if loan is not None:
+                self._returned[loan.machine] = max(self._returned.values(), default=0) + 1
+        return instances
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        machine = self._machine(instance)
+        return ConnectInfo(
+            connector=self._connector(instance, machine),
+            internal_addr=machine.internal_addr,
+            external_addr=machine.external_addr,
+        )
+
+    async def heartbeat(self, instance: str) -> None:
+        machine = self._machine(instance)
+        if not await self._answers(machine):
+            raise UnhealthyError(f"{instance} does not answer at {' and '.join(machine.addresses)}")
+
+    async def stats(self) -> GroupStats:
+        """Machines that others have are not ours to use."""
+        found = await asyncio.to_thread(self._loans.all)
+        ours = sum(self._is_ours(loan) for loan in found)
+        return GroupStats(quota=ours + len(self._free(found)))
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        found = await asyncio.to_thread(self._loans.all)
+        return [
+            TaggedInstance(instance=loan.id, owner=loan.owner, created_at=loan.given_at)
+            for loan in found
+            if not loan.is_broken
+        ]
+
+    def _is_ours(self, loan: Loan) -> bool:
+        return not loan.is_broken and (loan.owner, loan.group) == (self._settings.owner, self._config.name)
+
+    def _loan(self, name: str) -> Loan:
+        return Loan(
+            id="",
+            machine=name,
+            addresses=self._config.instances[name].addresses,
+            group=self._config.name,
+            owner=self._settings.owner,
+            given_at=time.time(),
+        )
+
+    def _free(self, loans: Sequence[Loan]) -> list[str]:
+        """Those that were never given back come first, in the order of the list."""
+        out = {(loan.machine, loan.addresses) for loan in loans}
+        broken = {loan.machine for loan in loans if loan.is_broken}
+        # A machine of ours may have got another address while it was out.
+        ours = {loan.machine for loan in loans if self._is_ours(loan)}
+        free = [
+            name
+            for name, machine in self._config.instances.items()
+            if (name, machine.addresses) not in out and name not in broken and name not in ours
+        ]
+        return sorted(free, key=lambda name: self._returned.get(name, 0))
+
+    def _machine(self, instance: str) -> Instance:
+        loan = self._loans.find(instance)
+        if loan is None:
+            raise PermanentError(f"there is no instance {instance}: it was given back, or never handed out")
+        if (machine := self._config.instances.get(loan.machine)) is None:
+            raise PermanentError(f"{loan.machine}, the machine of {instance}, is not in instances any more")
+        return machine
+
+    def _connector(self, instance: str, machine: Instance) -> Connector:
+        asked = self._settings.connector
+        made = replace(asked, os=asked.os or "linux", protocol=asked.protocol or "ssh")
+        if machine.username:
+            made = replace(made, username=machine.username)
+        if machine.password or machine.key_path:
+            # What a machine says of its own is all of it: the operator's key may be another user's.
+            made = replace(made, password=machine.password, key=b"")
+        if machine.key_path:
+            try:
+                made = replace(made, key=Path(machine.key_path).expanduser().read_bytes())
+            except OSError as error:
+                raise PermanentError(f"key_path of {instance}, {machine.key_path}: {error.strerror}") from error
+        return made
+
+    async def _answers(self, machine: Instance) -> bool:
+        usual = self._settings.connector.port or PORTS[self._settings.connector.protocol]
+        async with self._probes:
+            for address in machine.addresses:
+                if await answers(*parse_address(address, usual)):
+                    return True
+        return False

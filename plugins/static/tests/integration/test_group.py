@@ -1,0 +1,211 @@
+"""What the group promises, in our process and as the program that managers start."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.fleeting import (
+    Connector,
+    InProcess,
+    InstanceState,
+    PermanentError,
+    Settings,
+    TemporaryError,
+    UnhealthyError,
+)
+from remuda.fleeting.conformance import Outcome, Trial, try_out
+from remuda.fleeting.host import HostedGroup
+
+PROGRAM = Path(sys.executable).parent / "fleeting-plugin-static"
+both = pytest.mark.parametrize("how", ["in process", "hosted"])
+Group = InProcess | HostedGroup
+Make = Callable[..., Awaitable[Group]]
+RUNNING, DELETED = InstanceState.RUNNING, InstanceState.DELETED
+
+
+def a_list(address: str, *names: str) -> dict[str, Any]:
+    return {name: {"internal_addr": address, "username": name} for name in names}
+
+
+def machine(instance: str) -> str:
+    return instance.rpartition("-")[0]
+
+
+@both
+async def test_it_says_what_it_is(make: Make, address: str, how: str) -> None:
+    group = await make(how, instances=a_list(address, "a", "b"), name="lab")
+    assert group.info is not None
+    assert (group.info.id, group.info.max_size, group.info.version) == ("static/lab", 2, "0.1.0")
+    assert group.info.capabilities == {"heartbeat", "remuda.stats", "remuda.recover"}
+    assert await group.update() == {}
+
+
+@both
+async def test_machines_are_handed_out_and_put_back(make: Make, address: str, how: str) -> None:
+    group = await make(how, instances=a_list(address, "a", "b", "c"))
+    assert await group.increase(2) == 2
+    one, other = await group.update()
+    assert sorted([machine(one), machine(other)]) == ["a", "b"]
+    for name in (one, other):
+        await group.heartbeat(name)
+        assert (await group.connect_info(name)).address() == address
+    assert await group.increase(5) == 1
+    assert await group.increase(1) == 0
+    assert await group.decrease([one, "nobody"]) == [one, "nobody"]
+    assert (await group.update())[one] is DELETED
+    assert one not in await group.update()
+    with pytest.raises(PermanentError, match="it was given back, or never handed out"):
+        await group.connect_info(one)
+    # The machine comes again under another name, so that whoever still means the old one does no harm.
+    assert await group.increase(1) == 1
+    again = next(name for name in await group.update() if machine(name) == machine(one))
+    assert again != one
+    await group.decrease([one])
+    assert again in await group.update()
+
+
+@both
+async def test_a_new_process_shows_the_same(make: Make, address: str, how: str) -> None:
+    began = time.time()
+    first = await make(how, instances=a_list(address, "a", "b"))
+    assert await first.increase(1) == 1
+    shown = await first.update()
+    await first.close()
+    second = await make(how, instances=a_list(address, "a", "b"))
+    assert await second.update() == shown
+    assert await second.increase(2) == 1
+    found = await second.recover()
+    assert {one.instance for one in found} == set(await second.update())
+    assert {one.owner for one in found} == {"s_1/7"}
+    assert all(began - 1 <= (one.created_at or 0) <= time.time() + 1 for one in found)
+
+
+async def test_a_machine_is_never_given_to_two(make: Make, address: str) -> None:
+    mine = await make(instances=a_list(address, "a", "b"))
+    theirs = await make(instances=a_list(address, "a", "b"), settings=Settings(owner="s_2/1"))
+    assert await mine.increase(1) == 1
+    assert (await theirs.stats()).quota == 1
+    counts = await asyncio.gather(mine.increase(2), theirs.increase(2))
+    assert sum(counts) == 1
+    assert len(await mine.update()) + len(await theirs.update()) == 2
+    assert sorted(one.owner for one in await mine.recover()) in (["s_1/7", "s_1/7"], ["s_1/7", "s_2/1"])
+    # What belongs to an owner that is gone can be taken back by anybody.
+    left = [one.instance for one in await theirs.recover()]
+    assert await theirs.decrease(left) == left
+    assert await mine.update() == {}
+
+
+async def test_two_lists_may_have_a_name_in_common(make: Make, address: str) -> None:
+    mine = await make(instances=a_list(address, "a"))
+    host = address.replace("127.0.0.1", "localhost")
+    theirs = await make(instances=a_list(host, "a"), settings=Settings(owner="s_2/1"))
+    assert [await mine.increase(1), await theirs.increase(1)] == [1, 1]
+
+
+async def test_a_silent_machine_is_not_well_and_not_given(
+    make: Make, server: asyncio.Server, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = {"internal_addr": "127.0.0.1:1"}
+    group = await make(instances={"dead": silent} | a_list(address, "a"))
+    assert await group.increase(2) == 1
+    assert "machines do not answer and are not handed out: dead" in caplog.text
+    with pytest.raises(TemporaryError, match="no machine that is free answers: dead"):
+        await group.increase(1)
+    [one] = await group.update()
+    server.close()
+    with pytest.raises(UnhealthyError, match=f"{one} does not answer at {address}"):
+        await group.heartbeat(one)
+
+
+async def test_one_of_two_addresses_is_enough(make: Make, address: str) -> None:
+    group = await make(instances={"a": {"internal_addr": "127.0.0.1:1", "external_addr": address}})
+    assert await group.increase(1) == 1
+    [one] = await group.update()
+    await group.heartbeat(one)
+    assert (await group.connect_info(one)).address(use_external=True) == address
+
+
+async def test_who_came_back_is_given_last(make: Make, address: str) -> None:
+    group = await make(instances=a_list(address, "a", "b"))
+    given = []
+    for _ in range(4):
+        await group.increase(1)
+        [one] = [name for name, state in (await group.update()).items() if state is RUNNING]
+        await group.decrease([one])
+        given.append(machine(one))
+    assert given == ["a", "b", "a", "b"]
+
+
+async def test_what_a_machine_says_of_its_login_counts(make: Make, address: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"its own key")
+    own = {"username": "ci", "key_path": str(tmp_path / "key")}
+    instances = {"a": own, "b": {"username": "ci", "password": "pass"}, "c": {}}
+    connector = Connector(username="root", password="general", key=b"general key", keepalive_seconds=7)
+    group = await make(
+        instances={name: {"internal_addr": address} | one for name, one in instances.items()},
+        settings=Settings(connector=connector),
+    )
+    assert await group.increase(3) == 3
+    infos = {machine(one): (await group.connect_info(one)).connector for one in await group.update()}
+    told = {name: (one.username, one.password, one.key) for name, one in infos.items()}
+    assert told == {
+        "a": ("ci", "", b"its own key"),
+        "b": ("ci", "pass", b""),
+        "c": ("root", "general", b"general key"),
+    }
+    assert {(one.os, one.protocol, one.keepalive_seconds) for one in infos.values()} == {("linux", "ssh", 7)}
+
+
+async def test_a_machine_that_left_the_list_can_be_put_back(make: Make, address: str) -> None:
+    first = await make(instances=a_list(address, "a"))
+    await first.increase(1)
+    group = await make(instances=a_list(address, "b"))
+    [one] = await group.update()
+    with pytest.raises(UnhealthyError, match=r"a, the machine of a-.*, is not in instances any more"):
+        await group.heartbeat(one)
+    assert await group.decrease([one]) == [one]
+    assert await group.update() == {one: DELETED}
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({}, "instances is empty: list the machines"),
+        ({"instances": {"a": {}}}, "instances.a has neither internal_addr nor external_addr"),
+        ({"instances": {"a": {"internal_addr": "h:x"}}}, "instances.a: the address 'h:x' has a port that is none"),
+        ({"instances": {"a": {"internal_adr": "h"}}}, "internal_adr"),
+        ({"instances": {"a/b": {"internal_addr": "h"}}}, "a machine called 'a/b'"),
+        ({"instances": {"a": {"internal_addr": "h", "key_path": "/nowhere"}}}, "instances.a.key_path = '/nowhere'"),
+        ({"instances": {"a": {"internal_addr": "h"}}, "folder": "here"}, "an absolute path"),
+        ({"instanced": {}}, "did you mean instances"),
+    ],
+)
+async def test_a_wrong_setting_is_named(make: Make, config: dict[str, Any], text: str) -> None:
+    with pytest.raises(PermanentError, match=text):
+        await make(**config)
+
+
+async def test_an_unknown_protocol_is_named(make: Make, address: str) -> None:
+    settings = Settings(connector=Connector(protocol="telnet"))
+    with pytest.raises(PermanentError, match="protocol = 'telnet'"):
+        await make(instances=a_list(address, "a"), settings=settings)
+
+
+async def test_it_passes_the_conformance_suite(address: str, tmp_path: Path) -> None:
+    config = {"instances": a_list(address, "a", "b"), "folder": str(tmp_path / "state")}
+    trial = Trial(program=str(PROGRAM), config=config)
+    results = [result async for result in try_out(trial)]
+    assert results
+    assert [one for one in results if one.outcome is Outcome.FAILED] == []
+
+
+def test_the_program_prints_its_schema() -> None:
+    told = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
+    assert set(json.loads(told)["$defs"]["Config"]["properties"]) == {"instances", "name", "folder"}
