@@ -1,7 +1,8 @@
-"""How a fleet ends with its manager: instances stay, or those without a job are deleted first; then the plugins end.
+"""How instances end for the manager, and how a fleet ends with it.
 
-All of it within `shutdown_seconds`; what is not done then is found by the next process, or by the sweep. Called when
-nothing else of the scaler runs any more.
+Instances stay when a manager ends, or those without a job are deleted first; then the plugins end. All of it within
+`shutdown_seconds`; what is not done then is found by the next process, or by the sweep. `end` is called when nothing
+else of the scaler runs any more.
 """
 
 import asyncio
@@ -14,10 +15,12 @@ from remuda.lib.clock import Clock
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.taskscaler.loop.roster import Roster
+from remuda.taskscaler.loop.setup import Machines
 from remuda.taskscaler.loop.state import Keeper
 from remuda.telemetry.logs import logger
 
 WRITE_SECONDS = 10.0
+FORGET_SECONDS = 30.0
 
 
 @runtime_checkable
@@ -25,6 +28,34 @@ class CanClose(Protocol):
     """A plugin that has something to end, such as a process."""
 
     async def close(self) -> None: ...
+
+
+class Farewells:
+    """Tells the manager of instances that are gone, so that it closes what it has open there."""
+
+    def __init__(self, machines: Machines, clock: Clock) -> None:
+        self._machines = machines
+        self._clock = clock
+        self._gone: asyncio.Queue[str] = asyncio.Queue()
+
+    def say(self, instance: str) -> None:
+        self._gone.put_nowait(instance)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._forget(await self._gone.get())
+
+    async def finish(self) -> None:
+        while not self._gone.empty():
+            await self._forget(self._gone.get_nowait())
+
+    async def _forget(self, instance: str) -> None:
+        try:
+            await within(self._clock, FORGET_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
+        except (TemporaryError, PermanentError) as error:
+            text = "what was open to an instance that is gone could not be closed"
+            logger("scaler").info(text, instance=instance, cause=str(error))
 
 
 async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:

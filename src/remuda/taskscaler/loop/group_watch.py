@@ -21,6 +21,7 @@ from remuda.taskscaler.loop.asking import Asked
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import GroupSetup, Told, instance_name
+from remuda.taskscaler.loop.sightings import take_in
 from remuda.taskscaler.loop.state import Keeper
 from remuda.telemetry.logs import logger
 
@@ -108,7 +109,7 @@ class GroupWatch:
         found = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         tags = await self._tags(found)
         self._told.internal_operation("reconcile")
-        gone = self._roster.shown(self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
+        gone = take_in(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
         self._keeper.changed()
         self._ended(gone)
 

@@ -1,23 +1,21 @@
 """All that is known of a fleet: its instances, who has their slots, its groups, what was asked for. Pure.
 
-Everything that happens comes in here, with its time: what groups show, what health checks say, what plans want, what
-jobs do. What has changed since it was last written is told by `changes`. Nothing here waits, writes or calls a plugin;
-`scaler` and its tasks do.
+Everything that happens comes in here, with its time: what health checks say, what plans want, what jobs do, and by way
+of `sightings` what groups show. What has changed since it was last written is told by `changes`. Nothing here waits,
+writes or calls a plugin; `scaler` and its tasks do.
 
 Invariants: every member is in the slots under the same name; what has a slot is never lost silently, whoever ends an
 instance gets its holders.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
 
-from remuda.fleeting.port import InstanceState as Shown
-from remuda.fleeting.port import TaggedInstance
 from remuda.taskscaler.loop.asking import Asking, Phase
 from remuda.taskscaler.loop.groups import GroupState
-from remuda.taskscaler.loop.members import Member, is_gone, state_of
+from remuda.taskscaler.loop.members import Member, state_of
 from remuda.taskscaler.loop.setup import FleetSetup, Told, instance_name
 from remuda.taskscaler.loop.stored import (
     Changes,
@@ -30,9 +28,6 @@ from remuda.taskscaler.loop.stored import (
 )
 from remuda.taskscaler.slots import Slot, Slots
 from remuda.taskscaler.values import Cause, Fleet, Instance, InstanceState, Limits
-
-REMEMBERED_SECONDS = 600.0
-"""So long a deleted instance that shows up again, though none was asked for, is still to go."""
 
 _PASSING = frozenset(
     {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
@@ -57,10 +52,11 @@ class Roster:
         self.asking = Asking()
         self._limits: dict[str, Limits] = self._effective()
         self.slots = Slots(self._limits)
-        self._told = told
+        self.told = told
         self._unsure: set[str] = set()
         """Holders of an earlier process whom nobody has claimed yet."""
-        self._deleted: dict[str, float] = {}
+        self.deleted: dict[str, float] = {}
+        """Instances that were deleted of late, and when they were gone."""
         self._changed: set[str] = set()
         self._changed_groups: set[str] = set()
 
@@ -142,45 +138,6 @@ class Roster:
             self._changed.add(slot.instance)
         return slot is not None
 
-    def shown(
-        self,
-        group: str,
-        found: Mapping[str, Shown],
-        *,
-        now: float,
-        began_at: float,
-        tags: Mapping[str, TaggedInstance] | None = None,
-    ) -> tuple[Gone, ...]:
-        """All instances of a group, as an update has it that began then. Those that are gone as they should."""
-        state = self.groups[group]
-        gone = []
-        for one, shown in found.items():
-            name = instance_name(group, one)
-            if name not in self.members:
-                if is_gone(shown):
-                    continue
-                self._discover(state, one, now, (tags or {}).get(one))
-            member = self.members[name]
-            if is_gone(shown) and member.is_removing:
-                gone.append(self.lose(name, now))
-                continue
-            self._see(member, shown, now)
-            self.refresh(name, now)
-        for name, member in list(self.members.items()):
-            if member.group == group and member.id not in found:
-                if member.is_removing:
-                    gone.append(self.lose(name, now))
-                else:
-                    member.missed += 1
-                    self._told.missed_update()
-                    self.refresh(name, now)
-        self.asking.believe(group, began_at)
-        state.is_current = state.was_shown = True
-        state.updated_at = now
-        if not state.failures:
-            state.error = ""
-        return tuple(gone)
-
     def not_shown(self, group: str, error: str) -> None:
         """The group could not be asked."""
         self.groups[group].is_current = False
@@ -241,9 +198,9 @@ class Roster:
         """It is no more."""
         member = self.members.pop(name)
         if member.removed_at is not None:
-            self._told.took("instance_deletion", now - member.removed_at)
-            self._deleted[name] = now
-        self._told.took("instance_life_duration", now - member.created_at)
+            self.told.took("instance_deletion", now - member.removed_at)
+            self.deleted[name] = now
+        self.told.took("instance_life_duration", now - member.created_at)
         self._changed.add(name)
         return Gone(name, self.slots.lose(name))
 
@@ -274,7 +231,7 @@ class Roster:
         for name, member in self.members.items():
             known = self.slots.instance(name)
             is_ours = member.group == group and not member.is_foreign(self.setup.owner)
-            if is_ours and known is not None and known.state in _PASSING:
+            if is_ours and known is not None and (member.missed or known.state in _PASSING):
                 return True
         return False
 
@@ -330,28 +287,13 @@ class Roster:
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 one = name[len(group) + 1 :] if group else name
-                self._add(Member(id=one, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
+                self.add(Member(id=one, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
                 self.members[name].is_prepared = True
                 return True
         return False
 
-    def _discover(self, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-        member = Member(id=one, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
-        member.owner = "" if tag is None else tag.owner
-        name = instance_name(group.name, one)
-        asked = None if member.is_foreign(self.setup.owner) else self.asking.take(group.name)
-        if asked is not None:
-            member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
-            self._told.took("instance_creation", now - asked.asked_at)
-        elif not group.was_shown:
-            member.cause = Cause.PREEXISTED
-            member.created_at = now if tag is None or tag.created_at is None else tag.created_at
-        elif now - self._deleted.get(name, -REMEMBERED_SECONDS) < REMEMBERED_SECONDS:
-            member.removing_at = member.removed_at = self._deleted[name]
-        self._deleted = {key: at for key, at in self._deleted.items() if now - at < REMEMBERED_SECONDS}
-        self._add(member, now)
-
-    def _add(self, member: Member, now: float) -> None:
+    def add(self, member: Member, now: float) -> None:
+        """An instance that was not known; in which state it is follows from what is seen of it."""
         name = instance_name(member.group, member.id)
         self.members[name] = member
         state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN
@@ -367,14 +309,6 @@ class Roster:
             )
         )
         self._changed.add(name)
-
-    def _see(self, member: Member, shown: Shown, now: float) -> None:
-        member.missed = 0
-        if shown is Shown.CREATING and (member.is_prepared or member.shown is Shown.RUNNING):
-            member.is_prepared, member.unanswered, member.begun_at = False, 0, now
-        if shown is Shown.RUNNING and member.shown is not Shown.RUNNING and member.asked_at is not None:
-            self._told.took("instance_is_running", now - member.asked_at)
-        member.shown = shown
 
     def _stored(self, name: str) -> StoredInstance | None:
         member, known = self.members.get(name), self.slots.instance(name)

@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
 from remuda.lib.sqlite_writer import Writer
 from remuda.taskscaler.explain import words
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.ending import end
+from remuda.taskscaler.loop.ending import Farewells, end
 from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
 from remuda.taskscaler.loop.planning import Planner
 from remuda.taskscaler.loop.readiness import Readiness
@@ -67,7 +67,7 @@ class Scaler:
         """`plugins`: by the groups' names, not started; `on_lost`: an instance is gone, and with it the jobs of these
         holders. StateError if the state of a newer version is found."""
         self._clock = clock
-        self._machines = machines
+        self._wake = asyncio.Event()
         self._told = told
         self._on_lost = on_lost
         self._log = logger("scaler").bind(fleet=setup.name)
@@ -76,7 +76,7 @@ class Scaler:
         for name in self._roster.load(self._file.read(), clock.now()):
             self._log.warning("an instance is of a group that is not configured any more: left alone", instance=name)
         self._keeper = Keeper(self._file, self._roster, clock)
-        self._wanting = Wanting(demand, clock, changed=self._wake_up)
+        self._wanting = Wanting(demand, clock, waiting=self._waiting, changed=self._wake.set)
         self._watches = {
             one.name: GroupWatch(
                 one,
@@ -103,9 +103,8 @@ class Scaler:
         )
         self._planner = Planner(self._roster, self._wanting, self._watches, clock=clock, told=told, ended=self._ended)
         self._open = 0
-        self._wake = asyncio.Event()
         self._waits: dict[str, asyncio.Future[Slot]] = {}
-        self._farewells: asyncio.Queue[str] = asyncio.Queue()
+        self._farewells = Farewells(machines, clock)
 
     async def run(self) -> None:
         """Start the plugins, then look, plan and act, until it is cancelled."""
@@ -113,7 +112,7 @@ class Scaler:
             tasks.create_task(self._keeper.run(), name="state of the fleet")
             tasks.create_task(self._readiness.run(), name="readiness of instances")
             tasks.create_task(self._wanting.run(lambda: self._roster.setup), name="demand of the server")
-            tasks.create_task(self._say_farewell(), name="instances that are gone")
+            tasks.create_task(self._farewells.run(), name="instances that are gone")
             for watch in self._watches.values():
                 tasks.create_task(watch.run(), name=f"group {watch.name}")
             await self._plan_again_and_again()
@@ -121,8 +120,7 @@ class Scaler:
     async def close(self) -> None:
         """After `run` has ended. Instances stay, unless they are to be deleted: then those without a job go first."""
         await end(self._roster, self._watches, self._keeper, self._clock)
-        while not self._farewells.empty():
-            await self._forget(self._farewells.get_nowait())
+        await self._farewells.finish()
         for future in self._waits.values():
             future.cancel()
         self._file.close()
@@ -140,7 +138,7 @@ class Scaler:
         """How many requests for jobs are open now that may need a slot here."""
         if count != self._open:
             self._open = count
-            self._wake_up()
+            self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
         """A slot for a job, as soon as there is one; the same one again for who has one. Who is cancelled has none.
@@ -257,8 +255,8 @@ class Scaler:
             "; ".join(causes) or "all that may be are in use"
         )
 
-    def _wake_up(self) -> None:
-        self._wake.set()
+    def _waiting(self) -> list[str]:
+        return [one.holder for one in self._roster.slots.waiting]
 
     def _changed(self) -> None:
         """Hand out what is free, write, and look again at everything."""
@@ -271,7 +269,6 @@ class Scaler:
         given = self._roster.grants()
         for holder, slot in given:
             self._planner.granted += 1
-            self._wanting.done(holder)
             self._told.task_operation("acquire")
             self._keeper.changed(lambda holder=holder, slot=slot: self._hand_over(holder, slot))  # type: ignore[misc]
         self._keeper.changed()
@@ -280,6 +277,7 @@ class Scaler:
     def _hand_over(self, holder: str, slot: Slot) -> None:
         """It is stored who has the slot, unless it was lost meanwhile."""
         if self._roster.slots.slot(holder) == slot and (future := self._waits.pop(holder, None)):
+            self._wanting.done(holder)
             future.set_result(slot)
 
     def _ended(self, gone: Sequence[Gone]) -> None:
@@ -292,16 +290,6 @@ class Scaler:
             if lost:
                 self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost)
-            self._farewells.put_nowait(one.name)
+            self._farewells.say(one.name)
         if gone:
             self._changed()
-
-    async def _say_farewell(self) -> None:
-        while True:
-            await self._forget(await self._farewells.get())
-
-    async def _forget(self, instance: str) -> None:
-        try:
-            await within(self._clock, CONNECT_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
-        except (TemporaryError, PermanentError) as error:
-            self._log.info("an instance that is gone could not be forgotten", instance=instance, cause=str(error))

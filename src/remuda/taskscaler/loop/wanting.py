@@ -6,7 +6,7 @@ was asked do not wait there any more. An answer that is too old counts for nothi
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -25,28 +25,37 @@ BELIEVED_SECONDS = 60.0
 class Wanting:
     """The demand of a fleet."""
 
-    def __init__(self, ask: AskDemand | None, clock: Clock, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        ask: AskDemand | None,
+        clock: Clock,
+        *,
+        changed: Callable[[], None],
+        waiting: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        """`waiting`: the holders that wait for a slot now; without it all that are not done."""
         self._ask = ask
+        self._waiting = waiting
         self._clock = clock
         self._changed = changed
         self._told = Demand()
         self._told_at = float("-inf")
         self._accepted: Counter[str] = Counter()
-        self._waiting: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
         self.error = ""
 
     def wait(self, holder: str, key: str) -> None:
-        """A job was accepted, and waits here."""
-        self._waiting[holder] = key
+        """A job was accepted, and waits here from now on."""
+        self._keys[holder] = key
         self._accepted[key] += 1
 
     def done(self, holder: str) -> None:
-        """It does not wait any more."""
-        self._waiting.pop(holder, None)
+        """It will not wait any more."""
+        self._keys.pop(holder, None)
 
     def demand(self) -> Demand:
         """As a plan wants it."""
-        left = Counter(self._waiting.values())
+        left = self._waiting_by_key()
         is_believed = self._clock.now() - self._told_at <= BELIEVED_SECONDS
         keys = [
             replace(one, waiting=left.pop(one.key, 0), ready=max(one.ready - self._accepted[one.key], 0))
@@ -76,4 +85,7 @@ class Wanting:
             await self._clock.sleep(setup().demand_seconds)
 
     async def _answer(self, ask: AskDemand) -> Demand:
-        return await ask(Counter(self._waiting.values()))
+        return await ask(self._waiting_by_key())
+
+    def _waiting_by_key(self) -> Counter[str]:
+        return Counter(self._keys.get(holder, "") for holder in (self._waiting or self._keys.copy)())

@@ -1,8 +1,14 @@
 """The loop acts on plans: instances come for jobs and go after them, and nothing is lost on the way."""
 
+import asyncio
 from pathlib import Path
 
-from remuda.testing.scalers import Stable
+import pytest
+from msgspec.structs import replace
+
+from remuda.lib.clock import settle
+from remuda.taskscaler.values import Demand, KeyDemand
+from remuda.testing.scalers import InlineWriter, Stable
 
 
 async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> None:
@@ -19,4 +25,78 @@ async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> 
     assert stable.instances() == {}
     assert stable.cloud.living() == {}
     assert stable.mechanic.forgotten == ["i-1"]
+    await stable.close()
+
+
+async def test_an_instance_that_goes_before_its_job_knows_it_costs_the_job_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot is given, but not stored yet, when its instance is lost: the job waits on, and another one is made."""
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=1, idle_seconds=600.0)
+    await stable.start()
+    await stable.run(60)
+    monkeypatch.setattr(InlineWriter, "broken", "disk full")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await settle(50)
+    stable.cloud.lose("i-1")
+    await stable.run(70)
+    monkeypatch.setattr(InlineWriter, "broken", "")
+    await stable.run(120)
+    assert (await job).instance != "i-1"
+    assert stable.lost == []
+    await stable.close()
+
+
+async def test_a_servers_demand_is_planned_for_and_not_counted_twice(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    ready = [3]
+    stable.demand = lambda: Demand(keys=(KeyDemand(key="linux", ready=ready[0]),))
+    stable.setup = replace(stable.setup, demand_seconds=30.0)
+    await stable.start()
+    await stable.run(40)
+    assert stable.cloud.made == 3
+    ready[0] = 0  # the server is asked again only later
+    jobs = [asyncio.create_task(stable.scaler.acquire(f"{n}", key="linux")) for n in range(3)]
+    await stable.run(60)
+    assert all(job.done() for job in jobs)
+    assert stable.cloud.made == 3
+    await stable.close()
+
+
+async def test_a_server_that_does_not_answer_is_said_and_costs_its_part_only(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+
+    def fail() -> Demand:
+        raise OSError("no route to the server")
+
+    stable.demand = fail
+    await stable.start()
+    await stable.acquire("job")
+    assert "no route to the server" in stable.scaler.status().demand_error
+    await stable.close()
+
+
+async def test_a_job_goes_where_its_caches_are(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=3, idle_seconds=3600.0)
+    await stable.start()
+    slots = await stable.acquire("a", "b")
+    stable.release("a", warmed=["cache"])
+    stable.release("b")
+    await stable.run(10)
+    assert (await stable.acquire("c", caches=["cache"]))["c"].instance == slots["a"].instance
+    await stable.close()
+
+
+async def test_how_to_connect_is_asked_again_after_failures(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    name = (await stable.acquire("job"))["job"].instance
+    asked = stable.cloud.calls.count("connect_info")
+    await stable.scaler.connect_info(name)
+    assert stable.cloud.calls.count("connect_info") == asked
+    stable.scaler.report(name, is_well=False)
+    await stable.scaler.connect_info(name)
+    assert stable.cloud.calls.count("connect_info") == asked + 1
     await stable.close()
