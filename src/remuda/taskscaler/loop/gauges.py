@@ -1,4 +1,4 @@
-"""A fleet in the numbers that dashboards show; the words are upstream's. Pure."""
+"""A fleet as a plan wants it, and in the numbers that dashboards show, whose words are upstream's. Pure."""
 
 from collections import Counter
 
@@ -7,10 +7,31 @@ from remuda.taskscaler.decisions import Plan
 from remuda.taskscaler.loop.asking import Phase
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.loop.setup import Gauges
-from remuda.taskscaler.values import InstanceState, free_slots
+from remuda.taskscaler.values import Fleet, InstanceState, free_slots
 
 INSTANCE_STATES = ("requested", "pending", "creating", "running", "deleting", "suspending", "suspended", "resuming")
 TASK_STATES = ("idle", "pending", "acquired", "reserved", "unavailable", "unhealthy")
+
+
+def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
+    """As a plan wants it."""
+    under_way: dict[str, list[float]] = {name: [] for name in roster.groups}
+    for member in roster.members.values():
+        if member.asked_at is not None and not (member.is_prepared or member.is_removing):
+            under_way[member.group].append(now - member.asked_at)
+    requests = [one for one in roster.asking.all.values() if one.missing]
+    for one in requests:
+        if one.group in under_way and one.phase is not Phase.QUEUED:
+            under_way[one.group].append(now - one.asked_at)
+    order = [one.name for one in roster.setup.groups if one.name in roster.groups]
+    return Fleet(
+        groups=tuple(roster.groups[name].as_group(under_way[name]) for name in order),
+        instances=roster.slots.instances,
+        requests=tuple(one.as_request() for one in requests),
+        reserved=reserved,
+        max_instances=roster.setup.max_instances,
+        owner=roster.setup.owner,
+    )
 
 
 def gauges_of(roster: Roster, made: Plan, open_requests: int) -> Gauges:

@@ -13,7 +13,7 @@ from datetime import datetime
 from remuda.lib.clock import Clock
 from remuda.taskscaler.decisions import Because, Plan, Reason
 from remuda.taskscaler.explain import words
-from remuda.taskscaler.loop.gauges import gauges_of
+from remuda.taskscaler.loop.gauges import fleet_of, gauges_of
 from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import Told
@@ -61,7 +61,7 @@ class Planner:
         local = datetime.fromtimestamp(now).astimezone().tzinfo
         assert local is not None
         policy = resolve(roster.setup.rules, now, local=local)
-        fleet = roster.fleet(now, reserved=open_requests + len(roster.slots.waiting))
+        fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiting))
         made = plan(fleet, self._wanting.demand(), policy, now)
         self._forget(made, now)
         self._remove(made, now)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from remuda.taskscaler.loop.asking import Asking, Phase
+from remuda.taskscaler.loop.asking import Asking
 from remuda.taskscaler.loop.groups import GroupState
 from remuda.taskscaler.loop.members import Member, state_of
 from remuda.taskscaler.loop.setup import FleetSetup, Told, instance_name
@@ -27,7 +27,7 @@ from remuda.taskscaler.loop.stored import (
     stored_instance,
 )
 from remuda.taskscaler.slots import Slot, Slots
-from remuda.taskscaler.values import Cause, Fleet, Instance, InstanceState, Limits
+from remuda.taskscaler.values import Cause, Instance, InstanceState, Limits
 
 _PASSING = frozenset(
     {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
@@ -234,30 +234,6 @@ class Roster:
             if is_ours and known is not None and (member.missed or known.state in _PASSING):
                 return True
         return False
-
-    def fleet(self, now: float, *, reserved: int) -> Fleet:
-        """As a plan wants it."""
-        under_way: dict[str, list[float]] = {name: [] for name in self.groups}
-        for member in self.members.values():
-            if member.asked_at is not None and not (member.is_prepared or member.is_removing):
-                under_way[member.group].append(now - member.asked_at)
-        requests = [one for one in self.asking.all.values() if one.missing]
-        for one in requests:
-            if one.group in under_way and one.phase is not Phase.QUEUED:
-                under_way[one.group].append(now - one.asked_at)
-        order = [one.name for one in self.setup.groups if one.name in self.groups]
-        return Fleet(
-            groups=tuple(self.groups[name].as_group(under_way[name]) for name in order),
-            instances=self.slots.instances,
-            requests=tuple(one.as_request() for one in requests),
-            reserved=reserved,
-            max_instances=self.setup.max_instances,
-            owner=self.setup.owner,
-        )
-
-    @property
-    def is_changed(self) -> bool:
-        return bool(self._changed or self._changed_groups or self.asking.changed)
 
     def changes(self) -> Changes:
         """What has to be written; it counts as written from now on, see `unwritten`."""

@@ -8,6 +8,7 @@ import msgspec
 from remuda.fleeting.errors import PermanentError
 from remuda.taskscaler.decisions import Plan
 from remuda.taskscaler.explain import explain
+from remuda.taskscaler.loop.gauges import fleet_of
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.values import Instance, Request
 
@@ -110,7 +111,7 @@ def status_of(
 ) -> ScalerStatus:
     """What there is to see now."""
     groups = []
-    for one in roster.fleet(now, reserved=0).groups:
+    for one in fleet_of(roster, now, reserved=0).groups:
         group = roster.groups[one.name]
         groups.append(
             GroupStatus(
