@@ -40,9 +40,11 @@ async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> N
         autoscaler="capacity_per_instance = 2\nmax_instances = 1",
         runner="[runners.remuda]\nfirst_uid = 21000\n",
     )
-    wait = f"while [ ! -e {tmp_path}/both/2 ]; do sleep 0.1; done"
-    mark = f"touch {tmp_path}/both/$(ls {tmp_path}/both | wc -l | tr 01 12)"
-    look = "for d in /var/lib/remuda-machine/builds/*/*/*/*; do [ $d = $PWD ] || ! ls $d | grep secret; done"
+    both = f"{tmp_path}/both"
+    wait = f"until [ -e {both}/one -a -e {both}/two ]; do sleep 0.1; done"
+    mark = f"touch {both}/$CI_JOB_NAME"
+    other = "[ $d = $PWD ] || { echo looked at $d; if cat $d/secret; then exit 1; fi; }"
+    look = f"for d in /var/lib/remuda-machine/builds/*/*/*/app; do {other}; done"
     script = f'["umask 077; echo x >secret; id -u", "{mark}", "{wait}", "{look}"]'
     (tmp_path / "both").mkdir(mode=0o777)
     (tmp_path / "both").chmod(0o777)
@@ -53,6 +55,7 @@ async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> N
         assert {job["status"] for job in jobs.values()} == {"success"}, logs
         assert "21000" in logs
         assert "21001" in logs
+        assert logs.count("looked at /var/lib/remuda-machine/builds/") == 2
         assert site.group.made == 1
 
 
