@@ -6,7 +6,8 @@ starts as soon as what it needs is there. Both have artifacts.
 
 gitlab-ci-local is a program for Node. It is installed by npm into a folder of the user's cache the first time, which
 takes a minute or two; without node, npm or rsync (which it calls) the figure is left out, with the reason.
-Nothing here asserts a time. Called by `make bench`; alone: `python -m tests.bench.local_run`.
+Nothing here asserts a time. Called by `make bench`; alone: `python -m tests.bench.local_run`, with words to choose
+files by their titles (`empty`, `uneven`).
 """
 
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -185,7 +186,9 @@ def show_line(name: str, figure: str, note: str = "") -> None:
     print(f"{name:<58} {figure:>14}  {note}", flush=True)
 
 
-def local_run(folder: Path, show: Callable[[str, str, str], None] = show_line) -> None:
+def local_run(
+    folder: Path, show: Callable[[str, str, str], None] = show_line, words: Sequence[str] = tuple(FILES)
+) -> None:
     """Both tools by turns, each in a clone and a home of its own; the first run of each is not counted."""
     program = installed()
     if isinstance(program, str):
@@ -196,7 +199,8 @@ def local_run(folder: Path, show: Callable[[str, str, str], None] = show_line) -
         "gitlab-ci-local": [str(program)],
         "gitlab-ci-local --shell-isolation": [str(program), "--shell-isolation"],
     }
-    for title, text in FILES.items():
+    chosen = {title: text for title, text in FILES.items() if any(word in title for word in words)}
+    for title, text in chosen.items():
         middle = {name: statistics.median(took[1:]) for name, took in _turns(folder / title, text, commands).items()}
         own = next(iter(middle))
         for name, value in middle.items():
@@ -223,4 +227,4 @@ def _turns(folder: Path, text: str, commands: dict[str, list[str]]) -> dict[str,
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="remuda-bench-") as temporary:
-        local_run(Path(temporary))
+        local_run(Path(temporary), words=sys.argv[1:] or tuple(FILES))

@@ -49,4 +49,5 @@ class Leaders:
 
     def _dismiss(self, leader: Leader) -> None:
         self._waiting.pop(leader).cancel()
-        leader.leave()
+        assert self._standby is not None
+        self._standby.part(leader)

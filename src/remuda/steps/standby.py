@@ -20,6 +20,7 @@ copy, but with what both need imported. So its command line is the agent's; its 
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -29,6 +30,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +47,8 @@ ANSWER_SECONDS = 5.0
 """A process that takes longer for a fork is not worth waiting for."""
 _PROGRAM = "remuda.stdsteps.__main__"
 _SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
+_PR_SET_PDEATHSIG = 1
+_LOOK_SECONDS = 0.001
 _MARK = b"\0"
 """What a line comes with."""
 WAITS = b"\n"
@@ -73,6 +77,12 @@ class Leader:
             # It is one thing for both.
             line.setblocking(False)
         return True
+
+    def lives(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            # Where the standby process is gone, it is the agent's child.
+            os.waitpid(self.pid, os.WNOHANG)
+        return shim.start_time(self.pid) == self.start
 
     def leave(self) -> None:
         """Let it go; at once if it waits, or else when it would."""
@@ -105,10 +115,12 @@ class Standby:
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)
+        self._parting: list[Leader] = []
+        agent = os.getpid()
         self._pid: int | None = os.fork()
         if self._pid == 0:
             self._connection.close()
-            _live(theirs)
+            _live(theirs, agent)
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Leader | None:
@@ -131,8 +143,16 @@ class Standby:
         pid, start = _STARTED.unpack(answer)
         return Leader(pid=pid, start=start, line=line.detach())
 
+    def part(self, leader: Leader) -> None:
+        """Let a leader go that waits."""
+        leader.leave()
+        self._parting = [one for one in self._parting if one.lives()] + [leader]
+
     def close(self) -> None:
-        """End the process; steps that it started go on."""
+        """End the process, and see leaders off that were let go; steps that it started go on."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while any(leader.lives() for leader in self._parting) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
         self._connection.close()
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -142,10 +162,14 @@ class Standby:
             self._pid = None
 
 
-def _live(connection: socket.socket) -> NoReturn:
+def _live(connection: socket.socket, agent: int) -> NoReturn:
     """Fork as told until the agent is gone."""
     try:
         os.setsid()
+        # An agent that is killed amid its start takes it along, and not only when its imports are done.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != agent:
+            os._exit(0)
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_text(NAME)
         for number in (*_ENDING, signal.SIGQUIT):

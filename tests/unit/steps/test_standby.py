@@ -214,3 +214,12 @@ def test_a_leader_does_not_run_what_somebody_claimed(standby: Standby, tmp_path:
     assert not waits(leader)
     assert second.raw.read_text() == ""
     leader.leave()
+
+
+def test_who_closes_it_sees_those_off_that_were_let_go(standby: Standby, files: StepFiles) -> None:
+    leader = standby.spawn(request(files))
+    assert leader is not None
+    assert waits(leader)
+    standby.part(leader)
+    standby.close()
+    assert not leader.lives()
