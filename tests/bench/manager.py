@@ -27,6 +27,7 @@ from tests.bench.steps import bare_spawns, raw_stream
 from remuda.testing.lab import name_of, processes
 
 CONCURRENT = 50
+AT_A_TIME = 20
 NOOP_JOBS = 300
 HELD = (1000, 5000)
 AT_MOST_OF_ONE = 200
@@ -220,8 +221,30 @@ def noop(folder: Path, cell: ServedProcess, show: Show, rounds: int) -> None:
         )
 
 
+async def held_spawns(count: int) -> float:
+    """Processes a second that plain asyncio starts, each of which sleeps and is held, as the jobs are."""
+    gate = asyncio.Semaphore(AT_A_TIME)
+    there: list[asyncio.subprocess.Process] = []
+
+    async def spawn() -> None:
+        async with gate:
+            there.append(await asyncio.create_subprocess_exec("sleep", "3000"))
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(spawn())
+    rate = count / (time.perf_counter() - began)
+    for process in there:
+        process.kill()
+    for process in there:
+        await process.wait()
+    return rate
+
+
 def held(folder: Path, cell: ServedProcess, show: Show, count: int) -> None:
     """Jobs that sleep."""
+    alike = asyncio.run(held_spawns(count))
     jobs = Jobs(cell, "held")
     runner_id, token = jobs.runner()
     started = folder / f"started-{count}"
@@ -248,8 +271,8 @@ def held(folder: Path, cell: ServedProcess, show: Show, count: int) -> None:
         str({k: round(v) for k, v in grown.items()}),
     )
     show("  processor while nothing happens", f"{idle * 100:.1f} %", "of one core")
-    show("  starts", f"{rate:.0f}/s", f"bare spawns {spawns:.0f}/s")
-    show("    of the bare spawns", f"{rate / spawns:.3f}")
+    show("  starts", f"{rate:.0f}/s", f"bare spawns of processes that are held {alike:.0f}/s, that end {spawns:.0f}/s")
+    show("    of the bare spawns that are held, of those that end", f"{rate / alike:.3f}, {rate / spawns:.3f}")
 
 
 def log(folder: Path, cell: ServedProcess, show: Show, rounds: int) -> None:
