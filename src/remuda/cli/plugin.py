@@ -29,7 +29,9 @@ _MARKS = {"passed": "ok    ", "failed": "FAILED", "noted": "note  "}
 def install(
     *references: Annotated[str, Parameter(help="NAME[:VERSION], REGISTRY/REPOSITORY/NAME[:VERSION], or a file.")],
     config: Annotated[Path | None, Parameter(help="Install what the runners of this config.toml name.")] = None,
-    upgrade: Annotated[bool, Parameter(help="Look for a newer version also where one that fits is there.")] = False,
+    upgrade: Annotated[
+        bool, Parameter(negative="", help="Look for a newer version also where one that fits is there.")
+    ] = False,
 ) -> None:
     """Install plugins out of a registry, or a file, into the plugin folder: FLEETING_PLUGIN_PATH, or
     ~/.config/fleeting/plugins.
@@ -130,7 +132,7 @@ def check(
     boot_seconds: Annotated[
         float, Parameter(help="How long an instance may take to run, and to go; 0: it need not run at all.")
     ] = 300.0,
-    connect: Annotated[bool, Parameter(help="Log in to an instance by SSH, too.")] = False,
+    connect: Annotated[bool, Parameter(negative="", help="Log in to an instance by SSH, too.")] = False,
     yes: Annotated[bool, Parameter(negative="", help="Make more than two instances without asking.")] = False,
     output: Output = "text",
 ) -> None:
