@@ -3,8 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from remuda.lib.backoff import Backoff
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, a_plugin
 from remuda.testing.lab import processes
+from remuda.testing.line_program import LineProgram, line_program
 from remuda.wire.proto import fleeting_pb2, fleeting_process_pb2
 
 BUILT = Path(__file__).parents[2] / "build/interop"
@@ -87,44 +87,9 @@ async def test_a_wrong_configuration_of_the_dummy_plugin_is_said() -> None:
     assert not isinstance(caught.value, PermanentError), "Go's plugins do not say which kind an error is"
 
 
-class GoHost:
+def go_host(plugin: Path, config: dict[str, Any]) -> AbstractAsyncContextManager[LineProgram]:
     """Upstream's host library, call by call."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def answer(self, name: str, **given: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"call": name, **given}).encode() + b"\n")
-        line = await self._process.stdout.readline()
-        assert line, "the host has ended"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    async def call(self, name: str, **given: Any) -> Any:
-        answer = await self.answer(name, **given)
-        assert "error" not in answer, answer
-        return answer["result"]
-
-
-@asynccontextmanager
-async def go_host(plugin: Path, config: dict[str, Any]) -> AsyncIterator[GoHost]:
-    with (plugin.parent / "host.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(built("fleeting-host"), str(plugin), json.dumps(config)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-    assert process.stdin is not None
-    try:
-        yield GoHost(process)
-    finally:
-        process.stdin.close()
-        async with asyncio.timeout(30):
-            code = await process.wait()
-    assert code == 0
+    return line_program(built("fleeting-host"), str(plugin), json.dumps(config), log=plugin.parent / "host.log")
 
 
 async def test_our_plugin_under_the_real_host_library(tmp_path: Path) -> None:
@@ -161,15 +126,9 @@ async def test_our_plugin_without_abilities_under_the_real_host_library(tmp_path
 
 async def test_our_plugin_ends_with_a_go_host_that_is_killed(tmp_path: Path) -> None:
     plugin = a_plugin(tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        *(built("fleeting-host"), str(plugin), "{}"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await GoHost(process).call("init")
-    process.kill()
-    await process.wait()
+    async with go_host(plugin, {}) as host:
+        await host.call("init")
+        await host.kill()
     await until(lambda: not [words for _, words in processes() if str(plugin) in words])
 
 

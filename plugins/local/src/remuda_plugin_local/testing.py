@@ -124,7 +124,8 @@ async def on(group: Group, machine: str, line: str, *, check: bool = True) -> st
         options = ["-F", "none", "-i", key.name, "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]
         options += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=10"]
         host, _, port = info.address().partition(":")
-        words = ["ssh", *options, "-p", port or "22", f"{info.connector.username}@{host}", line]
+        port = port or str(info.connector.port or 22)
+        words = ["ssh", *options, "-p", port, f"{info.connector.username}@{host}", line]
         told = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=60)
         assert told.returncode == 0 or not check, told
         return str(told.stdout).strip()

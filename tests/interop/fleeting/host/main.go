@@ -5,9 +5,8 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,10 +14,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	hplugin "github.com/hashicorp/go-plugin"
 	"gitlab.com/gitlab-org/fleeting/fleeting"
+	"gitlab.com/gitlab-org/fleeting/fleeting/connector"
 	"gitlab.com/gitlab-org/fleeting/fleeting/provider"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"remuda/interop/fleeting/lines"
 )
 
 type request struct {
@@ -26,6 +27,7 @@ type request struct {
 	N         int               `json:"n"`
 	Instance  string            `json:"instance"`
 	Instances []string          `json:"instances"`
+	Command   string            `json:"command"`
 	Settings  provider.Settings `json:"settings"`
 }
 
@@ -43,22 +45,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	lines := bufio.NewScanner(os.Stdin)
-	out := json.NewEncoder(os.Stdout)
-	for lines.Scan() {
-		var asked request
-		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
-			panic(err)
-		}
-		result, err := call(group, log, asked)
-		answer := map[string]any{"result": result}
-		if err != nil {
-			answer["error"] = err.Error()
-		}
-		if err := out.Encode(answer); err != nil {
-			panic(err)
-		}
-	}
+	lines.Serve(func(asked request) (any, error) { return call(group, log, asked) })
 	kill()
 }
 
@@ -87,10 +74,24 @@ func call(group provider.InstanceGroup, log hclog.Logger, asked request) (any, e
 		return group.ConnectInfo(ctx, asked.Instance)
 	case "heartbeat":
 		return nil, group.Heartbeat(ctx, asked.Instance)
+	case "run":
+		return run(ctx, group, asked.Instance, asked.Command)
 	case "shutdown":
 		return nil, group.Shutdown(ctx)
 	}
 	return nil, fmt.Errorf("there is no call %s", asked.Call)
+}
+
+// run logs in to an instance as gitlab-runner does, with upstream's connector.
+func run(ctx context.Context, group provider.InstanceGroup, instance, command string) (string, error) {
+	info, err := group.ConnectInfo(ctx, instance)
+	if err != nil {
+		return "", err
+	}
+	var printed bytes.Buffer
+	options := connector.RunOptions{Command: command, Stdout: &printed, Stderr: os.Stderr}
+	err = connector.Run(ctx, info, connector.ConnectorOptions{RunOptions: options})
+	return printed.String(), err
 }
 
 // connection dispenses the connection itself: upstream's client of it is not for others.
