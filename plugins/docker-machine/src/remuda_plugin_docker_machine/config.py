@@ -1,0 +1,86 @@
+"""What can be set, and what is wrong with it: the struct of `plugin_config`. Every mistake is a PermanentError."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from remuda.fleeting import PermanentError
+
+PREFIX = "remuda-"
+"""How the names of all machines begin, so that people know at the provider whose they are."""
+PROGRAMS = ("setsid", "sh", "timeout")
+MOST_NAME = 63
+_SAMPLE = "0123456789"
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """`plugin_config`."""
+
+    machine_driver: Annotated[str, Meta(description="docker-machine's driver, such as `google` or `amazonec2`.")] = ""
+    machine_name: Annotated[
+        str, Meta(description="Of machines; `%s` becomes what tells them apart. `remuda-` is put before it.")
+    ] = "machine-%s"
+    machine_options: Annotated[
+        tuple[str, ...],
+        Meta(description="Options of the driver, without the dashes, such as `google-zone=europe-west1-b`."),
+    ] = ()
+    machine_options_with_name: Annotated[
+        tuple[str, ...], Meta(description="Further options, in which `%s` becomes the name of the machine.")
+    ] = ()
+    name: Annotated[
+        str,
+        Meta(
+            description="Of the group. Groups of one gitlab-runner, or of one owner, in one store need different ones.",
+            pattern="^[a-z][a-z0-9-]{0,30}$",
+        ),
+    ] = "docker-machine"
+    program: Annotated[str, Meta(description="docker-machine, by its path or by its name on PATH.")] = "docker-machine"
+    storage_path: Annotated[
+        str,
+        Meta(description="docker-machine's store; empty: `$MACHINE_STORAGE_PATH`, or `~/.docker/machine`."),
+    ] = ""
+    max_size: Annotated[int, Meta(description="Machines at most.", ge=0, le=100_000)] = 10_000
+    create_at_once: Annotated[int, Meta(description="Machines that are made at the same time.", ge=1)] = 10
+    create_timeout: Annotated[
+        int, Meta(description="Seconds after which a machine that is not made is given up.", ge=1)
+    ] = 1200
+    remove_timeout: Annotated[int, Meta(description="Seconds that one try to remove a machine may take.", ge=1)] = 300
+    remove_attempts: Annotated[
+        int, Meta(description="Tries to remove a machine, after which docker-machine forgets it.", ge=1)
+    ] = 30
+
+    @property
+    def place(self) -> Path:
+        given = self.storage_path or os.environ.get("MACHINE_STORAGE_PATH")
+        return Path(given).expanduser() if given else Path.home() / ".docker/machine"
+
+    def new_name(self, mark: str) -> str:
+        return PREFIX + self.machine_name.replace("%s", mark)
+
+
+def check(config: Config) -> None:
+    """PermanentError for what cannot work here."""
+    if not config.machine_driver:
+        raise PermanentError("machine_driver is missing: name the driver of docker-machine that makes the machines")
+    if "%s" not in config.machine_name:
+        raise PermanentError(
+            f"machine_name = {config.machine_name!r} has no %s in it, so all machines would have one name; add it"
+        )
+    name = config.new_name(_SAMPLE)
+    if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
+        raise PermanentError(
+            f"machine_name = {config.machine_name!r} makes names such as {name}: names of hosts are needed, "
+            f"{MOST_NAME} letters, digits and dashes at most"
+        )
+    if not config.place.is_absolute():
+        raise PermanentError(f"storage_path = {str(config.place)!r}: an absolute path is needed")
+    if shutil.which(config.program) is None:
+        raise PermanentError(f"there is no {config.program}: install docker-machine, or name its path in program")
+    if absent := [program for program in PROGRAMS if shutil.which(program) is None]:
+        raise PermanentError(f"programs are missing: {', '.join(absent)}; install util-linux and coreutils")

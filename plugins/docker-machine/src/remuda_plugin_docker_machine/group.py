@@ -1,0 +1,366 @@
+"""The plugin: what is asked of the group, and the tasks that have machines made and removed.
+
+Everything is read from `store` and compared with what should be (level, not edge): `update` starts what is missing, so
+a process that died in the middle is continued by the next one that looks. Nothing is remembered here but tasks, one for
+a machine at most, and how well creates went of late. Looking costs the provider nothing: only local files are read.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any
+
+from remuda.fleeting import (
+    ConnectInfo,
+    Connector,
+    GroupStats,
+    InstanceState,
+    PermanentError,
+    Plugin,
+    ProviderInfo,
+    Settings,
+    TaggedInstance,
+    TemporaryError,
+    UnhealthyError,
+)
+from remuda.lib.backoff import Backoff
+from remuda.lib.files import in_turn
+from remuda_plugin_docker_machine import program
+from remuda_plugin_docker_machine.config import Config, check
+from remuda_plugin_docker_machine.pacing import Pace
+from remuda_plugin_docker_machine.program import Login, Ran
+from remuda_plugin_docker_machine.store import TRIAL_PREFIX, Draft, Machine, Seen, Store
+
+LOOK_SECONDS = 0.25
+"""How often what docker-machine does is looked at."""
+ANSWER_SECONDS = 5.0
+HALF_MADE_ATTEMPTS = 3
+"""To remove a machine that was never one: often its driver does not know what to remove."""
+AGAIN = Backoff(first_seconds=5.0, ceiling_seconds=300.0)
+_log = logging.getLogger("fleeting-plugin-docker-machine")
+
+
+class DockerMachineGroup(Plugin[Config]):
+    """Machines made by docker-machine."""
+
+    name = "docker-machine"
+    version = "0.1.0"
+    config_type = Config
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._gone: set[str] = set()
+        """Machines that were removed and not shown as deleted yet: one that is only missing may be back."""
+        self._making: set[str] = set()
+        self._ending = asyncio.Event()
+
+    async def init(self, config: Config, settings: Settings) -> ProviderInfo:
+        check(config)
+        if settings.connector.protocol not in ("", "ssh"):
+            raise PermanentError(f"protocol = {settings.connector.protocol!r}: machines are reached by ssh")
+        self._config = config
+        self._settings = settings
+        self._pace = Pace(config.create_at_once)
+        self._store = Store(config.place)
+        try:
+            await asyncio.to_thread(self._store.prepare)
+            await self._have_certificates()
+        except OSError as error:
+            raise PermanentError(f"storage_path = {str(config.place)!r} cannot be used: {error}") from error
+        await self.update()
+        return ProviderInfo(id=f"docker-machine/{config.name}", max_size=config.max_size)
+
+    async def update(self) -> Mapping[str, InstanceState]:
+        found = await asyncio.to_thread(self._store.look_all)
+        for seen in found:
+            # What is marked goes whosever it is: its owner may be gone, and whoever swept it as well.
+            if seen.is_deleting or (seen.is_half_made and self._is_ours(seen)):
+                self._begin(seen.machine.name, self._remove(seen.machine.name))
+            elif seen.state is InstanceState.CREATING and self._is_ours(seen):
+                self._begin(seen.machine.name, self._follow(seen.machine.name))
+        shown = dict.fromkeys(self._gone, InstanceState.DELETED)
+        self._gone.clear()
+        return shown | {seen.machine.name: seen.state for seen in found if self._is_ours(seen)}
+
+    async def increase(self, count: int) -> int:
+        room = self._pace.room(self._now, len(self._making))
+        if count and not room:
+            again = round(self._pace.pause(self._now))
+            raise TemporaryError(
+                f"docker-machine could not make a machine {self._pace.failures} times in a row "
+                f"({self._pace.cause}); {f'in {again} s' if again else 'after the one under way'} it is tried again"
+            )
+        # Who asks may give up, but what has been added is made.
+        work = self._increase(min(count, room))
+        return await asyncio.shield(self._begin(f"increase {time.monotonic_ns()}", work))
+
+    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
+        for name in instances:
+            if self._store.look(name) is not None:
+                await asyncio.to_thread(self._store.mark_deleting, name)
+                self._begin(name, self._remove(name))
+        return instances
+
+    async def connect_info(self, instance: str) -> ConnectInfo:
+        seen = self._existing(instance)
+        if seen.state is not InstanceState.RUNNING:
+            raise TemporaryError(f"{instance} is {seen.state}")
+        login = program.read_login(self._store.machine_place(instance))
+        address = await self._address(instance, login)
+        connector = self._connector(instance, login)
+        return ConnectInfo(connector=connector, internal_addr=address, external_addr=address)
+
+    async def heartbeat(self, instance: str) -> None:
+        seen = self._existing(instance)
+        if seen.state is not InstanceState.RUNNING:
+            if seen.state is InstanceState.CREATING:
+                return
+            raise UnhealthyError(f"{instance} is about to be removed")
+        login = program.read_login(self._store.machine_place(instance))
+        address = await self._address(instance, login)
+        if not await _answers(address, self._settings.connector.port or login.port):
+            state = await program.state_of(self._config, instance)
+            raise UnhealthyError(f"{instance} does not answer at {address}; docker-machine says of it: {state}")
+
+    async def stats(self) -> GroupStats:
+        return GroupStats(quota=self._config.max_size)
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        found = await asyncio.to_thread(self._store.look_all)
+        return [
+            TaggedInstance(instance=seen.machine.name, owner=seen.machine.owner, created_at=seen.machine.created_at)
+            for seen in found
+        ]
+
+    async def shutdown(self) -> None:
+        """What docker-machine has begun goes on without us, and the next process looks after it."""
+        self._ending.set()
+        try:
+            while self._tasks:
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        finally:
+            self._ending.clear()
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic()
+
+    def _is_ours(self, seen: Seen) -> bool:
+        return (seen.machine.owner, seen.machine.group) == (self._settings.owner, self._config.name)
+
+    def _existing(self, name: str) -> Seen:
+        seen = self._store.look(name)
+        if seen is None:
+            raise PermanentError(f"there is no machine {name}")
+        return seen
+
+    async def _have_certificates(self) -> None:
+        """Of the store, and made by one process."""
+        async with in_turn(self._store.place(".certificates")):
+            for left in self._store.left_trials():
+                await program.run(self._config, ["rm", "-f", left], seconds=60)
+            if not self._store.has_certificates:
+                await program.make_certificates(self._config, f"{TRIAL_PREFIX}{token_hex(4)}")
+
+    async def _address(self, name: str, login: Login) -> str:
+        if address := login.address or self._store.kept_address(name):
+            return address
+        address = await program.asked_address(self._config, name)
+        self._store.keep_address(name, address)
+        return address
+
+    def _connector(self, name: str, login: Login) -> Connector:
+        asked = self._settings.connector
+        made = replace(asked, os=asked.os or "linux", protocol="ssh", port=asked.port or login.port)
+        if asked.use_static_credentials:
+            return made
+        try:
+            key = login.key_path.read_bytes()
+        except FileNotFoundError:
+            # Of a driver that makes no keys, such as `none`.
+            if not (asked.key or asked.password):
+                raise PermanentError(
+                    f"the driver made no key for {name}: set username and key_path in connector_config"
+                ) from None
+            return replace(made, username=asked.username or login.username or program.SSH_USER)
+        except OSError as error:
+            raise PermanentError(f"the key of {name}, {login.key_path}: {error.strerror}") from error
+        return replace(made, username=login.username or program.SSH_USER, password="", key=key)
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """A task of this name; the one that there is goes on."""
+        if name in self._tasks:
+            work.close()
+            return self._tasks[name]
+        task = self._tasks[name] = asyncio.create_task(work, name=f"docker-machine {name}")
+        task.add_done_callback(lambda task: self._done(name, task))
+        return task
+
+    def _done(self, name: str, task: "asyncio.Task[Any]") -> None:
+        del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: %s: %s", name, type(error).__name__, error)
+
+    async def _increase(self, count: int) -> int:
+        now = time.time()
+        machines = [
+            Machine(
+                name=self._config.new_name(token_hex(5)),
+                owner=self._settings.owner,
+                group=self._config.name,
+                created_at=now,
+            )
+            for _ in range(count)
+        ]
+        drafts = await asyncio.to_thread(self._store.add, machines, max_size=self._config.max_size)
+        for draft in drafts:
+            self._making.add(draft.machine.name)
+            self._begin(draft.machine.name, self._make(draft))
+        return len(drafts)
+
+    async def _make(self, draft: Draft) -> None:
+        name, config = draft.machine.name, self._config
+        try:
+            is_begun = await self._turn(name)
+            self._pace.under_way += is_begun
+            try:
+                if is_begun:
+                    await asyncio.to_thread(
+                        program.start,
+                        config,
+                        program.create_words(config, name),
+                        seconds=config.create_timeout,
+                        folder=self._store.place(name),
+                        verb="create",
+                        lock=draft.lock,
+                    )
+            finally:
+                os.close(draft.lock)
+                self._pace.under_way -= is_begun
+        finally:
+            self._making.discard(name)
+        await self._follow(name)
+
+    async def _turn(self, name: str) -> bool:
+        """Wait until it may be asked for; False: it is not wanted any more, or we end."""
+        while not self._pace.may_begin(self._now):
+            if not await self._rest(LOOK_SECONDS):
+                return False
+            if (seen := self._store.look(name)) is None or seen.is_deleting:
+                return False
+        return True
+
+    async def _follow(self, name: str) -> None:
+        """Until it is made, or never will be."""
+        self._making.add(name)
+        self._pace.under_way += 1
+        try:
+            while (seen := self._store.look(name)) is not None and seen.is_held:
+                if not await self._rest(LOOK_SECONDS):
+                    return
+        finally:
+            self._pace.under_way -= 1
+            self._making.discard(name)
+        if seen is not None and seen.state is InstanceState.RUNNING:
+            self._pace.succeeded()
+        elif seen is not None and not self._ending.is_set():
+            await self._remove(name)
+
+    async def _remove(self, name: str) -> None:
+        attempts = 0
+        while (seen := self._store.look(name)) is not None:
+            if seen.is_half_made and not seen.is_deleting:
+                self._tell(seen)
+                await asyncio.to_thread(self._store.mark_deleting, name)
+            lock = None
+            with suppress(FileNotFoundError):
+                # Whoever makes it is not disturbed: what a provider is asked for comes, and has to be known to go.
+                lock = self._store.take(name)
+            if lock is None:
+                if not await self._rest(LOOK_SECONDS):
+                    return
+                continue
+            attempts += 1
+            if cause := await self._removed_once(seen, lock, attempts):
+                pause = AGAIN.delay(attempts, jitter=random.random())
+                _log.warning("%s could not be removed, and will be again in %.0f s: %s", name, pause, cause)
+                if not await self._rest(pause):
+                    return
+        self._gone.add(name)
+
+    async def _removed_once(self, seen: Seen, lock: int, attempt: int) -> str:
+        """Try once; what went wrong, or nothing."""
+        name, config = seen.machine.name, self._config
+        try:
+            if not self._store.machine_place(name).exists():
+                self._store.remove(name)
+                return ""
+            words = ["rm", "-f" if self._is_hopeless(seen, attempt) else "-y", name]
+            folder = self._store.place(name)
+            (folder / "rm.exit").unlink(missing_ok=True)
+            await asyncio.to_thread(
+                program.start, config, words, seconds=config.remove_timeout, folder=folder, verb="rm", lock=lock
+            )
+        finally:
+            os.close(lock)
+        while (now := self._store.look(name)) is not None and now.is_held:
+            if not await self._rest(LOOK_SECONDS):
+                return "the plugin ends"
+        code = self._store.exit_code(name, "rm")
+        if code == 0 and not self._store.machine_place(name).exists():
+            self._store.remove(name)
+            return ""
+        return Ran(code=-1 if code is None else code, output=self._store.words(name, "rm")).cause
+
+    def _is_hopeless(self, seen: Seen, attempt: int) -> bool:
+        """Whether docker-machine shall forget a machine even if the provider does not remove it."""
+        name = seen.machine.name
+        most = self._config.remove_attempts if seen.exit_code == 0 else HALF_MADE_ATTEMPTS
+        try:
+            program.read_login(self._store.machine_place(name))
+        except TemporaryError:
+            return True
+        if attempt > most:
+            _log.error(
+                "%s is given up after %d tries to remove it: look at the provider whether it is still there, and "
+                "remove it by hand",
+                name,
+                attempt - 1,
+            )
+        return attempt > most
+
+    def _tell(self, seen: Seen) -> None:
+        """Why there is no machine; and go slower."""
+        name = seen.machine.name
+        if seen.exit_code is None:
+            _log.warning("%s is half made, for whoever made it was killed; it is removed", name)
+            return
+        cause = Ran(code=seen.exit_code, output=self._store.words(name, "create")).cause
+        pause = self._pace.failed(cause, now=self._now, jitter=random.random())
+        _log.warning("%s could not be made and is removed; no other is made for %.0f s: %s", name, pause, cause)
+
+    async def _rest(self, seconds: float) -> bool:
+        """False: we end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        return not self._ending.is_set()
+
+
+async def _answers(host: str, port: int) -> bool:
+    """Whether an SSH server says its line."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                return (await reader.readexactly(4)) == b"SSH-"
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return False

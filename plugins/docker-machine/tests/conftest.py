@@ -1,0 +1,25 @@
+"""A yard for each test, and something that answers as an SSH server does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remuda_plugin_docker_machine.testing import Yard
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    async with Yard(tmp_path) as yard:
+        yield yard
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[asyncio.Server]:
+    def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-test\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        yield server

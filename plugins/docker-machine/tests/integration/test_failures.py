@@ -1,0 +1,167 @@
+"""Creates and removals that fail or hang, processes that are killed in the middle: nothing is left, nothing loops."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from remuda.fleeting import InProcess, InstanceState, Settings, TemporaryError
+from remuda.fleeting.host import HostedGroup
+from remuda.lib.backoff import Backoff
+from remuda_plugin_docker_machine import group as group_module
+from remuda_plugin_docker_machine.group import DockerMachineGroup
+from remuda_plugin_docker_machine.testing import PROGRAM, Yard, running, until
+
+RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, InstanceState.DELETED
+
+
+async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    """Half made ones by themselves, those of owners that are gone when they are asked for; and limits slow us down."""
+    group = await yard.group()
+    yard.say("fail-create", "googleapi: Error 429: quota exceeded")
+    assert await group.increase(1) == 1
+    await until(group, lambda states: DELETED in states.values())
+    await until(group, lambda states: not states)
+    assert yard.machines() == yard.records() == []
+    assert "could not be made and is removed" in caplog.text
+    # It is not asked again at once, and whoever asks hears why.
+    asked = len(yard.calls("create"))
+    for _ in range(5):
+        with pytest.raises(TemporaryError, match=r"1 times in a row \(exit code 1: .*quota exceeded\); in \d+ s"):
+            await group.increase(3)
+        await group.update()
+    assert len(yard.calls("create")) == asked
+    yard.let("fail-create")
+    # A runner that is not configured any more has left one; a sweep finds it by its owner.
+    former = await yard.group(settings=Settings(owner="s_0123456789ab/former"))
+    [left] = await running(former, 1)
+    assert left not in await group.update()
+    assert [one.owner for one in await group.recover()] == ["s_0123456789ab/former"]
+    assert await group.decrease([left]) == [left]
+    await until(former, lambda states: left not in states)
+    assert yard.machines() == yard.records() == []
+
+
+async def test_a_refused_create_leaves_nothing(yard: Yard) -> None:
+    group = await yard.group()
+    yard.say("refuse-create", "ssh key missing")
+    assert await group.increase(2) == 2
+    await until(group, lambda states: not states)
+    assert yard.records() == []
+    assert yard.calls("rm -y") == []
+
+
+async def test_a_create_has_a_deadline(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    group = await yard.group(create_timeout=1)
+    yard.say("hold")
+    assert await group.increase(1) == 1
+    await until(group, lambda states: not states)
+    assert "it took too long: Creating machine..." in caplog.text
+    assert yard.machines() == []
+
+
+async def test_a_plugin_that_is_killed_is_continued(yard: Yard) -> None:
+    first = HostedGroup(str(PROGRAM))
+    await first.init(yard.config(), Settings(owner="me"))
+    yard.say("hold")
+    assert await first.increase(2) == 2
+    names = await until(first, lambda states: len(yard.machines()) == 2)
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    await first.close()
+    # docker-machine goes on making them, and the next plugin waits for it.
+    second = await yard.group("hosted", settings=Settings(owner="me"))
+    assert set((await second.update()).values()) == {InstanceState.CREATING}
+    yard.let("hold")
+    assert sorted(await until(second, lambda states: set(states.values()) == {RUNNING})) == sorted(names)
+    assert len(yard.calls("create --driver stand-in")) == 2
+
+
+async def test_a_create_that_is_killed_is_swept(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    group = await yard.group()
+    yard.say("hold")
+    assert await group.increase(1) == 1
+    [name] = await until(group, lambda states: len(yard.machines()) == 1)
+    _kill_all(yard.store / "remuda" / name / "lock")
+    await until(group, lambda states: not states)
+    assert "is half made, for whoever made it was killed" in caplog.text
+    assert yard.machines() == yard.records() == []
+
+
+async def test_a_machine_that_is_made_is_removed_afterwards(yard: Yard) -> None:
+    group = await yard.group()
+    yard.say("hold")
+    assert await group.increase(1) == 1
+    [name] = await until(group, lambda states: len(yard.machines()) == 1)
+    assert await group.decrease([name]) == [name]
+    assert await group.update() == {name: DELETING}
+    assert yard.calls("rm -y") == []
+    yard.let("hold")
+    await until(group, lambda states: not states)
+    assert yard.calls("rm -y") == [f"rm -y {name}"]
+
+
+async def test_a_removal_is_tried_again_and_then_forced(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_module, "AGAIN", Backoff(first_seconds=0.01, ceiling_seconds=0.01))
+    group = await yard.group(remove_attempts=2)
+    [name] = await running(group, 1)
+    yard.say("fail-rm", "the provider is busy")
+    assert await group.decrease([name]) == [name]
+    await until(group, lambda states: not states)
+    assert yard.calls("rm -")[-3:] == [f"rm -y {name}", f"rm -y {name}", f"rm -f {name}"]
+    assert "could not be removed, and will be again in 0 s: exit code 1: the provider is busy" in caplog.text
+    assert f"{name} is given up after 2 tries to remove it: look at the provider" in caplog.text
+
+
+async def test_a_broken_machine_is_removed_by_force(yard: Yard) -> None:
+    group = await yard.group()
+    [name] = await running(group, 1)
+    (yard.store / "machines" / name / "config.json").write_text("{")
+    with pytest.raises(TemporaryError, match="cannot be read"):
+        await group.connect_info(name)
+    assert await group.decrease([name]) == [name]
+    await until(group, lambda states: not states)
+    assert yard.calls("rm -")[-1] == f"rm -f {name}"
+
+
+async def test_a_removal_survives_the_plugin(yard: Yard) -> None:
+    first = InProcess(DockerMachineGroup())
+    await first.init(yard.config(), Settings(owner="me"))
+    [name] = await running(first, 1)
+    yard.say("fail-rm", "busy")
+    assert await first.decrease([name]) == [name]
+    await first.shutdown()
+    yard.let("fail-rm")
+    second = await yard.group(settings=Settings(owner="another"))
+    await until(second, lambda states: yard.records() == [])
+    assert yard.machines() == []
+
+
+async def test_the_certificates_of_a_process_that_was_killed_are_no_machine(yard: Yard) -> None:
+    (yard.store / "machines" / "remuda-certificates-0123").mkdir(parents=True)
+    await yard.group()
+    assert yard.machines() == []
+
+
+def _kill_all(lock: Path) -> None:
+    """Whoever holds the lock."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and folder.name != str(os.getpid()):
+            try:
+                holds = os.readlink(folder / "fd" / "0") == str(lock)
+            except OSError:
+                continue
+            if holds:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+async def test_shutdown_does_not_wait_for_machines(yard: Yard) -> None:
+    group = await yard.group(create_at_once=1)
+    yard.say("hold")
+    assert await group.increase(2) == 2
+    async with asyncio.timeout(10):
+        await group.shutdown()
