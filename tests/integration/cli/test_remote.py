@@ -7,32 +7,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from remuda.cli.remote import LIMIT_BYTES, Remote, read_allowed
+from remuda.lib.clock import VirtualClock
 from remuda.pipeline import SourceProblem
-
-
-class Jumping:
-    """A clock that a request moves on by an hour."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def jump(self) -> None:
-        self._now += 3600
-
-    def now(self) -> float:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now
-
-    async def sleep(self, seconds: float) -> None:
-        self._now += seconds
 
 
 class Server(ThreadingHTTPServer):
     """The server, with the clock that its clients go by."""
 
-    clock = Jumping()
+    clock = VirtualClock()
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -53,7 +35,7 @@ class Pages(BaseHTTPRequestHandler):
             "/ci/latin": b"\xe9",
         }
         if self.path == "/ci/slow":
-            self.server.clock.jump()
+            self.server.clock.jump(3600)
         if self.path in moves:
             self.send_response(302)
             self.send_header("Location", moves[self.path])
