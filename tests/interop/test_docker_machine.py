@@ -1,0 +1,143 @@
+"""The plugin docker-machine with the real docker-machine (GitLab's fork), on machines of a lab."""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.fleeting import Connector, InstanceState, Settings, TemporaryError, UnhealthyError
+from remuda.fleeting.host import HostedGroup
+from remuda.testing.machines import Machines
+from remuda_plugin_docker_machine.program import Login, read_login
+
+REAL = Path(__file__).parents[2] / "build" / "interop" / "docker-machine"
+PLUGIN = Path(sys.executable).parent / "fleeting-plugin-docker-machine"
+RUNNING = InstanceState.RUNNING
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Machines]:
+    if not REAL.exists():
+        pytest.fail(f"{REAL} is missing; run the tests by `make interop`, which builds it")
+    if missing := Machines.missing():
+        pytest.skip(missing)
+    with Machines(1) as lab:
+        yield lab
+
+
+@pytest.fixture
+async def group(lab: Machines, tmp_path: Path) -> AsyncIterator[HostedGroup]:
+    """The plugin as a program, in the network of the lab."""
+    program = tmp_path / "plugin"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([*lab.inside, str(PLUGIN)])} "$@"\n')
+    program.chmod(0o755)
+    group = HostedGroup(str(program))
+    yield group
+    await group.close()
+
+
+def a_config(tmp_path: Path, driver: str, *options: str, **more: Any) -> dict[str, Any]:
+    return {
+        "machine_driver": driver,
+        "machine_name": "interop-%s",
+        "machine_options": list(options),
+        "program": str(REAL),
+        "storage_path": str(tmp_path / "store"),
+        **more,
+    }
+
+
+async def until(group: HostedGroup, *states: InstanceState) -> list[str]:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while [*(found := await group.update()).values()] != [*states]:  # noqa: ASYNC110 - a program outside
+            await asyncio.sleep(0.1)
+    return list(found)
+
+
+async def logged_in(lab: Machines, group: HostedGroup, instance: str, key: Path) -> str:
+    """What a command says there, by ssh with what the plugin tells."""
+    info = await group.connect_info(instance)
+    key.write_bytes(info.connector.key)
+    key.chmod(0o600)
+    options = ["-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+    options += ["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-p", str(info.connector.port)]
+    words = [*lab.inside, "ssh", *options, f"{info.connector.username}@{info.address()}", "hostname"]
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    return output.decode().strip()
+
+
+async def test_a_machine_of_the_driver_none(lab: Machines, group: HostedGroup, tmp_path: Path) -> None:
+    machine = lab.machines[0]
+    config = a_config(tmp_path, "none", f"url=tcp://{machine.address}:2376")
+    connector = Connector(username="root", key=lab.key.read_bytes())
+    await group.init(config, Settings(connector=connector, owner="s_1/7"))
+    assert await group.increase(3) == 3
+    names = await until(group, RUNNING, RUNNING, RUNNING)
+    assert sorted(path.name for path in (tmp_path / "store/machines").iterdir()) == sorted(names)
+    await group.heartbeat(names[0])
+    info = await group.connect_info(names[0])
+    assert (info.address(), info.connector.port, info.connector.username) == (machine.address, 22, "root")
+    assert await logged_in(lab, group, names[0], tmp_path / "key") == machine.name
+    machine.unplug()
+    try:
+        with pytest.raises(UnhealthyError, match=f"does not answer at {machine.address}; docker-machine says of it: "):
+            await group.heartbeat(names[0])
+    finally:
+        machine.plug()
+    assert [one.owner for one in await group.recover()] == ["s_1/7"] * 3
+    assert await group.decrease(names) == names
+    await until(group)
+    assert list((tmp_path / "store/machines").iterdir()) == []
+
+
+def written_down(folder: Path) -> Login | None:
+    """How to log in, as soon as docker-machine has written all of it."""
+    try:
+        login = read_login(folder)
+    except TemporaryError:
+        return None
+    return login if login.key_path.is_file() and login.username else None
+
+
+_DOCKER = """
+set -e
+mkdir -p /usr/local/bin
+cat >/usr/local/bin/systemctl <<'END'
+#!/bin/sh
+exit 0
+END
+cat >/usr/local/bin/sudo <<'END'
+#!/bin/sh
+while :; do case $1 in -*) shift ;; *=*) export "$1"; shift ;; *) break ;; esac; done
+exec "$@"
+END
+cat >/usr/local/bin/docker <<'END'
+#!/bin/sh
+echo "Docker version 28.2.2, build stand-in"
+END
+chmod 755 /usr/local/bin/systemctl /usr/local/bin/sudo /usr/local/bin/docker
+"""
+
+
+async def test_a_create_that_cannot_succeed_is_swept(lab: Machines, group: HostedGroup, tmp_path: Path) -> None:
+    """`generic` on a machine without an engine waits for it; the deadline ends that, and nothing is left."""
+    machine = lab.machines[0]
+    machine.run(_DOCKER)
+    options = [f"generic-ip-address={machine.address}", f"generic-ssh-key={lab.key}", "generic-ssh-user=root"]
+    config = a_config(tmp_path, "generic", *options, create_timeout=10)
+    await group.init(config, Settings(owner="s_1/7"))
+    assert await group.increase(1) == 1
+    [name] = await until(group, InstanceState.CREATING)
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not (login := written_down(tmp_path / "store/machines" / name)):  # noqa: ASYNC110 - a program outside
+            await asyncio.sleep(0.05)
+    assert (login.address, login.port, login.username) == (machine.address, 22, "root")
+    assert login.key_path.read_bytes() == lab.key.read_bytes()
+    await until(group)
+    assert list((tmp_path / "store/machines").iterdir()) == []
