@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,19 @@ async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
         pytest.skip(missing)
     async with Yard(tmp_path) as yard:
         yield yard
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """`fleeting-plugin-local` by a path of this test's, by which its processes are told from those of others."""
+    path = tmp_path / PROGRAM.name
+    path.symlink_to(PROGRAM)
+    return str(path)
+
+
+def serving(program: str) -> list[Sequence[str]]:
+    """Processes that have it in their command line."""
+    return [words for _, words in processes() if program in words]
 
 
 async def checked(program: str, config: dict[str, Any], folder: Path, *more: str) -> dict[str, str]:
@@ -113,9 +126,9 @@ async def test_a_plugin_on_upstreams_sdk_under_our_host() -> None:
         await group.close()
 
 
-async def test_our_local_plugin_under_the_real_host_library(yard: Yard, tmp_path: Path) -> None:
+async def test_our_local_plugin_under_the_real_host_library(yard: Yard, program: str, tmp_path: Path) -> None:
     config = json.dumps({"name": yard.name, "folder": str(yard.folder), "max_size": 3})
-    async with line_program(built("fleeting-host"), str(PROGRAM), config, log=tmp_path / "host.log") as host:
+    async with line_program(built("fleeting-host"), program, config, log=tmp_path / "host.log") as host:
         info = await host.call("init", settings=SETTINGS)
         assert (info["ID"], info["MaxSize"]) == (f"local/{yard.name}", 3)
         assert await host.call("update") == {}
@@ -133,13 +146,36 @@ async def test_our_local_plugin_under_the_real_host_library(yard: Yard, tmp_path
         await shown(host, [])
         await host.call("shutdown")
         assert not yard.left()
-    assert not [words for _, words in processes() if str(PROGRAM) in words]
+    assert not serving(program)
 
 
-async def test_upstreams_taskscaler_on_our_local_plugin(yard: Yard, tmp_path: Path) -> None:
+async def test_our_static_plugin_under_the_real_host_library(yard: Yard, tmp_path: Path) -> None:
+    local = await yard.group()
+    [machine] = await running(local, 1)
+    connect = await local.connect_info(machine)
+    key = tmp_path / "key"
+    key.write_bytes(connect.connector.key)
+    listed = {"tower": {"internal_addr": connect.internal_addr, "username": "root", "key_path": str(key)}}
+    config = json.dumps({"instances": listed, "folder": str(tmp_path / "loans")})
+    program = str(tmp_path / "fleeting-plugin-static")
+    Path(program).symlink_to(PROGRAM.with_name("fleeting-plugin-static"))
+    async with line_program(built("fleeting-host"), program, config, log=tmp_path / "host.log") as host:
+        info = await host.call("init", settings=SETTINGS)
+        assert info["MaxSize"] == 1
+        assert await host.call("increase", n=1) == 1
+        [one] = await shown(host, ["running"])
+        await host.call("heartbeat", instance=one)
+        assert await host.call("run", instance=one, command=WHERE) == f"{machine}\nroot\nsshd\n"
+        assert await host.call("decrease", instances=[one]) == [one]
+        await shown(host, [])
+        await host.call("shutdown")
+    assert not serving(program)
+
+
+async def test_upstreams_taskscaler_on_our_local_plugin(yard: Yard, program: str, tmp_path: Path) -> None:
     keys = [f"job-{number}" for number in range(6)]
     config = json.dumps({"name": yard.name, "folder": str(yard.folder)})
-    words = (built("fleeting-taskscaler"), str(PROGRAM), config)
+    words = (built("fleeting-taskscaler"), program, config)
     async with line_program(*words, log=tmp_path / "taskscaler.log", end_seconds=60) as scaler:
         assert await scaler.call("capacity") == [0, 6]
         assert not yard.left()
@@ -154,27 +190,31 @@ async def test_upstreams_taskscaler_on_our_local_plugin(yard: Yard, tmp_path: Pa
             assert await scaler.call("capacity") == [0, 0]
             await scaler.call("release", keys=keys)
             await so(lambda: not yard.left())
-    assert not [words for _, words in processes() if str(PROGRAM) in words]
+    assert not serving(program)
 
 
-async def test_upstreams_taskscaler_deletes_what_is_left_when_it_ends(yard: Yard, tmp_path: Path) -> None:
+async def test_upstreams_taskscaler_deletes_what_is_left_when_it_ends(yard: Yard, program: str, tmp_path: Path) -> None:
     config = json.dumps({"name": yard.name, "folder": str(yard.folder)})
-    words = (built("fleeting-taskscaler"), str(PROGRAM), config)
+    words = (built("fleeting-taskscaler"), program, config)
     async with line_program(*words, log=tmp_path / "taskscaler.log", end_seconds=60) as scaler:
         await scaler.call("reserve", keys=["job"])
         held = await scaler.call("acquire", keys=["job"], command=WHERE)
         assert held["job"]["printed"] == f"{held['job']['instance']}\nroot\nsshd\n"
         await scaler.call("release", keys=["job"])
     assert not yard.left()
+    assert not serving(program)
 
 
-async def test_machines_of_a_taskscaler_that_was_killed_are_taken_over_by_the_next(yard: Yard, tmp_path: Path) -> None:
+async def test_machines_of_a_taskscaler_that_was_killed_are_taken_over_by_the_next(
+    yard: Yard, program: str, tmp_path: Path
+) -> None:
     config = json.dumps({"name": yard.name, "folder": str(yard.folder)})
-    words = (built("fleeting-taskscaler"), str(PROGRAM), config)
+    words = (built("fleeting-taskscaler"), program, config)
     async with line_program(*words, log=tmp_path / "first.log") as scaler:
         await scaler.call("reserve", keys=["job"])
         held = await scaler.call("acquire", keys=["job"], command="true")
         await scaler.kill()
+        await so(lambda: not serving(program))
     assert [path.name for path in yard.folder.glob("machines/*")] == [held["job"]["instance"]]
     async with line_program(*words, log=tmp_path / "next.log", end_seconds=60):
         await so(lambda: not yard.left())  # it is idle there
