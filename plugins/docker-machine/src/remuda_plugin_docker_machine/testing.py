@@ -100,13 +100,15 @@ class Yard:
         """In ours."""
         return sorted(path.name for path in self.store.glob("remuda/*") if not path.name.startswith("."))
 
-    async def group(self, how: str = "in process", *, settings: Settings | None = None, **config: Any) -> Group:
+    async def group(
+        self, how: str = "in process", *, settings: Settings | None = None, plugin: Path = PROGRAM, **config: Any
+    ) -> Group:
         """One, `in process` or `hosted`; it is closed in the end."""
         group: Group
         if how == "in process":
             group = InProcess(DockerMachineGroup())
         else:
-            group = HostedGroup(str(PROGRAM), backoff=Backoff(first_seconds=0.05, ceiling_seconds=0.2))
+            group = HostedGroup(str(plugin), backoff=Backoff(first_seconds=0.05, ceiling_seconds=0.2))
         self._stack.push_async_callback(self._close, group)
         await group.init(self.config(**config), settings or Settings(owner=OWNER))
         return group
