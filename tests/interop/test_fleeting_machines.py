@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +65,19 @@ async def checked(program: str, config: dict[str, Any], folder: Path, *more: str
         stdout=asyncio.subprocess.PIPE,
     )
     printed, _ = await process.communicate()
-    told = json.loads(printed)
-    assert told["passed"], [one for one in told["checks"] if one["outcome"] == "failed"]
+    answer = json.loads(printed)
+    assert answer["passed"], [one for one in answer["checks"] if one["outcome"] == "failed"]
     assert process.returncode == 0
-    return {one["name"]: one["outcome"] for one in told["checks"]}
+    return {one["name"]: one["outcome"] for one in answer["checks"]}
 
 
-async def shown(host: LineProgram, states: list[str]) -> dict[str, str]:
-    """Update until these are the states of all machines."""
+async def told(program: LineProgram, name: str, is_so: Callable[[Any], bool]) -> Any:
+    """Make the same call until the answer is so."""
     async with asyncio.timeout(60):
         while True:
-            found: dict[str, str] = await host.call("update")
-            if [*found.values()] == states:
-                return found
+            answer = await program.call(name)
+            if is_so(answer):
+                return answer
             await asyncio.sleep(0.05)
 
 
@@ -133,7 +133,7 @@ async def test_our_local_plugin_under_the_real_host_library(yard: Yard, program:
         assert (info["ID"], info["MaxSize"]) == (f"local/{yard.name}", 3)
         assert await host.call("update") == {}
         assert await host.call("increase", n=2) == 2
-        found = await shown(host, ["running", "running"])
+        found = await told(host, "update", lambda found: [*found.values()] == ["running"] * 2)
         for name in found:
             await host.call("heartbeat", instance=name)
             connect = await host.call("connect_info", instance=name)
@@ -143,7 +143,7 @@ async def test_our_local_plugin_under_the_real_host_library(yard: Yard, program:
             assert "exit code: 7" in (await host.answer("run", instance=name, command="exit 7"))["error"]
         assert "there is no machine nobody" in (await host.answer("heartbeat", instance="nobody"))["error"]
         assert sorted(await host.call("decrease", instances=sorted(found))) == sorted(found)
-        await shown(host, [])
+        await told(host, "update", lambda found: not found)
         await host.call("shutdown")
         assert not yard.left()
     assert not serving(program)
@@ -163,11 +163,11 @@ async def test_our_static_plugin_under_the_real_host_library(yard: Yard, tmp_pat
         info = await host.call("init", settings=SETTINGS)
         assert info["MaxSize"] == 1
         assert await host.call("increase", n=1) == 1
-        [one] = await shown(host, ["running"])
+        [one] = await told(host, "update", lambda found: [*found.values()] == ["running"])
         await host.call("heartbeat", instance=one)
         assert await host.call("run", instance=one, command=WHERE) == f"{machine}\nroot\nsshd\n"
         assert await host.call("decrease", instances=[one]) == [one]
-        await shown(host, [])
+        await told(host, "update", lambda found: not found)
         await host.call("shutdown")
     assert not serving(program)
 
@@ -190,6 +190,7 @@ async def test_upstreams_taskscaler_on_our_local_plugin(yard: Yard, program: str
             assert await scaler.call("capacity") == [0, 0]
             await scaler.call("release", keys=keys)
             await so(lambda: not yard.left())
+            await told(scaler, "capacity", lambda slots: slots == [0, 6])
     assert not serving(program)
 
 
