@@ -239,6 +239,8 @@ class Holders(Motion):
 
     async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:
         """Whether the job's own script has begun, or may have."""
+        if update.remuda_may_have_begun:
+            return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
             async with aclosing(results_of(self._store, job.id)) as stored:
                 async for result in stored:

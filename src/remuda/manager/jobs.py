@@ -268,8 +268,7 @@ class ManagedJob:
         if row.slot != self.slot:
             own = self._around.keeps_in is not None
             self.slot, self._place = row.slot, place_of(row, payload, self._config, has_own_folder=own)
-        place = await self._prepare()
-        if place is None:
+        if (place := await self._prepare()) is None:
             return
         starting = Starting(
             runner=self._config,
@@ -292,6 +291,7 @@ class ManagedJob:
         if self._around.recovers:
             patience, owner = int(self._config.remuda.agent_patience_seconds), owner_note(row, self._around.system_id)
             start = msgspec.structs.replace(start, owner=owner, patience_seconds=patience)
+        self.life.agent_may_have_it = True
         await self._linked().start(start)
         reach("manager.started")
         self._payload = self._row = None

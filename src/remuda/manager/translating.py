@@ -45,6 +45,7 @@ async def ask_server(client: RunnerClient, job_id: int, token: str, call: Call) 
                 failure_reason=call.failure_reason,
                 exit_code=call.exit_code,
                 output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
+                may_have_begun=call.may_have_begun,
             )
 
 

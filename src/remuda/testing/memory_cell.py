@@ -195,6 +195,7 @@ class MemoryCell:
         bytesize: int | None = None,
         exit_code: int | None = None,
         manager: str = "gitlab-runner",
+        may_have_begun: bool = False,
     ) -> tuple[int, str]:
         """What PUT /jobs/:id does: the status code and the Job-Status."""
         job = await self.dispatch.holder(token, ended=True)
@@ -205,6 +206,7 @@ class MemoryCell:
             output=output,
             exit_code=exit_code,
             info=RunnerInfo(name=manager),
+            remuda_may_have_begun=may_have_begun,
         )
         updated = await self.dispatch.update(job, update)
         return updated.code, updated.job.status()

@@ -267,6 +267,8 @@ class UpdateJob(Message):
     checksum: str | None = None
     output: TraceOutput | None = None
     exit_code: int | None = None
+    remuda_may_have_begun: bool = False
+    """Only between our own: nobody can tell any more whether the job's script began, for its machine is gone."""
 
 
 class StepResultsIn(Message):

@@ -192,6 +192,7 @@ class RunnerClient:
         failure_reason: str | None = None,
         exit_code: int = 0,
         output: TraceOutput | None = None,
+        may_have_begun: bool = False,
     ) -> JobReply:
         """PUT a state: running to acknowledge and to stay alive, success or failed at the end."""
         message = UpdateJob(
@@ -202,6 +203,7 @@ class RunnerClient:
             checksum=output.checksum if output else None,
             output=output,
             exit_code=exit_code or None,
+            remuda_may_have_begun=may_have_begun,
         )
         path = f"/api/v4/jobs/{job_id}"
         return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))

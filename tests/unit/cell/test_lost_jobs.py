@@ -67,6 +67,13 @@ async def test_a_manager_that_reports_steps_is_believed(cell: MemoryCell) -> Non
         assert await tries(cell, family) == ((JobState.PENDING, 1, 1) if number == 1 else (JobState.FAILED, 1, 1))
 
 
+async def test_a_job_of_which_nobody_knows_whether_its_script_began_has_failed(cell: MemoryCell) -> None:
+    family = await cell.push(a_spec())
+    _, token = await cell.start()
+    await cell.put(token, "failed", reason="runner_system_failure", manager="remuda-manager", may_have_begun=True)
+    assert await tries(cell, family) == (JobState.FAILED, 1, 0)
+
+
 async def test_a_lost_job_does_not_stop_its_pipeline(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("build"), a_spec("other"))
     await lose(cell)

@@ -52,6 +52,7 @@ class SendFinal(msgspec.Struct, frozen=True):
     exit_code: int
     bytesize: int
     checksum: str | None
+    may_have_begun: bool = False
 
 
 class Close(msgspec.Struct, frozen=True):

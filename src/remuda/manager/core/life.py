@@ -91,6 +91,8 @@ class Life:
         self._agent_forgot = False
         self.machine = record.machine
         self._has_place = bool(record.machine) and record.phase is not Phase.RECEIVED
+        self.agent_may_have_it = self._has_place
+        """Set before the agent is asked to start it; a process that died may have asked."""
         self._agent_is_lost = False
         self._cancel_wanted = False
         self._cancel_told = record.cancel_told
@@ -221,13 +223,13 @@ class Life:
     def _final(self) -> SendFinal:
         assert self.outcome is not None
         outcome = self.outcome
-        failed = outcome.state == "failed"
         return SendFinal(
             state=outcome.state,
-            failure_reason=accepted_reason(outcome.reason, self._reasons) if failed else None,
+            failure_reason=accepted_reason(outcome.reason, self._reasons) if outcome.state == "failed" else None,
             exit_code=outcome.exit_code,
             bytesize=outcome.log_bytes if outcome.checksum else self.trace.confirmed,
             checksum=outcome.checksum or _checksum(self.trace.crc),
+            may_have_begun=outcome.may_have_begun and self._sends_results,
         )
 
     # What the agent says.
@@ -260,9 +262,7 @@ class Life:
 
     def agent_is_back(self) -> None:
         """The agent can be reached."""
-        self._agent_failures = 0
-        self._agent_down_since = None
-        self._agent_at = 0.0
+        self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def agent_failed(self, cause: str, now: float) -> None:
         """A call to the agent did not get through."""
@@ -284,10 +284,8 @@ class Life:
 
     def machine_lost(self, cause: str, now: float) -> None:
         """The machine, and the agent with it, is gone for good."""
-        self._agent_is_lost = True
-        self._agent_forgot = True
-        self._subscribed_at = None
-        self._agent_at = now
+        self._agent_is_lost = self._agent_forgot = True
+        self._subscribed_at, self._agent_at = None, now
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, now)
 
     def unsubscribed(self) -> None:
@@ -324,9 +322,11 @@ class Life:
         about = " (system failure)" if reason is FailureReason.RUNNER_SYSTEM_FAILURE else ""
         note = f"{stamp(self._epoch + now)} 00O ERROR: Job failed{about}: {' '.join(message.split())}\n"
         end = max(self.trace.received, self.trace.confirmed) + len(note.encode())
-        self.outcome = Outcome(state="failed", reason=reason, message=message, log_bytes=end, note=note)
+        begun = self.agent_may_have_it
+        self.outcome = Outcome(
+            state="failed", reason=reason, message=message, log_bytes=end, note=note, may_have_begun=begun
+        )
         self.phase, self._since = Phase.ENDED, now
-        self._agent_forgot = True
         self._put_note(self.outcome)
 
     def _put_note(self, outcome: Outcome) -> None:

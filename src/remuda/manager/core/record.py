@@ -50,6 +50,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """A line that the manager itself puts behind the log, because the agent cannot say it; ends at `log_bytes`."""
     held_until: float = 0.0
     """Until when the agent keeps the environment of a failed job; wall time, 0: it does not."""
+    may_have_begun: bool = False
+    """The agent had the job, or may have had it, and can say no more whether the script began."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

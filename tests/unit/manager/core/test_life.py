@@ -580,6 +580,20 @@ def test_a_lost_machine_ends_its_job_with_the_cause_and_is_released() -> None:
     book.does(Forget())
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_machine_that_is_lost_may_have_begun_what_it_was_asked_for(asked: bool) -> None:
+    """Whoever asked the agent, and died before it knew the answer, has left the machine in the record."""
+    book = Book(a_record(phase=Phase.ACKNOWLEDGED, machine=""))
+    book.life.placed("one")
+    if asked:
+        book = Book(book.life.record)
+    book.life.machine_lost("reclaimed", book.now)
+    book.hears(202)
+    action = Book(book.life.record).life.next(book.now)
+    assert isinstance(action, SendFinal)
+    assert action.may_have_begun is asked
+
+
 def test_a_machine_that_is_lost_after_the_end_costs_the_job_nothing() -> None:
     book = Book(
         a_record(phase=Phase.ENDED, log_offset=len(LOG), log_crc=zlib.crc32(LOG), result_seq=2, outcome=success())
