@@ -46,7 +46,7 @@ MOST_MACHINES, SLOTS = 8, 2
 LINES = 20
 KILLS = ("machine", "machine", "plugin", "manager", "machine", "all") * 3
 SEED = int(os.environ.get("REMUDA_SEED", "11"))
-SECONDS = 150
+SECONDS = 260
 
 
 class Starts(socketserver.ThreadingTCPServer):
