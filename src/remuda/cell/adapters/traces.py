@@ -5,9 +5,10 @@ length is the trace's size: there is nothing else to keep in step with it, and a
 append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
 done in the event loop: they go to the page cache and take microseconds.
 
-When jobs are over their traces are sealed, all together that end at the same time. They are moved first, in the event
-loop, so that no process adds to them any more; then a thread waits for the disk, and does nothing else that is short:
-with each call of the kernel there, the two threads take Python from each other, which costs more than most such calls.
+When jobs are over their traces are sealed, all together that end at the same time: their bytes get to the disk, they
+are moved, so that no process adds to them any more, and their names get to the disk. A thread waits for the disk, and
+does nothing else that is short: with each call of the kernel there, the two threads take Python from each other, which
+costs more than most such calls.
 Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the call of the kernel that
 it is for.
 """
@@ -156,24 +157,32 @@ class FileTraces:
         """What each came to; bytes and names of all of them are on the disk before any is told."""
         files: list[int] = []
         try:
-            moved = [self._moved(job_id, files) for job_id in job_ids]
+            live = [self._opened(job_id, files) for job_id in job_ids]
+            # A name in the archive says that the trace is whole, so its bytes have to be on the disk first.
+            sizes = {file: os.fstat(file).st_size for file in files}
+            if is_disk_waited_for() and files:
+                await self._settled(files, files, ())
+            moved = [self._moved(job_id, file, files) for job_id, file in zip(job_ids, live, strict=True)]
             long = [file for file in files if os.fstat(file).st_size > _PIECE_BYTES]
+            unsettled = [file for file in files if os.fstat(file).st_size != sizes.get(file)]
             if is_disk_waited_for():
                 files.append(os.open(self._archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                unsettled.append(files[-1])
             elif not long:
                 return [trace if isinstance(trace, OSError) else _sum(trace) for trace in moved]
-            sums = await self._settled(files, long)
+            sums = await self._settled(files, unsettled, long)
             return [trace if isinstance(trace, OSError) else sums.get(trace) or _sum(trace) for trace in moved]
         except OSError as error:
             return [error] * len(job_ids)
         finally:
             _close(files)
 
-    async def _settled(self, files: list[int], long: Sequence[int]) -> dict[int, tuple[int, str]]:
-        """Wait until files are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
-        cancelled: the files are the thread's then, if it has begun with them."""
-        wanted = tuple(files) if is_disk_waited_for() else ()
-        work = self._waiting.submit(_sync_and_sum, wanted, long)
+    async def _settled(
+        self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
+    ) -> dict[int, tuple[int, str]]:
+        """Wait until these are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
+        cancelled: all files are the thread's then, if it has begun with them."""
+        work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_disk_waited_for() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
         finally:
@@ -182,24 +191,34 @@ class FileTraces:
                 files.clear()
                 work.add_done_callback(lambda _: _close(left))
 
-    def _moved(self, job_id: JobId, files: list[int]) -> int | OSError:
-        """The trace, with its name in the archive, open and among the files."""
-        live, archived = self._live(job_id), self._archived(job_id)
+    def _opened(self, job_id: JobId, files: list[int]) -> int | OSError | None:
+        """The live trace, open and among the files; None: there is none."""
         try:
             file = self._open.pop(job_id, None)
             if file is not None:
                 files.append(file)
-            is_live = file is not None and self._live_size(job_id, file) is not None
-            try:
-                if not is_live or file is None:
-                    file = os.open(live, os.O_RDWR | os.O_CLOEXEC)
-                    files.append(file)
-                if not _has_at_least(archived, os.fstat(file).st_size):
-                    os.rename(live, archived)
+                if self._live_size(job_id, file) is not None:
                     return file
-                os.unlink(live)  # left by another process that was about to write when this one sealed
-            except FileNotFoundError:
-                pass
+            files.append(os.open(self._live(job_id), os.O_RDWR | os.O_CLOEXEC))
+            return files[-1]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error
+
+    def _moved(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
+        """The trace, with its name in the archive, open and among the files."""
+        if isinstance(live, OSError):
+            return live
+        archived = self._archived(job_id)
+        try:
+            if live is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    if not _has_at_least(archived, os.fstat(live).st_size):
+                        os.rename(self._live(job_id), archived)
+                        return live
+                    # Left by another process that was about to write when this one sealed.
+                    os.unlink(self._live(job_id))
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
             files.append(os.open(archived, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             return files[-1]
