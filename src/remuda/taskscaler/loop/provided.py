@@ -28,6 +28,8 @@ ACQUIRES = 50
 CALL_SECONDS = 90.0
 CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
+MISSES = 2
+"""Looks in a row that do not show an instance, after which it is taken to be gone."""
 _GONE = frozenset({InstanceState.DELETED, InstanceState.TIMEOUT})
 _UNTOLD = Untold()
 
@@ -61,7 +63,8 @@ class ProvidedScaler:
         self._since: dict[str, float] = {}
         self._waits: set[str] = set()
         self._released: dict[str, tuple[bool, tuple[str, ...]]] = {}
-        self._shown: Mapping[str, InstanceState] = {}
+        self._shown: dict[str, InstanceState] = {}
+        self._missed: dict[str, int] = {}
         self._acquires = asyncio.Semaphore(ACQUIRES)
         self._room = RoomAtProvider(capacity=0)
         self._open = 0
@@ -221,22 +224,29 @@ class ProvidedScaler:
         """Tell what was released, what is wanted, and look at the instances."""
         provider = self._provider
         for holder, (is_used, warmed) in list(self._released.items()):
-            call = provider.release(holder, is_used=is_used, warmed=warmed)
-            await within(self._clock, CALL_SECONDS, call, what="Release")
+            try:
+                call = provider.release(holder, is_used=is_used, warmed=warmed)
+                await within(self._clock, CALL_SECONDS, call, what="Release")
+            except PermanentError as error:
+                # The next question tells who holds something, so the plugin hears of it all the same.
+                self._log.warning("the provider refuses a release", holder=holder, cause=str(error))
             self._released.pop(holder, None)
         self._room = await within(self._clock, CALL_SECONDS, provider.room(self._wishes()), what="Room")
+        before = set(self._held.values()) | self._shown.keys()
         shown = await within(self._clock, CALL_SECONDS, self._update(), what="Update")
         self._updated_at = self._clock.now()
         there = {one for one, state in shown.items() if state not in _GONE}
-        for gone in {one for one in self._shown if one not in there} | (set(self._held.values()) - there):
-            await self._lost(gone)
-        self._shown = {one: state for one, state in shown.items() if one in there}
+        missed = {one: self._missed.get(one, 0) + 1 for one in before - there}
+        gone = [one for one, times in missed.items() if times >= MISSES or shown.get(one) in _GONE]
+        self._missed = {one: times for one, times in missed.items() if one not in gone}
+        self._shown = {**{one: state for one, state in self._shown.items() if one in self._missed}, **shown}
+        for one in gone:
+            self._shown.pop(one, None)
+            await self._lost(one)
 
     async def _update(self) -> Mapping[str, InstanceState]:
-        # Who gets an instance while this is under way may not be in the answer: it is not lost by that.
-        before = set(self._held.values())
-        shown = dict(await self._plugin.update())
-        return {**dict.fromkeys(set(self._held.values()) - before, InstanceState.UNKNOWN), **shown}
+        shown = await self._plugin.update()
+        return {one: state for one, state in shown.items() if state not in _GONE or one in self._held.values()}
 
     def _wishes(self) -> Wishes:
         wanted = [
@@ -284,7 +294,8 @@ class ProvidedScaler:
         name = instance_name(self._group, instance)
         if holders:
             self._on_lost(name, holders)
-        await self._machines.forget(name)
+        with suppress(TemporaryError, PermanentError):
+            await within(self._clock, CALL_SECONDS, self._machines.forget(name), what=f"to forget {name}")
 
     @property
     def _provider(self) -> Provides:

@@ -127,10 +127,35 @@ async def test_an_instance_that_is_gone_is_lost_to_its_jobs() -> None:
     other = await ranch.scaler.acquire("b")
     await ranch.clock.advance(3)
     storm.gone = frozenset({storm.held["a"]})
-    await ranch.clock.advance(3)
+    await ranch.clock.advance(2)
+    storm.gone, gone = frozenset(), storm.gone
+    await ranch.clock.advance(6)
+    assert ranch.lost == []  # one look that does not show it says nothing
+    storm.gone = gone
+    await ranch.clock.advance(6)
     assert ranch.lost == [(slot.instance, ["a"])]
     assert ranch.mechanic.forgotten == [slot.instance]
     assert await ranch.scaler.acquire("b") == other
+    await ranch.stop()
+
+
+async def test_a_refused_release_holds_up_nobody() -> None:
+    class Stubborn(TableProvider):
+        async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+            if holder == "a" and is_used:
+                raise PermanentError("I do not know it")
+            await super().release(holder, is_used=is_used, warmed=warmed)
+
+    ranch = Ranch(Stubborn())
+    await ranch.start()
+    await ranch.scaler.acquire("a")
+    await ranch.scaler.acquire("b")
+    ranch.scaler.release("a")
+    ranch.scaler.release("b")
+    ranch.scaler.recovered()
+    await ranch.clock.advance(6)
+    assert ranch.provider.held == {}
+    assert ranch.scaler.status().groups[0].error == ""
     await ranch.stop()
 
 
