@@ -63,7 +63,7 @@ class Planner:
         policy = resolve(roster.setup.rules, now, local=local)
         fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiting))
         made = plan(fleet, self._wanting.demand(), policy, now)
-        self._forget(made, now)
+        gone = self._forget(made, now)
         self._remove(made, now)
         for one in made.drain:
             roster.drain(one.id, now)
@@ -84,6 +84,8 @@ class Planner:
                 self._told.scale_operation(operation)
         roster.slots.allow(made.reservable)
         self.last, self.granted = made, 0
+        # Who had been given a slot of one that is gone is given another: only now, when all that go are marked.
+        self._ended(gone)
         self._told.gauges(gauges_of(roster, made, open_requests))
         return made
 
@@ -100,7 +102,7 @@ class Planner:
         if len(made.remove) > LOGGED:
             self._log.info("more instances are removed", count=len(made.remove) - LOGGED)
 
-    def _forget(self, made: Plan, now: float) -> None:
+    def _forget(self, made: Plan, now: float) -> list[Gone]:
         gone = []
         for one in made.forget:
             if one.id:
@@ -113,7 +115,7 @@ class Planner:
                 if one.because.reason is Reason.UNDELIVERED:
                     self._roster.creation_failed(one.group, words(one.because), now)
             self._decide("forget", one.group, one.because, instance=one.id, count=one.count)
-        self._ended(gone)
+        return gone
 
     def _decide(
         self,
