@@ -114,9 +114,12 @@ class Instances:
 
     async def check(self, instance: str) -> None:
         try:
+            # What the plugin takes to say where it is, is none of the machine's time.
+            kept = await self._found(instance)
             async with asyncio.timeout(CHECK_SECONDS):
-                machine = await self.reached(instance)
-                free = await machine.disk_free_bytes()
+                if not kept.machine.is_up:
+                    await self._log_in(instance, kept)
+                free = await kept.machine.disk_free_bytes()
         except SshError as error:
             raise UnhealthyError(str(error)) from error
         except TimeoutError:
@@ -135,11 +138,17 @@ class Instances:
 
     async def reached(self, instance: str) -> RemoteMachine:
         """The machine of an instance, connected; how to reach it may be otherwise than when it last was."""
-        kept = self._kept.get(instance)
-        if kept is None or not kept.machine.is_up:
-            kept = await self._keep(instance, await self._ask(instance))
+        kept = await self._found(instance)
+        if not kept.machine.is_up:
             await self._log_in(instance, kept)
         return kept.machine
+
+    async def _found(self, instance: str) -> _Kept:
+        """As it is known while it is connected, and as the plugin says where it is else."""
+        kept = self._kept.get(instance)
+        if kept is not None and kept.machine.is_up:
+            return kept
+        return await self._keep(instance, await self._ask(instance))
 
     def cut(self, instance: str) -> None:
         """It is known to be gone: whoever waits for an answer of it need not."""

@@ -64,6 +64,8 @@ class Readiness:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        self._preparing.clear()
+        self._checking.clear()
         preparing, checking = asyncio.Semaphore(self._roster.setup.preparing), asyncio.Semaphore(CHECKS)
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -143,15 +145,12 @@ class Readiness:
                 if isinstance(plugin, HasHeartbeat):
                     what = f"Heartbeat of {name}"
                     await within(self._clock, CHECK_SECONDS, plugin.heartbeat(member.id), what=what)
-                try:
-                    what = f"a check of {name}"
-                    await within(self._clock, CHECK_SECONDS, self._machines.check(name), what=what)
-                except (TemporaryError, PermanentError) as error:
-                    found = str(error)
+                what = f"a check of {name}"
+                await within(self._clock, CHECK_SECONDS, self._machines.check(name), what=what)
         except UnhealthyError as error:
             found = str(error)
         except (TemporaryError, PermanentError) as error:
-            # The plugin could not be asked, which says nothing of the instance.
+            # The plugin could not be asked, how to connect included, which says nothing of the instance.
             self._log.info("an instance could not be checked", instance=name, cause=str(error))
             is_told = False
         self._checking.discard(name)
