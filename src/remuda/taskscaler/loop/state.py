@@ -2,7 +2,7 @@
 
 Written before anything is done: a request before its group is asked, a mark before an instance is deleted, a slot
 before its job gets it. Each row stands for itself, so a broken one costs what it says and nothing else; a file that is
-none at all is put aside, and the instances are found again as their groups show them. `Keeper` writes what has changed
+none at all is put aside (one that only cannot be opened now is not), and the instances are found again as their groups show them. `Keeper` writes what has changed
 in the roster, in the order in which it changed, and tells those who wait for that. While the disk refuses, they wait.
 """
 
@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +34,8 @@ create table if not exists instances (name text primary key, body blob not null)
 create table if not exists requests (name integer primary key, body blob not null) strict;
 create table if not exists groups (name text primary key, body blob not null) strict;
 """
+_NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""What is wrong with a file itself; whatever else is, may pass, and the file is good."""
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
 
@@ -69,7 +72,11 @@ class StateFile:
         try:
             db = _opened(path)
         except sqlite3.DatabaseError as error:
-            aside = path.with_name(f"{path.name}.broken")
+            if error.sqlite_errorcode & 0xFF not in _NO_DATABASE:
+                raise StateError(
+                    f"{path} cannot be opened: {error}; look whether its disk is full, or another process uses it"
+                ) from error
+            aside = _unused(path)
             self._log.error("the state cannot be read; it is put aside", cause=str(error), aside=str(aside))
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
@@ -114,6 +121,7 @@ class Keeper:
         self._clock = clock
         self._wanted = asyncio.Event()
         self._then: list[Callable[[], None]] = []
+        self._one = asyncio.Lock()
         self.error = ""
 
     def changed(self, then: Callable[[], None] | None = None) -> None:
@@ -136,7 +144,11 @@ class Keeper:
             await self.write()
 
     async def write(self) -> None:
-        """What is to be written now, until it is."""
+        """What is to be written now, until it is; what another call has begun to write is written then, too."""
+        async with self._one:
+            await self._write()
+
+    async def _write(self) -> None:
         then, self._then = self._then, []
         failures = 0
         try:
@@ -174,12 +186,20 @@ def _opened(path: Path) -> sqlite3.Connection:
         (version,) = db.execute("pragma user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise StateError(f"{path} was written by a newer version (form {version}); use that, or remove the file")
-        db.executescript(_SCHEMA)
-        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+        if version < SCHEMA_VERSION:
+            # Only then: what stands in a file is to be had on a full disk, too.
+            db.executescript(_SCHEMA)
+            db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _unused(path: Path) -> Path:
+    """A name for a file that is put aside; those that were before are kept."""
+    names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
+    return next(aside for name in names if not (aside := path.with_name(name)).exists())
 
 
 def _read(db: sqlite3.Connection, log: Logger, broken: list[tuple[str, str | int]]) -> Stored:
