@@ -91,6 +91,18 @@ class Asking:
         asked.phase, asked.ended_at = Phase.DOUBTFUL, now
         self._settle(asked)
 
+    def interrupted(self, group: str, now: float) -> None:
+        """No call of the group is under way any more, nor will those that were be answered."""
+        for one in self.of(group):
+            if one.phase is Phase.SENDING:
+                self.failed(one, now)
+
+    def take_back(self, group: str) -> None:
+        """What nobody was asked for yet."""
+        for one in self.of(group):
+            if one.phase is Phase.QUEUED:
+                self._drop(one)
+
     def take(self, group: str) -> Asked | None:
         """The request that an instance of the group came of, if any; it has one fewer to come."""
         for one in self.of(group):

@@ -98,6 +98,7 @@ class GroupWatch:
             await self._begin()
         self._increases = self._decreases = 0
         self._under_way.clear()
+        self._roster.asking.interrupted(self.name, self._clock.now())
         self._asked.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch(), name=f"updates of group {self.name}")
@@ -194,6 +195,10 @@ class GroupWatch:
     async def _increase(self, asked: Asked) -> None:
         await self._keeper.written()
         asking, wanted = self._roster.asking, asked.count
+        if not wanted:  # it was given up while the disk refused it
+            asking.answered(asked, 0)
+            self._sent()
+            return
         self._told.internal_operation("provision")
         try:
             call = self.plugin.increase(wanted)
@@ -211,11 +216,14 @@ class GroupWatch:
                 self._log.warning("fewer instances were accepted than asked for", count=wanted, accepted=accepted)
             if not accepted:
                 self._roster.creation_failed(self.name, "the group accepted no instance", self._clock.now())
+        self._sent()
+        self._changed()
+        self.look()
+
+    def _sent(self) -> None:
         self._increases -= 1
         self._asked.set()
         self._keeper.changed()
-        self._changed()
-        self.look()
 
     async def _delete(self, names: Sequence[str]) -> None:
         await self._keeper.written()
