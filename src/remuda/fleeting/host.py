@@ -168,9 +168,12 @@ class HostedGroup:
                     await process.last_words()
                     hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""
                     self._cause = TemporaryError(hung + process.with_words(f"ended with {process.code}"))
-            except (TemporaryError, PermanentError, OSError) as error:
-                text = f"it cannot be started: {error}"
-                self._cause = TemporaryError(text) if isinstance(error, OSError) else error
+            except (TemporaryError, PermanentError) as error:
+                self._cause = error
+            except Exception as error:
+                # Whatever it is, nobody else would start the plugin again.
+                kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+                self._cause = TemporaryError(f"it cannot be started: {kind}{error}")
                 if not running.done():
                     running.set_exception(self._cause)
                     return
