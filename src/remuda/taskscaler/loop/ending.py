@@ -47,8 +47,11 @@ class Farewells:
             await self._forget(await self._gone.get())
 
     async def finish(self) -> None:
-        while not self._gone.empty():
-            await self._forget(self._gone.get_nowait())
+        """Those that are left, at the same time: the end waits no longer than for one."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._gone.empty():
+                instance = self._gone.get_nowait()
+                tasks.create_task(self._forget(instance), name=f"to forget {instance}")
 
     async def _forget(self, instance: str) -> None:
         try:
@@ -70,9 +73,18 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper,
         async with asyncio.TaskGroup() as tasks:
             for watch in watches.values():
                 if isinstance(watch.plugin, CanClose):
-                    tasks.create_task(watch.plugin.close(), name=f"end of the plugin of {watch.name}")
+                    tasks.create_task(_close(watch.name, watch.plugin), name=f"end of the plugin of {watch.name}")
         with suppress(TemporaryError):
             await within(clock, WRITE_SECONDS, keeper.write(), what="the state of the fleet")
+
+
+async def _close(group: str, plugin: CanClose) -> None:
+    """What goes wrong with one keeps nothing else from its end."""
+    try:
+        await plugin.close()
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        logger("scaler").error("a plugin could not be ended", group=group, cause=cause)
 
 
 async def _end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:
@@ -91,6 +103,8 @@ async def _end_group(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: C
 
 async def _delete_all(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
     """All without a job, those that only show up now included."""
+    roster.asking.interrupted(watch.name, clock.now())
+    roster.asking.take_back(watch.name)
     for attempt in range(roster.setup.shutdown_deletion_retries + 1):
         with suppress(TemporaryError, PermanentError):
             await watch.update()

@@ -119,11 +119,13 @@ class Scaler:
 
     async def close(self) -> None:
         """After `run` has ended. Instances stay, unless they are to be deleted: then those without a job go first."""
-        await end(self._roster, self._watches, self._keeper, self._clock)
-        await self._farewells.finish()
-        for future in self._waits.values():
-            future.cancel()
-        self._file.close()
+        try:
+            await end(self._roster, self._watches, self._keeper, self._clock)
+            await self._farewells.finish()
+        finally:
+            for future in self._waits.values():
+                future.cancel()
+            self._file.close()
 
     def capacity(self) -> int | None:
         """Jobs that may be here at the same time, with those that are here or wait; None: any number. Nothing may
