@@ -287,7 +287,9 @@ def _connector(given: dict[str, Any]) -> Any:
         if name not in kinds:
             raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(kinds)}, key_path")
         if not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
-            raise BadInputError(f"connector_config: {name} has to be {kinds[name].__name__}, not {value!r}")
+            raise BadInputError(
+                f"connector_config: {name} has to be {kinds[name].__name__}, not {type(value).__name__}"
+            )
     return Connector(**values)
 
 
