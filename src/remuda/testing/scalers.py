@@ -298,6 +298,14 @@ class Stable:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = self._scaler = None
 
+    async def rerun(self) -> None:
+        """Cancel the scaler's `run` at whatever it is waiting for, and begin it anew, as who supervises it does."""
+        scaler = self.scaler
+        await self.kill()
+        self._scaler = scaler
+        self._task = asyncio.create_task(scaler.run(), name="scaler under test, anew")
+        await settle(200)
+
     async def close(self) -> None:
         """End it in order."""
         scaler = self.scaler

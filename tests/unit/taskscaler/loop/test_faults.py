@@ -1,0 +1,251 @@
+"""What goes wrong around the loop costs nobody a slot, an instance or the state."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.fleeting import TemporaryError
+from remuda.lib.clock import VirtualClock, settle
+from remuda.taskscaler.loop import state
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.members import MISSES
+from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
+from remuda.testing.scalers import InlineWriter, Stable
+
+T = TypeVar("T")
+
+
+async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=2, idle_seconds=600.0)
+    await stable.start()
+    await stable.run(60)
+    assert stable.instances("ready").keys() == {"i-1", "i-2"}
+    monkeypatch.setattr(InlineWriter, "broken", "disk full")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await settle(50)
+    (taken,) = (one.name for one in stable.instances().values() if one.holders)
+    await stable.run(20)
+    # Both in one go, so that one plan finds them: the job's instance is lost, and the other one is too many.
+    stable.policy(idle_count=0, idle_seconds=1.0)
+    stable.cloud.lose(taken)
+    roster = stable.scaler._roster
+    roster.members[taken].missed = MISSES
+    roster.refresh(taken, stable.clock.now())
+    await stable.run(1, step=0.25)
+    (other,) = stable.instances().values()
+    assert (other.state, list(other.holders)) == ("deleting", [])
+    monkeypatch.setattr(InlineWriter, "broken", "")
+    await stable.run(120)
+    assert (await job).instance == "i-3"
+    assert stable.lost == []
+    await stable.close()
+
+
+async def test_a_provider_that_does_not_say_how_to_connect_has_no_instance_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=2, idle_seconds=3600.0)
+    await stable.start()
+    await stable.run(60)
+
+    async def check(_instance: str) -> None:
+        raise TemporaryError("ConnectInfo: too many requests")
+
+    monkeypatch.setattr(stable.mechanic, "check", check)
+    await stable.run(300)
+    assert stable.instances("ready").keys() == {"i-1", "i-2"}
+    assert "decrease" not in stable.cloud.calls
+    await stable.close()
+
+
+async def _a_state(folder: Path) -> Path:
+    """A file with an instance in it, whose scaler has ended."""
+    stable = Stable(folder)
+    await stable.start()
+    await stable.acquire("job")
+    await stable.close()
+    path = state_path(folder, stable.setup.name)
+    assert read_state(path).instances
+    return path
+
+
+async def test_a_state_that_is_locked_is_not_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = await _a_state(tmp_path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("pragma locking_mode = exclusive")
+    other.execute("begin exclusive")
+    monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
+    with pytest.raises(StateError, match="locked"):
+        StateFile(path, writer=InlineWriter)
+    monkeypatch.undo()
+    other.execute("rollback")
+    other.close()
+    assert read_state(path).instances
+    assert not path.with_name(path.name + ".broken").exists()
+
+
+async def test_a_state_is_opened_without_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a full disk does not keep anybody from what it says."""
+    path = await _a_state(tmp_path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
+    file = StateFile(path, writer=InlineWriter)
+    assert file.read().instances
+    file.close()
+    other.close()
+
+
+def test_each_file_that_is_none_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    for text in ("one", "two"):
+        path.write_text(text * 500)
+        StateFile(path, writer=InlineWriter).close()
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    kept = [one.read_text()[:3] for one in sorted(tmp_path.glob("fleet.db.broken*"))]
+    assert kept == ["one", "two"]
+
+
+async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_anew(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    stable.cloud.hung.add("increase")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(10)
+    assert stable.cloud.calls.count("increase") == 1
+    stable.cloud.hung.clear()
+    await stable.rerun()
+    await stable.run(60)
+    assert job.done()
+    assert stable.cloud.made == 1
+    await stable.close()
+
+
+async def test_instances_are_prepared_and_checked_when_the_scaler_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    stable.mechanic.hung.add("i-1")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(60)
+    assert stable.mechanic.at_once == 1
+    stable.mechanic.hung.clear()
+    await stable.rerun()
+    await stable.run(30)
+    assert job.done()
+
+    checked = [0]
+
+    async def check(_instance: str) -> None:
+        checked[0] += 1
+        if checked[0] == 1:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(stable.mechanic, "check", check)
+    while not checked[0]:
+        await stable.run(5)
+    await stable.rerun()
+    await stable.run(stable.setup.heartbeat_seconds)
+    assert checked[0] > 1
+    await stable.close()
+
+
+async def test_work_that_somebody_else_cancels_is_a_failure_and_not_the_callers_end() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(TemporaryError, match="Update"):
+        await within(VirtualClock(), 5.0, work(), what="Update")
+    assert not task.cancelling()
+
+
+async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    stable.cloud.broken["update"] = asyncio.CancelledError()  # type: ignore[assignment]
+    await stable.run(60)
+    stable.cloud.broken.clear()
+    await stable.acquire("job")
+    await stable.close()
+
+
+async def test_marks_of_all_groups_that_end_are_stored_before_anything_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path, "a", "b")
+    stable.setup = replace(stable.setup, delete_on_shutdown=True)
+    await stable.start()
+    for cloud in stable.clouds.values():
+        cloud.make(1, stable.setup.owner)
+    stable.policy(idle_count=2, idle_seconds=3600.0)
+    await stable.run(60)
+    assert {"a/i-1", "b/i-1"} <= stable.instances("ready").keys()
+    quick, failures = InlineWriter.run, ["disk full"] * 2
+
+    async def slow(self: InlineWriter, operation: Callable[[sqlite3.Connection], T]) -> T:
+        await settle(20)
+        if failures:
+            raise sqlite3.OperationalError(failures.pop())
+        return await quick(self, operation)
+
+    monkeypatch.setattr(InlineWriter, "run", slow)
+    unmarked: list[str] = []
+
+    def deleted(name: str, _one: str) -> None:
+        stored = read_state(state_path(tmp_path, stable.setup.name)).instances
+        unmarked.extend(one.id for one in stored if one.group == name and one.removing_at is None)
+
+    for name, cloud in stable.clouds.items():
+        cloud.on_delete = partial(deleted, name)
+    await stable.close()
+    assert unmarked == []
+    assert all(cloud.calls.count("decrease") for cloud in stable.clouds.values())
+
+
+async def test_a_request_that_nobody_answers_does_not_keep_a_fleet_from_its_end(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    stable.setup = replace(stable.setup, delete_on_shutdown=True)
+    await stable.start()
+    stable.cloud.hung.add("increase")
+    job = asyncio.create_task(stable.scaler.acquire("job"))
+    await stable.run(10)
+    began = stable.clock.now()
+    await stable.close()
+    assert stable.clock.now() - began < stable.setup.shutdown_deletion_seconds
+    assert "shutdown" in stable.cloud.calls
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+async def test_instances_that_cannot_be_forgotten_hold_up_the_end_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path)
+    stable.setup = replace(stable.setup, delete_on_shutdown=True)
+    stable.policy(idle_count=5, idle_seconds=3600.0)
+    await stable.start()
+    await stable.run(60)
+    assert len(stable.instances("ready")) == 5
+
+    async def forget(_instance: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(stable.mechanic, "forget", forget)
+    began = stable.clock.now()
+    await stable.close()
+    assert stable.clock.now() - began < stable.setup.shutdown_seconds + 45.0
