@@ -1,12 +1,15 @@
 """Which environment a runner has: one dictionary of kinds, and one environment for all runners whose places are equal.
 
 Decided here: the kind that an executor of gitlab-runner means, and when two runners share. An adapter is imported when
-it is first needed: most managers use one kind, and some of them take long to import. `supervision.py` is the caller.
+it is first needed: most managers use one kind, and some of them take long to import. One that is being closed keeps
+its name until that is done, so that there never are two over the same machines. `supervision.py` is the caller.
 """
 
+import asyncio
 import hashlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,9 @@ import msgspec
 
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
-from remuda.manager.errors import ConfigError
+from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.ports import Environment
+from remuda.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from remuda.fleeting.port import InstanceGroup
@@ -150,27 +154,59 @@ class Environments:
         self._make = make
         self._identify = identify
         self._known: dict[str, Environment] = {}
+        self._closing: set[str] = set()
 
     def __iter__(self) -> Iterator[Environment]:
+        """Those that are there, without those that are being closed."""
         return iter(list(self._known.values()))
 
     def are_for(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], Told]") -> None:
         """Which manager has them, and who counts for it; said before the first is made."""
         self._around = msgspec.structs.replace(self._around, system_id=system_id, counts=counts)
 
+    def check(self, runners: Iterable[RunnerConfig]) -> None:
+        """ClosingError: one of these needs what is being closed."""
+        for runner in runners:
+            if self._identify(runner) in self._closing:
+                raise ClosingError(
+                    f"runner {runner.name or runner.short_token} was taken out a moment ago, and what it had is still "
+                    "being closed or removed: it comes back as soon as that is done"
+                )
+
     def of(self, runner: RunnerConfig) -> Environment:
-        """The runner's own, or that of another one that has an equal place."""
+        """The runner's own, or that of another one that has an equal place. ClosingError: see `check`."""
+        self.check([runner])
         name = self._identify(runner)
         if name not in self._known:
             self._known[name] = self._make(runner, self._around)
         return self._known[name]
 
-    async def close_unused(
-        self, used: Collection[Environment], leave: Callable[[Environment], None] = lambda _: None
+    def end_unused(
+        self,
+        used: Collection[Environment],
+        start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]],
+        leave: Callable[[Environment], None],
     ) -> None:
-        """Let go of those that are none of these; `leave` is told before each is closed."""
+        """Let go of those that are none of these: `leave` is told of each now, `start` makes a task that closes it."""
         for name, environment in list(self._known.items()):
             if not any(environment is one for one in used):
-                del self._known[name]
                 leave(environment)
-                await environment.close()
+                start(f"end of environment {name}", self._begin_closing(name))
+
+    async def close(self) -> None:
+        """Let go of all, one after the other."""
+        for name in list(self._known):
+            await self._begin_closing(name)()
+
+    def _begin_closing(self, name: str) -> Callable[[], Awaitable[None]]:
+        self._closing.add(name)
+        return partial(self._close, name, self._known.pop(name))
+
+    async def _close(self, name: str, environment: Environment) -> None:
+        """Once, whatever comes of it: what failed half way can only be found again by the next process."""
+        try:
+            await environment.close()
+        except Exception as error:  # noqa: BLE001 - it must not keep the others, nor its runner from coming back
+            logger("manager").error("an environment was not closed in order", environment=name, exc_info=error)
+        finally:
+            self._closing.discard(name)

@@ -13,6 +13,10 @@ class ConfigError(ManagerError):
     """The configuration file cannot be used."""
 
 
+class ClosingError(ConfigError):
+    """It cannot be used yet: what one of its runners had is still being closed. Nothing is wrong with the file."""
+
+
 class DataFolderError(ManagerError):
     """The data folder is in use, unreadable, or of a newer version."""
 

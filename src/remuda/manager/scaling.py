@@ -65,7 +65,9 @@ class Scaling:
     @property
     def owners(self) -> set[str]:
         """By whose tags machines are known here; those of runners that are only finishing their jobs, too."""
-        return {scaled.setup.owner for scaled, _ in self._begun.values()}
+        # One that is configured counts before it has begun.
+        scaled = [one for one, _ in self._begun.values()] + [one for _, one in self.fleets]
+        return {one.setup.owner for one in scaled}
 
     def follow(self, environments: Iterable[Environment]) -> None:
         """These are there now: run those that are new."""

@@ -22,7 +22,7 @@ from remuda.manager.config import LOG_LEVELS, ManagerConfig, load
 from remuda.manager.core.limits import Limits
 from remuda.manager.data_folder import DataFolder, jobs_folder
 from remuda.manager.environments import Around, Environments, identity, make_environment
-from remuda.manager.errors import ConfigError
+from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.metrics import serve_metrics
 from remuda.manager.ports import Environment
 from remuda.manager.status import ConfigStatus, status_of
@@ -124,7 +124,7 @@ class ManagerService:
         async with AsyncExitStack() as stack:
             folder = stack.enter_context(DataFolder(self._data, beside_config=beside))
             session = await stack.enter_async_context(new_session())
-            stack.push_async_callback(self._environments.close_unused, ())
+            stack.push_async_callback(self._environments.close)
             manager = Manager(
                 config,
                 folder=folder,
@@ -200,6 +200,11 @@ class ManagerService:
         try:
             loaded = load(file, may_be_idle=True)
             found = manager.apply(loaded.config)
+        except ClosingError as error:
+            self._seen = None  # nothing is wrong with the file, so it is read again at the next look
+            self._log.info("the new configuration has to wait", cause=str(error))
+            self._config_status = replace(self._config_status, error=str(error))
+            return
         except ConfigError as error:
             manager.metrics.configuration_failed()
             self._log.error("the new configuration cannot be used; the old one stays", cause=str(error))

@@ -189,6 +189,7 @@ class Manager:
         """Go on with another configuration. ConfigError: it cannot be used, and everything is as it was."""
         found = changes(self.config, new)
         config, old = found.applied, self.config
+        self._environments.check(config.runners)
         # Requests tell the server how many jobs there may be, and share the interval: then all are asked for anew.
         is_wide = config.concurrent != old.concurrent or config.check_interval != old.check_interval
         is_wide = is_wide or len(config.runners) != len(old.runners)
@@ -281,11 +282,10 @@ class Manager:
             self._room.serve()
             used = [one.environment for one in (*self._runners, *self._retiring)]
             if len(set(map(id, used))) < len(list(self._environments)):
-                used += [job.environment for job in self._jobs.values()]
                 # What a link still goes to is closed after the link.
-                used += [link.environment for link in self.links]
-                self._supervised("end of environments", partial(self._environments.close_unused, used, discard))
-            self.scaling.follow(self._environments)
+                used += [job.environment for job in self.jobs] + [link.environment for link in self.links]
+                self._environments.end_unused(used, self._supervised, discard)
+            self.scaling.follow(used)
             if self._around.recovers:
                 self._searches.follow(used)
             self._problem = await self._folder.kept(jobs=len(self._jobs))

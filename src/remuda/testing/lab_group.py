@@ -4,6 +4,7 @@ A plugin object for use in this process; the thread has to be in the lab's netwo
 disk along, and the next one that gets its machine has a new name.
 """
 
+import asyncio
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,9 @@ class LabGroup(Plugin[NoConfig]):
         """What it was asked: init, delete INSTANCE, shutdown."""
         self.is_down = False
         """Whether calls fail, as those of a plugin that cannot reach its provider."""
+        self.may_end = asyncio.Event()
+        """While it is not set, shutdown takes."""
+        self.may_end.set()
         for machine in lab.machines:
             machine.kill()
 
@@ -76,6 +80,7 @@ class LabGroup(Plugin[NoConfig]):
 
     async def shutdown(self) -> None:
         self.events.append("shutdown")
+        await self.may_end.wait()
 
     async def heartbeat(self, instance: str) -> None:
         if instance not in self.instances:

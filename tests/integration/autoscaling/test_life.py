@@ -86,6 +86,30 @@ async def test_a_runner_that_is_taken_out_of_the_file_leaves_nothing(site: Any) 
         assert not site.group.instances
 
 
+async def test_a_runner_that_is_put_back_while_its_machines_go_waits_for_that(site: Any) -> None:
+    """Two scalers would write one file, and one of them would delete what the other hands out."""
+    site.configure(policy=IDLE)
+    kept = (site.folder / "config.toml").read_text()
+    async with site.manager() as running:
+        await until(lambda: len(site.group.instances) == 1, seconds=60)
+        site.group.may_end.clear()
+        (site.folder / "config.toml").write_text("concurrent = 2\n")
+        running.reload.set()
+        await until(lambda: "shutdown" in site.group.events, seconds=60)
+        (site.folder / "config.toml").write_text(kept)
+        running.reload.set()
+        async with asyncio.timeout(60):
+            while not (status := await site.status()).config.error:  # noqa: ASYNC110 - it is asked over a socket
+                await asyncio.sleep(0.05)
+        assert "what it had is still being closed or removed" in status.config.error
+        assert (status.fleets, site.group.events) == ((), ["init", "delete m1-1", "shutdown"])
+        site.group.may_end.set()
+        await until(lambda: len(site.group.instances) == 1, seconds=60)
+        assert (await site.jobs(await site.push(ONE)))["one"]["status"] == "success"
+        assert not (await site.status()).config.error
+    assert site.group.events.count("init") == 2
+
+
 async def test_leaked_machines_swept(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A machine of a runner that is not configured any more is found by its tag; removed only when asked to."""
     site.configure(policy=IDLE)

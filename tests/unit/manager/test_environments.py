@@ -1,13 +1,18 @@
 """Which runners share an environment."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
+from remuda.lib.clock import SystemClock
 from remuda.manager.config import MachineEntry, RemudaConfig, RunnerConfig, SshConfig
 from remuda.manager.environments import KIND_OF_EXECUTOR, Around, Environments, identity
+from remuda.manager.errors import ClosingError
 from remuda.manager.ports import Environment
+from remuda.manager.restarting import begun_anew
 from remuda.testing.environment import FakeEnvironment
 
 
@@ -45,7 +50,57 @@ async def test_an_environment_is_made_once_and_closed_when_nobody_uses_it(tmp_pa
     local, other = RunnerConfig(executor="shell"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
     first, second = environments.of(local), environments.of(other)
     assert environments.of(local) is first
-    await environments.close_unused([second])
-    assert list(environments) == [second]
+    left: list[Environment] = []
+    async with asyncio.TaskGroup() as tasks:
+        environments.end_unused([second], starter(tasks), left.append)
+        assert (list(environments), left) == ([second], [first])
     assert environments.of(local) is not first
+    await environments.close()
+    assert not list(environments)
+    await asyncio.gather(*(one.remove() for one in made))
+
+
+def starter(tasks: asyncio.TaskGroup) -> Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]:
+    """As the supervisor: what fails is begun anew."""
+    return lambda name, work: tasks.create_task(begun_anew(name, work, SystemClock()), name=name)
+
+
+class Lingering(FakeEnvironment):
+    """One that takes its time to close, and may fail at that."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.go, self.closed, self.fault = asyncio.Event(), 0, ""
+
+    async def close(self) -> None:
+        await self.go.wait()
+        self.closed += 1
+        if self.fault:
+            raise OSError(self.fault)
+
+
+@pytest.mark.parametrize("fault", ["", "its plugin does not end"])
+async def test_what_is_being_closed_is_not_made_again_before_that_is_done(tmp_path: Path, fault: str) -> None:
+    """There never are two over the same machines; one that fails to close is left at that, and keeps nobody."""
+    made: list[Lingering] = []
+
+    def make(_: RunnerConfig, around: Around) -> Environment:
+        made.append(Lingering(tmp_path))
+        return made[-1]
+
+    environments = Environments(make, identity, Around(folder=tmp_path))
+    local, other = RunnerConfig(executor="shell", name="one"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
+    environments.of(local)
+    made[0].fault = fault
+    async with asyncio.TaskGroup() as tasks:
+        environments.end_unused([], starter(tasks), lambda _: None)
+        environments.check([other])
+        with pytest.raises(ClosingError, match="runner one was taken out a moment ago"):
+            environments.check([other, local])
+        with pytest.raises(ClosingError):
+            environments.of(local)
+        environments.end_unused([], starter(tasks), lambda _: None)
+        made[0].go.set()
+    again = environments.of(local)
+    assert (len(made), made[0].closed, again) == (2, 1, made[1])
     await asyncio.gather(*(one.remove() for one in made))

@@ -237,8 +237,10 @@ class AutoscaledEnvironment:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
-        await self._scaler.close()
-        await self._instances.close()
+        try:
+            await self._scaler.close()
+        finally:
+            await self._instances.close()
 
     async def _running_instances(self) -> list[str]:
         """Instances that a group shows as running, once all groups have shown theirs or had time to."""
