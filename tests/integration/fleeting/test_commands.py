@@ -52,7 +52,7 @@ def test_programs_are_told_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
         (["check", "/bin/true", "--config", "list.json"], "has to be a table"),
         (["check", "/bin/true", "--config", "broken.toml"], "broken.toml: "),
         (["check", "/bin/true", "--config", "login.toml"], "connector_config: there is no setting usrname"),
-        (["check", "/bin/true", "--config", "kind.toml"], "username has to be str, not 7"),
+        (["check", "/bin/true", "--config", "kind.toml"], "password has to be str, not int"),
         (["check", "/bin/true", "--config", "key.toml"], "key_path nowhere: cannot be read"),
         (["check", "/bin/true", "--instances", "3"], "which may cost money; say --yes"),
         (["check", "/bin/true", "--instances", "0"], "--instances has to be 1 or more"),
@@ -65,7 +65,7 @@ def test_bad_input_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word
     monkeypatch.chdir(tmp_path)
     Path("list.json").write_text("[]")
     Path("broken.toml").write_text("=")
-    for name, line in (("login", 'usrname = "x"'), ("kind", "username = 7"), ("key", 'key_path = "nowhere"')):
+    for name, line in (("login", 'usrname = "x"'), ("kind", "password = 7"), ("key", 'key_path = "nowhere"')):
         Path(f"{name}.toml").write_text(f"[plugin_config]\n[connector_config]\n{line}\n")
     with pytest.raises(BadInputError) as caught:
         call(["plugin", *words])
