@@ -170,8 +170,7 @@ class HostedGroup:
                     self._cause = TemporaryError(hung + process.with_words(f"ended with {process.code}"))
             except (TemporaryError, PermanentError) as error:
                 self._cause = error
-            except Exception as error:
-                # Whatever it is, nobody else would start the plugin again.
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would start the plugin again
                 kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
                 self._cause = TemporaryError(f"it cannot be started: {kind}{error}")
                 if not running.done():

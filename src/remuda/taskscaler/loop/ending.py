@@ -79,10 +79,9 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper,
 
 
 async def _close(group: str, plugin: CanClose) -> None:
-    """What goes wrong with one keeps nothing else from its end."""
     try:
         await plugin.close()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what goes wrong with one keeps nothing else from its end
         cause = f"{type(error).__name__}: {error}"
         logger("scaler").error("a plugin could not be ended", group=group, cause=cause)
 

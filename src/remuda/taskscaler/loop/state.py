@@ -2,8 +2,9 @@
 
 Written before anything is done: a request before its group is asked, a mark before an instance is deleted, a slot
 before its job gets it. Each row stands for itself, so a broken one costs what it says and nothing else; a file that is
-none at all is put aside (one that only cannot be opened now is not), and the instances are found again as their groups show them. `Keeper` writes what has changed
-in the roster, in the order in which it changed, and tells those who wait for that. While the disk refuses, they wait.
+none at all is put aside, and the instances are found again as their groups show them. One that only cannot be opened,
+as on a full disk, is left as it is. `Keeper` writes what has changed in the roster, in the order in which it changed,
+and tells those who wait for that. While the disk refuses, they wait.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ class StateFile:
         try:
             db = _opened(path)
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF not in _NO_DATABASE:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NO_DATABASE:
                 raise StateError(
                     f"{path} cannot be opened: {error}; look whether its disk is full, or another process uses it"
                 ) from error

@@ -14,8 +14,11 @@ from remuda.fleeting import TemporaryError
 from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.loop import state
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.members import MISSES
-from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
+from remuda.taskscaler.loop.members import MISSES, Member
+from remuda.taskscaler.loop.roster import Roster
+from remuda.taskscaler.loop.setup import Untold
+from remuda.taskscaler.loop.state import Keeper, StateError, StateFile, read_state, state_path
+from remuda.taskscaler.values import Cause
 from remuda.testing.scalers import InlineWriter, Stable
 
 T = TypeVar("T")
@@ -184,37 +187,23 @@ async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(tmp
     await stable.close()
 
 
-async def test_marks_of_all_groups_that_end_are_stored_before_anything_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stable = Stable(tmp_path, "a", "b")
-    stable.setup = replace(stable.setup, delete_on_shutdown=True)
-    await stable.start()
-    for cloud in stable.clouds.values():
-        cloud.make(1, stable.setup.owner)
-    stable.policy(idle_count=2, idle_seconds=3600.0)
-    await stable.run(60)
-    assert {"a/i-1", "b/i-1"} <= stable.instances("ready").keys()
-    quick, failures = InlineWriter.run, ["disk full"] * 2
+async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) -> None:
+    clock, stable = VirtualClock(), Stable(tmp_path)
+    roster = Roster(stable.setup, Untold())
+    path = state_path(tmp_path, "fleet")
 
-    async def slow(self: InlineWriter, operation: Callable[[sqlite3.Connection], T]) -> T:
-        await settle(20)
-        if failures:
-            raise sqlite3.OperationalError(failures.pop())
-        return await quick(self, operation)
+    class Slow(InlineWriter):
+        async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+            await settle(20)
+            return await super().run(operation)
 
-    monkeypatch.setattr(InlineWriter, "run", slow)
-    unmarked: list[str] = []
-
-    def deleted(name: str, _one: str) -> None:
-        stored = read_state(state_path(tmp_path, stable.setup.name)).instances
-        unmarked.extend(one.id for one in stored if one.group == name and one.removing_at is None)
-
-    for name, cloud in stable.clouds.items():
-        cloud.on_delete = partial(deleted, name)
-    await stable.close()
-    assert unmarked == []
-    assert all(cloud.calls.count("decrease") for cloud in stable.clouds.values())
+    keeper = Keeper(StateFile(path, writer=Slow), roster, clock)
+    roster.add(Member(id="i-1", group="", cause=Cause.REQUESTED, created_at=1.0, begun_at=1.0), 1.0)
+    first = asyncio.create_task(keeper.write(), name="first")
+    await settle(1)
+    await keeper.write()
+    assert [one.id for one in read_state(path).instances] == ["i-1"]
+    await first
 
 
 async def test_a_request_that_nobody_answers_does_not_keep_a_fleet_from_its_end(tmp_path: Path) -> None:
