@@ -12,7 +12,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -73,25 +73,27 @@ class StateFile:
         try:
             db = _opened(path)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _NO_DATABASE:
-                raise StateError(
-                    f"{path} cannot be opened: {error}; look whether its disk is full, or another process uses it"
-                ) from error
+            if _code(error) not in _NO_DATABASE:
+                raise _unusable(path, error) from error
             aside = _unused(path)
             self._log.error("the state cannot be read; it is put aside", cause=str(error), aside=str(aside))
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
                     path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
             db = _opened(path)
+        self._path = path
         self._db = db
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """All of it; to be called before anything is written. What cannot be read is removed."""
+        """All of it; to be called before anything is written. What cannot be read is removed. StateError."""
         broken: list[tuple[str, str | int]] = []
-        found = _read(self._db, self._log, broken)
-        for table, name in broken:
-            self._db.execute(f"delete from {table} where name = ?", (name,))
+        try:
+            found = _read(self._db, self._log, broken)
+            for table, name in broken:
+                self._db.execute(f"delete from {table} where name = ?", (name,))
+        except sqlite3.Error as error:
+            raise _unusable(self._path, error) from error
         return found
 
     async def write(self, changes: Changes) -> None:
@@ -103,14 +105,14 @@ class StateFile:
 
 
 def read_state(path: Path) -> Stored:
-    """What stands in a file that another may be writing; nothing if there is none."""
+    """What stands in a file that another may be writing; nothing if there is none. StateError."""
     if not path.exists():
         return Stored()
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
-        return _read(db, logger("scaler").bind(file=str(path)), [])
-    finally:
-        db.close()
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return _read(db, logger("scaler").bind(file=str(path)), [])
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
 
 
 class Keeper:
@@ -197,6 +199,14 @@ def _opened(path: Path) -> sqlite3.Connection:
     return db
 
 
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> StateError:
+    return StateError(f"{path} cannot be used: {error}; look whether its disk is full, or another process has it")
+
+
 def _unused(path: Path) -> Path:
     """A name for a file that is put aside; those that were before are kept."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
@@ -228,6 +238,8 @@ def _skipping(table: str, log: Logger) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
+        if _code(error) not in (*_NO_DATABASE, sqlite3.SQLITE_ERROR):  # the last one: there is no such table
+            raise
         log.error("a part of the state cannot be read and is left out", table=table, cause=str(error))
 
 

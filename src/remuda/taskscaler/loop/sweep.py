@@ -15,7 +15,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedEr
 from remuda.fleeting.port import CanRecover, InstanceGroup
 from remuda.taskscaler.loop.members import is_gone
 from remuda.taskscaler.loop.setup import FleetSetup
-from remuda.taskscaler.loop.state import read_state, state_path
+from remuda.taskscaler.loop.state import StateError, read_state, state_path
 
 GRACE_SECONDS = 600.0
 
@@ -84,7 +84,7 @@ async def sweep(
                 removed += await plugin.decrease([one.instance for one in own])
         except UnsupportedError:
             passed_over.append(group)
-        except (TemporaryError, PermanentError) as error:
+        except (TemporaryError, PermanentError, StateError) as error:
             errors.append(f"group {group}: {error}")
     return Swept(found=tuple(found), removed=tuple(removed), errors=tuple(errors), passed_over=tuple(passed_over))
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from remuda.fleeting import TemporaryError
+from remuda.fleeting import InProcess, Settings, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.loop import state
 from remuda.taskscaler.loop.deadlines import within
@@ -18,8 +18,9 @@ from remuda.taskscaler.loop.members import MISSES, Member
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.loop.setup import Untold
 from remuda.taskscaler.loop.state import Keeper, StateError, StateFile, read_state, state_path
+from remuda.taskscaler.loop.sweep import GRACE_SECONDS, sweep
 from remuda.taskscaler.values import Cause
-from remuda.testing.scalers import InlineWriter, Stable
+from remuda.testing.scalers import CloudGroup, InlineWriter, Stable
 
 T = TypeVar("T")
 
@@ -90,6 +91,8 @@ async def test_a_state_that_is_locked_is_not_put_aside(tmp_path: Path, monkeypat
     monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
     with pytest.raises(StateError, match="locked"):
         StateFile(path, writer=InlineWriter)
+    with pytest.raises(StateError, match="locked"):
+        read_state(path)
     monkeypatch.undo()
     other.execute("rollback")
     other.close()
@@ -107,6 +110,26 @@ async def test_a_state_is_opened_without_a_write(tmp_path: Path, monkeypatch: py
     assert file.read().instances
     file.close()
     other.close()
+
+
+async def test_a_sweep_takes_no_instance_of_a_state_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await _a_state(tmp_path)
+    stable = Stable(tmp_path)
+    stable.cloud.make(1, stable.setup.owner)
+    stable.cloud.shows = False
+    plugin = InProcess(CloudGroup(stable.cloud))
+    await plugin.init({}, Settings(owner=stable.setup.owner))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("pragma locking_mode = exclusive")
+    other.execute("begin exclusive")
+    monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
+    later = stable.clock.now() + 2 * GRACE_SECONDS
+    swept = await sweep(stable.setup, {"": plugin}, [], folder=tmp_path, now=later, remove=True)
+    other.close()
+    assert (swept.found, swept.removed) == ((), ())
+    assert "locked" in swept.errors[0]
 
 
 def test_each_file_that_is_none_is_kept(tmp_path: Path) -> None:
