@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -75,7 +76,8 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
         if where is Where.PATH:
             found = Path(os.path.expanduser(name))
         elif where is Where.INSTALLED:
-            found = installed_program(parse_reference(name), plugin_folder(env))
+            with suppress(PermanentError):  # no such name is installed; on PATH there may be one
+                found = installed_program(parse_reference(name), plugin_folder(env))
         elif where is Where.ON_PATH:
             found = next((folder / wanted for folder in _path(env) if is_program(folder / wanted)), None)
         elif _announced(wanted):

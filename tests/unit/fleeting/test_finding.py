@@ -147,3 +147,10 @@ def test_where_to_look_is_decided_by_the_name_alone() -> None:
 def test_the_folder_is_upstreams() -> None:
     assert plugin_folder({"HOME": "/home/ci"}) == Path("/home/ci/.config/fleeting/plugins")
     assert plugin_folder({"HOME": "/home/ci", "FLEETING_PLUGIN_PATH": "/srv/p"}) == Path("/srv/p")
+
+
+def test_a_program_on_path_may_have_a_name_that_cannot_be_installed(place: Place) -> None:
+    program = place.on_path("fleeting-plugin-My_Plugin")
+    assert place.find("My_Plugin") == program
+    with pytest.raises(PermanentError, match="'Other_Plugin' names no plugin"):
+        place.find("Other_Plugin")
