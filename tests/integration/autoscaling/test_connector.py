@@ -1,5 +1,6 @@
 """How machines of a plugin are logged in to; the names of tests are those of known complaints."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -161,3 +162,17 @@ async def test_slots_within_sessions(lab: Machines, instances: Make) -> None:
 async def test_windows_is_refused_in_words(instances: Make) -> None:
     with pytest.raises(PermanentError, match="reached by winrm"):
         await instances().prepare(NAME, ConnectInfo(connector=Connector(protocol="winrm"), internal_addr="10.0.0.1"))
+
+
+async def test_a_slow_provider_is_no_failed_check(instances: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long the plugin takes to say where a machine is, says nothing of the machine."""
+
+    async def ask(_instance: str) -> ConnectInfo:
+        await asyncio.sleep(0.01)
+        raise TemporaryError("too many requests")
+
+    subject = instances()
+    monkeypatch.setattr(subject, "_ask", ask)
+    monkeypatch.setattr("remuda.manager.adapters.instances.CHECK_SECONDS", 0.0)
+    with pytest.raises(TemporaryError, match="too many requests"):
+        await subject.check(NAME)
