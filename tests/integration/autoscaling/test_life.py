@@ -5,12 +5,19 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.cli.main import call
+from remuda.fleeting import InProcess
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
+from remuda.manager.config import RunnerConfig
+from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
 
@@ -65,6 +72,38 @@ async def test_restart_keeps_all(site: Any, tmp_path: Path) -> None:
         assert {name: uses for name, uses in after.items() if name in before} == before
         assert machines <= set(site.group.instances)
     assert not any(event.startswith("delete") for event in site.group.events)
+
+
+async def test_a_plugin_that_has_not_begun_speaks_against_no_machine(group: Any, tmp_path: Path) -> None:
+    """After a restart links are dialled before the plugin is there; a busy machine is not to be replaced for that."""
+    scaling = AutoscalerConfig(
+        plugin="lab", update_interval_when_expecting="200ms", policy=(AutoscalerPolicy(idle_count=1),)
+    )
+    runner = RunnerConfig(name="bench", url="http://cell.invalid", executor="instance", autoscaler=scaling)
+
+    def made() -> AutoscaledEnvironment:
+        plugins = {"lab": InProcess(group)}
+        return AutoscaledEnvironment(
+            runner, folder=tmp_path, system_id="s_1", clock=SystemClock(), plugins=plugins.__getitem__
+        )
+
+    def is_ready(environment: AutoscaledEnvironment) -> bool:
+        return [one.state for one in environment.status().instances] == ["ready"]
+
+    for _ in range(2):
+        environment = made()
+        for machine in environment.status().instances:
+            before = machine.state
+            for _ in range(5):
+                with pytest.raises(EnvironmentTemporaryError):
+                    await environment.connect(machine.name)
+            assert [one.state for one in environment.status().instances] == [before]
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(environment.run(), name="scaler")
+            await until(partial(is_ready, environment), seconds=60)
+            running.cancel()
+        await environment.close()
+    assert (group.made, group.events) == (1, ["init", "shutdown", "init", "shutdown"])
 
 
 async def test_shutdown_order(site: Any) -> None:

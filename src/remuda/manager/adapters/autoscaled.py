@@ -266,7 +266,9 @@ class AutoscaledEnvironment:
         except (SshError, TemporaryError, PermanentError) as error:
             if machine in self._lost:
                 raise EnvironmentLostError(self._lost[machine]) from error
-            self._scaler.report(machine, is_well=False)
+            # A plugin that does not say how to reach a machine, as one that has not begun yet, tells nothing about it.
+            if isinstance(error, SshError):
+                self._scaler.report(machine, is_well=False)
             raise EnvironmentTemporaryError(str(error)) from error
 
     def _note_lost(self, instance: str, holders: Sequence[str]) -> None:
