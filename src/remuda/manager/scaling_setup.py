@@ -173,7 +173,7 @@ def _connector(login: ConnectorConfig) -> "Connector":
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
-        key = Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
+        key = _key(login)
     except OSError as error:
         raise ConfigError(f"connector_config.key_path: {login.key_path} cannot be read: {error.strerror}") from None
     return Connector(
@@ -188,6 +188,10 @@ def _connector(login: ConnectorConfig) -> "Connector":
         keepalive_seconds=in_seconds(login.keepalive) or KEEPALIVE_SECONDS,
         timeout_seconds=in_seconds(login.timeout) or TIMEOUT_SECONDS,
     )
+
+
+def _key(login: ConnectorConfig) -> bytes:
+    return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
 
 
 def check_scaling(runner: RunnerConfig, where: str) -> None:
@@ -257,6 +261,13 @@ def _check_login(login: ConnectorConfig, where: str) -> None:
         _span(getattr(login, key), f"{where}.{key}")
     if login.use_static_credentials and not login.username:
         raise ConfigError(f"{where}.username: is missing; use_static_credentials needs to know who logs in")
+    try:
+        _key(login)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}.key_path: {login.key_path} cannot be read: {error.strerror}; name the file of a private key that "
+            "the manager's user may read, or remove key_path if the plugin has keys of its own"
+        ) from None
 
 
 def _span(given: str | float, where: str) -> None:

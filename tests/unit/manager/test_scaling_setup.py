@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig
 from remuda.manager.config import RunnerConfig, inspect
 from remuda.manager.errors import ConfigError
 from remuda.manager.scaling_setup import fleet_setup, group_names, owner_of, plugins_of, runner_key
@@ -124,9 +125,13 @@ def test_what_only_a_cell_makes_work_is_warned_of() -> None:
 
 
 def test_a_key_that_cannot_be_read_is_said_so() -> None:
-    runner = read(AWS + '[runners.autoscaler.connector_config]\nkey_path = "/no/such/key"\n')
-    with pytest.raises(ConfigError, match=r"connector_config.key_path: /no/such/key cannot be read: No such file"):
-        fleet_setup(runner, system_id="s_1")
+    """By the check of the file already, and once more if it goes after that."""
+    text = "connector_config.key_path: /no/such/key cannot be read: No such file"
+    with pytest.raises(ConfigError, match=rf"config.toml:9: runners\[0\].autoscaler.{text}"):
+        read(AWS + '[runners.autoscaler.connector_config]\nkey_path = "/no/such/key"\n')
+    scaling = AutoscalerConfig(plugin="aws", connector_config=ConnectorConfig(key_path="/no/such/key"))
+    with pytest.raises(ConfigError, match=text):
+        fleet_setup(RunnerConfig(executor="instance", autoscaler=scaling), system_id="s_1")
 
 
 def test_the_example_of_the_guide_works() -> None:
