@@ -22,7 +22,7 @@ OF_LATE = 15
 
 
 def explain(
-    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].")] = "",
+    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)] = "",
     /,
     *,
     config: Config = None,
@@ -53,7 +53,7 @@ def explain(
 
 
 def sweep(
-    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].")] = "",
+    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)] = "",
     /,
     *,
     remove: Annotated[bool, Parameter(help="Remove what is found, and do not only list it.", negative="")] = False,
