@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from remuda.lib.durations import in_seconds
 from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig, FallbackConfig, as_autoscaler
@@ -244,12 +245,18 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
 
 
 def doubts(runner: RunnerConfig, where: str) -> list[str]:
-    """What works only with a Remuda cell, which tells how many jobs wait."""
+    """What works only with a Remuda cell, which tells how many jobs wait; a server that no machine can reach."""
     at = f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
     known = mistakes(rules_of(runner), has_demand=True)
-    return [
+    found = [
         f"{at}: on a plain GitLab, {one}" for one in mistakes(rules_of(runner), has_demand=False) if one not in known
     ]
+    if (host := urlsplit(runner.url).hostname or "") in ("localhost", "::1") or host.startswith("127."):
+        found.append(
+            f"{where}.url: {host} is the machine itself for the machines that are created, so jobs there reach no "
+            "artifacts and no sources; give an address that they can reach"
+        )
+    return found
 
 
 def _check_login(login: ConnectorConfig, where: str) -> None:

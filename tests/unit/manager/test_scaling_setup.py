@@ -141,3 +141,13 @@ def test_the_example_of_the_guide_works() -> None:
     assert parsed["runners"][0]["autoscaler"]["plugin"] == "aws"
     found = inspect(first, file="config.toml", environment={})
     assert (found.problems, found.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("host", "is_told"), [("127.0.0.1:80", True), ("localhost", True), ("[::1]:8", True), ("x.y", False)]
+)
+def test_a_server_that_is_the_machine_itself_there_is_told_of(host: str, is_told: bool) -> None:
+    found = inspect(AWS.replace("https://x.y", f"http://{host}"), file="config.toml", environment={})
+    assert (
+        any("is the machine itself for the machines that are created" in str(one) for one in found.warnings) is is_told
+    )
