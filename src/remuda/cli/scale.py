@@ -86,10 +86,12 @@ def sweep(
         ]
         if rows:
             print_table([("machine", "owner", "created", "why", ""), *rows])
-        else:
+        elif not found.problems and not found.passed_over:
             print("no machine is without an owner")
         for problem in found.problems:
             print(problem)
+        for group in found.passed_over:
+            print(f"{group} was not looked at: its plugin cannot find machines by their tags; ask its provider")
         if rows and not remove:
             print("nothing was removed; do that with: remuda scale sweep --remove")
     is_left = remove and not all(one.is_removed for one in found.orphans)

@@ -52,6 +52,8 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     orphans: tuple[FoundOrphan, ...]
     problems: tuple[str, ...]
     """Groups that could not be asked."""
+    passed_over: tuple[str, ...] = ()
+    """Groups whose plugins cannot find machines by their tags."""
 
 
 def orders(scaling: Scaling) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
@@ -68,9 +70,11 @@ def orders(scaling: Scaling) -> Mapping[str, Callable[[Order], Awaitable[msgspec
     async def sweep(order: Order) -> SweepReport:
         found: dict[tuple[str, str], FoundOrphan] = {}
         problems: list[str] = []
+        passed_over: list[str] = []
         for runner, scaled in _chosen(scaling.fleets, order.runner):
             swept = await scaled.sweep(scaling.owners, remove=order.remove)
             problems += [f"{runner.name or runner.short_token}: {text}" for text in swept.errors]
+            passed_over += [f"{runner.name or runner.short_token}: {group}" for group in swept.passed_over]
             for one in swept.found:
                 is_removed = one.instance in swept.removed
                 # Runners of one provider see the same machines.
@@ -83,7 +87,7 @@ def orders(scaling: Scaling) -> Mapping[str, Callable[[Order], Awaitable[msgspec
                         created_at=one.created_at,
                         is_removed=is_removed,
                     )
-        return SweepReport(orphans=tuple(found.values()), problems=tuple(problems))
+        return SweepReport(orphans=tuple(found.values()), problems=tuple(problems), passed_over=tuple(passed_over))
 
     return {"scale": explain, "sweep": sweep}
 
@@ -92,7 +96,9 @@ def _chosen(fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str) -> list[
     known = list(fleets)
     if not known:
         raise ManagerError(
-            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should"
+            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should. "
+            "To be rid of the machines of a runner that is gone, put its section back and take it out while the "
+            "manager runs"
         )
     found = [one for one in known if wanted in ("", one[0].name, one[0].short_token)]
     if not found:
