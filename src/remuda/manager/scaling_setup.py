@@ -224,6 +224,8 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
     _check_login(scaling.connector_config, f"{at}.connector_config")
     for index, policy in enumerate(scaling.policy):
         _span(policy.idle_time, f"{at}.policy[{index}].idle_time")
+        if policy.idle_count < 0:
+            raise ConfigError(f"{at}.policy[{index}].idle_count: {policy.idle_count} is below 0")
     if found := mistakes(rules_of(runner), has_demand=True):
         raise ConfigError(f"{at}: {found[0]}")
     if runner.remuda.plugin_scales and runner.remuda.fallback:

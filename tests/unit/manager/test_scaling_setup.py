@@ -101,6 +101,7 @@ def test_a_runner_is_called_the_same_after_its_token_was_renewed() -> None:
     ("text", "words"),
     [
         (HEAD + 'executor = "instance"\n', ["config.toml:1: runners[0].autoscaler.plugin", "is missing"]),
+        (AWS + "[[runners.autoscaler.policy]]\nidle_count = -3\n", ["policy[0].idle_count: -3 is below 0"]),
         (AWS + "max_instances = -1\n", ["config.toml:8: runners[0].autoscaler.max_instances", "below 0"]),
         (AWS + 'update_interval = "soon"\n', ["autoscaler.update_interval", "no span of time"]),
         (AWS + '[[runners.autoscaler.policy]]\nperiods = ["* * *"]\n', ["autoscaler: policy 1", "has 3 fields"]),
