@@ -23,7 +23,7 @@ from remuda.manager.core.pace import Health, Pace
 from remuda.manager.core.slots import Slot
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError, NotStoredError
 from remuda.manager.placing import folders_of
-from remuda.manager.ports import Environment
+from remuda.manager.ports import UNKNOWN_BYTES, Environment
 from remuda.manager.room import Room
 from remuda.manager.translating import refuse
 from remuda.telemetry.logs import logger
@@ -148,7 +148,7 @@ class Poller:
             adaptive_limit=int(self._limit.adaptive),
             used_limit=self._used(),
             hard_limit=self._limit.hard,
-            disk_free_bytes=self._disk_free_bytes,
+            disk_free_bytes=None if self._disk_free_bytes == UNKNOWN_BYTES else self._disk_free_bytes,
         )
 
     @property

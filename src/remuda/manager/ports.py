@@ -18,6 +18,9 @@ import msgspec
 
 from remuda.wire.agent_client import AgentClient
 
+UNKNOWN_BYTES = (1 << 63) - 1
+"""The room of a place that nobody has measured: jobs are taken, and no number is shown."""
+
 
 class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What decides where a job's files are."""

@@ -17,6 +17,7 @@ from remuda.manager.core.pace import Health
 from remuda.manager.core.slots import Slot
 from remuda.manager.errors import NotStoredError
 from remuda.manager.polling import ADAPTIVE_FLAG, Asking, Poller
+from remuda.manager.ports import UNKNOWN_BYTES
 from remuda.manager.room import Room
 from remuda.telemetry import logs
 from remuda.testing.environment import FakeEnvironment
@@ -302,6 +303,15 @@ class TestDisk:
             assert len(server.waiting) == 1
             assert poller.status.problem == ""
         assert levels == ["error"]
+
+    async def test_what_nobody_has_measured_is_enough_and_no_number(self, bench: Bench) -> None:
+        server = Server()
+        bench.environment.disk_free_bytes = UNKNOWN_BYTES
+        poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
+        async with running(poller):
+            await bench.clock.advance(1)
+            assert len(server.waiting) == 1
+            assert (poller.status.disk_free_bytes, poller.status.is_blocked) == (None, False)
 
     async def test_it_is_not_looked_at_for_every_job(self, bench: Bench) -> None:
         server = Server()

@@ -21,7 +21,7 @@ from remuda.manager.adapters.remote_machine import RemoteMachine
 from remuda.manager.adapters.ssh import SshError
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.manager.ports import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, Scaler, ScalerStatus, Told, Untold
@@ -36,7 +36,6 @@ FIRST_LOOK_SECONDS = 60.0
 RECOVER_SECONDS = 30.0
 """How long one instance may take to say whether it has such jobs."""
 LOOK_SECONDS = 0.2
-UNKNOWN_BYTES = (1 << 63) - 1
 
 
 class AutoscaledEnvironment:

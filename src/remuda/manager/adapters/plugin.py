@@ -23,7 +23,7 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace, PreparedPlace, Usage
+from remuda.manager.ports import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
 
@@ -34,7 +34,6 @@ UP_SECONDS = 30.0
 """How long a call waits for a plugin that is being started."""
 STEADY_SECONDS = 60.0
 """A plugin that ran so long has worked; what ends it then is another failure."""
-UNKNOWN_BYTES = (1 << 63) - 1
 _BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 
 
