@@ -53,12 +53,12 @@ demo: setup ## run the example pipelines end to end on the embedded defaults
 	@echo; echo "All examples did what they should. Next: $(BIN)/remuda run in a repository of yours, or $(BIN)/remuda up."
 
 test: lint packages $(PEERS_STAMP) ## lint, then the unit, contract and integration tests
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -q
+	$(BIN)/pytest -m "not long" -n $(WORKERS) --dist worksteal -q
 
 frozen: $(FROZEN) ## the agent as one executable for machines without Python: build/remuda-agent-linux-*
 
-system: setup packages frozen ## long runs of whole systems with faults
-	$(BIN)/pytest tests/system -q -n $(WORKERS) --dist worksteal
+system: setup packages $(PEERS_STAMP) frozen ## long runs: whole systems with faults, and single tests that take long
+	$(BIN)/pytest tests/system tests/integration plugins -m long -q -n $(WORKERS) --dist worksteal
 
 interop: setup packages ## real peers: gitlab-runner against a cell, the step runner's client against the agent ...; needs Go
 	cd tests/interop/gitlab-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/gitlab-runner gitlab.com/gitlab-org/gitlab-runner

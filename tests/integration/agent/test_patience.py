@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from remuda.testing.agent_process import AgentProcess, follow, until
 from remuda.wire.agent_client import JobStart, KeptJob
 
@@ -45,6 +47,7 @@ async def test_a_job_that_is_watched_is_said_to_be(agent: AgentProcess, a_job: B
                 pass
 
 
+@pytest.mark.long
 async def test_jobs_whose_client_does_not_come_back_are_cleaned_up_and_the_agent_ends(
     tmp_path: Path, a_job: Build
 ) -> None:

@@ -201,6 +201,7 @@ async def test_concurrent_starts_of_one_id_execute_once(agent: AgentProcess, a_j
     assert (tmp_path / "work/runs").read_text() == "run\n"
 
 
+@pytest.mark.long
 async def test_200_jobs_at_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     script = f"echo run >>runs-$NUMBER; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; seq 1 50; echo $NUMBER"
     ids = [f"job-{number}" for number in range(200)]

@@ -115,6 +115,7 @@ async def test_shutdown_order(site: Any) -> None:
     assert not site.group.instances
 
 
+@pytest.mark.long
 async def test_a_runner_that_is_taken_out_of_the_file_leaves_nothing(site: Any) -> None:
     site.configure(policy=IDLE)
     async with site.manager() as running:

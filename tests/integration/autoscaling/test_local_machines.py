@@ -15,6 +15,8 @@ from remuda.testing.agent_process import until
 from remuda.testing.served_cell import ServedCell
 from remuda_plugin_local.testing import PROGRAM, Yard
 
+pytestmark = pytest.mark.long
+
 PIPELINE = """
 variables: {GIT_STRATEGY: none}
 one: {script: [hostname, sleep 8, echo done]}

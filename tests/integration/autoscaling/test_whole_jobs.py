@@ -77,6 +77,7 @@ async def test_vanished_noticed_fast(site: Any, tmp_path: Any) -> None:
         assert instance not in site.group.instances
 
 
+@pytest.mark.long
 async def test_cancel_is_cancel(site: Any, tmp_path: Any) -> None:
     """A job that is canceled and one that runs into its timeout say so, and not that their machine is lost."""
     site.configure(autoscaler="capacity_per_instance = 2\nmax_instances = 1")
@@ -91,6 +92,7 @@ async def test_cancel_is_cancel(site: Any, tmp_path: Any) -> None:
         assert (jobs["late"]["status"], jobs["late"]["failure_reason"]) == ("failed", "job_execution_timeout")
 
 
+@pytest.mark.long
 async def test_leftover_containers_gone(site: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a job that timed out has started is gone before the next one gets its slot."""
     if missing := DockerEngine.missing():

@@ -303,6 +303,7 @@ def explore(world: World) -> tuple[list[str], Counter[str]]:
 @pytest.mark.parametrize("world", ["sqlite"], indirect=True)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(3600 if EXAMPLES else 240)
+@pytest.mark.long
 def test_every_answer_is_as_the_document_says(world: World) -> None:
     wrong, good = explore(world)
     assert not wrong, f"{len(wrong)} answers:\n" + "\n\n".join(wrong)
@@ -323,6 +324,7 @@ HOSTILE: Mapping[str, Sequence[object]] = {
 
 @pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_no_single_value_breaks_the_cell(world: World) -> None:
     """Each field of each body, and each parameter of each query, with what is at the edge of its type and beyond."""
     document = world.cell.send("GET", "/api/remuda/v1/openapi.json").json()

@@ -81,6 +81,7 @@ def test_what_is_removed_meanwhile_is_not_in_the_backup(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.long
 def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
     """A runner that is still there goes on, one that never spoke loses its job, a dead one ends it."""
     database = {} if kind == "sqlite" else {"database": request.getfixturevalue("database")}

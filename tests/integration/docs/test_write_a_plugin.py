@@ -13,6 +13,8 @@ import pytest
 from remuda.testing.lab import processes
 from remuda.testing.pages import script_of
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[3] / "docs/how-to/write-a-plugin.md"
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 

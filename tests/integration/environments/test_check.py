@@ -93,6 +93,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("replacing", "words"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.long
 async def test_what_is_broken_is_explained(tmp_path: Path, replacing: dict[str, str], words: str) -> None:
     found = await results(a_plugin(tmp_path, replacing=replacing), tmp_path)
     problems = [one.problem for one in found if one.problem]

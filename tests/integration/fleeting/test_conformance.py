@@ -15,6 +15,8 @@ from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin
 from remuda.testing.lab import processes
 
+pytestmark = pytest.mark.long
+
 BEGIN = "import sys\n"
 OLD = "an-old-one"
 

@@ -150,6 +150,7 @@ async def cut_in_the_middle(client: AgentClient, machine: Machine) -> None:
             machine.unplug()
 
 
+@pytest.mark.long
 async def test_a_cut_network_is_noticed_and_the_log_goes_on_where_it_stood(
     lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ other:
 """
 
 
+@pytest.mark.long
 async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_others(
     machines: Machines, cell: ServedCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

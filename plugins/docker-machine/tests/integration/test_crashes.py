@@ -13,6 +13,8 @@ RUNNING = InstanceState.RUNNING
 # once: the process that takes its place lives on.
 DYING = """#!{python}
 import os, signal, sys
+
+pytestmark = pytest.mark.long
 EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "fcntl.flock", "subprocess.Popen"}}
 left = {count}
 
