@@ -102,14 +102,18 @@ class Poller:
         environment: Environment,
         *,
         ready: Callable[[], Awaitable[object]] | None = None,
+        after: "Poller | None" = None,
     ) -> None:
-        """`ready` returns when jobs could run: where there is one machine, when its agent can be reached."""
+        """`ready` returns when jobs could run: where there is one machine, when its agent can be reached. `after` has
+        asked for the same runner, and is about to end: what it has not heard an answer to is asked again."""
         self.runner = runner
         self._client = client
         self._asking = asking
         self._environment = environment
         self._folders = folders_of(runner)
         self._ready = ready
+        self._after = after
+        self._ended = asyncio.Event()
         self._limit = RequestLimit(
             hard=max(runner.request_concurrency, 1), is_adaptive=runner.feature_flags.get(ADAPTIVE_FLAG, True)
         )
@@ -164,6 +168,16 @@ class Poller:
     async def run(self) -> None:
         """Ask until retired. To be cancelled only when the process ends: a job on its way would be lost."""
         self._asking.told.limited(self.runner, self._limit)
+        if self._after is not None:
+            # A server gives a job that it has just answered with again to the same request, and to no other.
+            await self._after._ended.wait()
+            self._unanswered, self._after = self._after._unanswered, None
+        try:
+            await self._ask_until_retired()
+        finally:
+            self._ended.set()
+
+    async def _ask_until_retired(self) -> None:
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(self._keep_asking(group), name=f"poller of {self.runner.short_token}")
             watching = group.create_task(self._watch_disk(), name=f"disk of {self.runner.short_token}")

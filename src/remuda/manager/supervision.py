@@ -111,6 +111,7 @@ class Manager:
         self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
         self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
         self._retiring: list[ServedRunner] = []
+        self._asked: dict[tuple[str, str], Poller] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()
         self._poller_tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
@@ -231,7 +232,9 @@ class Manager:
             if machine := standing_machine(one.environment):
                 one.link = self.links.use(one.environment, machine)
             ready = one.link.ready if one.link is not None else self._found.wait
-            one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready)
+            after = self._asked.get(one.identity)
+            one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready, after=after)
+            self._asked[one.identity] = one.poller
             one.task = self._supervised(f"poller of {one.config.short_token}", one.poller.run)
             self._note(self._poller_tasks, one.task)
 

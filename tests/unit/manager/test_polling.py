@@ -97,7 +97,7 @@ class Bench:
         self.unheard = ""
         self.room = Room(concurrent=100, limits={"abcdefghi": 0})
 
-    def poller(self, server: Server, **changes: Any) -> Poller:
+    def poller(self, server: Server, *, after: Poller | None = None, **changes: Any) -> Poller:
         runner = RunnerConfig(
             url="http://127.0.0.1:1", token=changes.pop("token", "glrt-abcdefghijkl"), executor="shell", **changes
         )
@@ -111,7 +111,7 @@ class Bench:
             take=self._take,
             unheard=lambda _: self.unheard,
         )
-        return Poller(runner, client, asking, self.environment)
+        return Poller(runner, client, asking, self.environment, after=after)
 
     async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
         if self.store_problem:
@@ -243,6 +243,20 @@ async def test_a_request_that_broke_is_made_again_with_the_same_id(bench: Bench)
         await bench.clock.advance(2)
         await server.answer(204)
         assert server.ids[0] == server.ids[1] == server.ids[2] != server.ids[3]
+
+
+async def test_who_asks_next_for_a_runner_makes_the_request_again_that_was_hung_up_on(bench: Bench) -> None:
+    server = Server()
+    old = bench.poller(server)
+    new = bench.poller(server, after=old, request_concurrency=2)
+    async with running(old, new):
+        assert len(server.ids) == 1
+        await bench.clock.advance(2.5)
+        old.retire()
+        await bench.clock.advance(4)
+        assert server.hung_up == 1
+        assert len(server.ids) == 2
+        assert server.ids[0] == server.ids[1]
 
 
 async def test_the_cursor_comes_back_and_a_held_request_is_followed_at_once(bench: Bench) -> None:
