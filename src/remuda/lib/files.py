@@ -12,6 +12,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -52,7 +53,7 @@ class InUseError(Exception):
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Put a file in place for this user only; `durable`: on the disk before this returns."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
         with open(_made(aside), "wb") as file:
             file.write(data)

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_file_is_replaced_and_private(tmp_path: Path, durable: bool) -> None:
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("kept")
-    (tmp_path / f".file.{os.getpid()}.new").symlink_to("elsewhere")
+    (tmp_path / f".file.{os.getpid()}-{threading.get_ident()}.new").symlink_to("elsewhere")
     (tmp_path / "file").symlink_to("elsewhere")
     write_whole(tmp_path / "file", b"new")
     assert ((tmp_path / "file").read_text(), (tmp_path / "file").is_symlink()) == ("new", False)

@@ -12,7 +12,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.port import ConnectInfo, InstanceGroup, InstanceState, Provides, RoomAtProvider, Wanted, Wishes
+from remuda.fleeting.port import (
+    Capability,
+    ConnectInfo,
+    InstanceGroup,
+    InstanceState,
+    Provides,
+    RoomAtProvider,
+    Wanted,
+    Wishes,
+)
 from remuda.lib.aio import happens_by
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
@@ -73,6 +82,7 @@ class ProvidedScaler:
         self._updated_at = 0.0
         self._error = ""
         self._name = ""
+        self._note = "the plugin scales by itself"
 
     async def run(self) -> None:
         """Start the plugin, then tell it what is wanted and look at what it shows, until cancelled."""
@@ -188,7 +198,7 @@ class ProvidedScaler:
                     plugin=self._name,
                     is_current=not self._error and bool(self._updated_at),
                     error=self._error,
-                    note="the plugin scales by itself",
+                    note=self._note,
                     failures=0,
                     failed_at=0.0,
                     boot_seconds=0.0,
@@ -199,7 +209,7 @@ class ProvidedScaler:
                 ),
             ),
             plan=None,
-            explanation=self._room.explanation or "The plugin scales by itself, and says nothing about it.",
+            explanation=self._room.explanation or f"{self._note}.",
             decisions=(),
             demand_error=self._wanting.error,
         )
@@ -213,6 +223,9 @@ class ProvidedScaler:
                     self._clock, CALL_SECONDS, self._plugin.init(group.config, group.settings), what="Init"
                 )
                 self._name = f"{info.id} {info.version}".strip()
+                if Capability.PROVIDER not in info.capabilities:
+                    able = ", ".join(sorted(info.capabilities)) or "nothing"
+                    self._note = f"plugin_scales is set, but the plugin is no provider (it has {able}): remove that key"
                 self._begun.set()
                 return
             except (TemporaryError, PermanentError) as error:
@@ -300,7 +313,7 @@ class ProvidedScaler:
     @property
     def _provider(self) -> Provides:
         if not isinstance(self._plugin, Provides):
-            raise PermanentError("the plugin is no provider: it does not scale by itself")
+            raise PermanentError(self._note)
         return self._plugin
 
     def _say(self, cause: str) -> None:

@@ -236,6 +236,8 @@ async def test_a_plain_group_is_refused_with_the_reason() -> None:
         clock=ranch.clock,
     )
     await ranch.start()
-    assert "does not scale by itself" in ranch.scaler.status().groups[0].error
+    status = ranch.scaler.status()
+    assert "does not scale by itself" in status.groups[0].error
+    assert "plugin_scales is set, but the plugin is no provider (it has heartbeat, " in status.explanation
     assert ranch.scaler.capacity() == 0
     await ranch.stop()
