@@ -173,9 +173,9 @@ class HostedGroup:
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would start the plugin again
                 kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
                 self._cause = TemporaryError(f"it cannot be started: {kind}{error}")
-                if not running.done():
-                    running.set_exception(self._cause)
-                    return
+            if not running.done():
+                running.set_exception(self._cause)
+                return
             failures = 1 if self._clock.monotonic() - began > STEADY_SECONDS else failures + 1
             pause = self._backoff.delay(failures, jitter=random.random())
             self._log.warning("the plugin does not run", cause=str(self._cause), again_in_seconds=round(pause, 1))
