@@ -8,13 +8,13 @@ import pytest
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda_plugin_docker_machine.testing import Yard, running, until
 
+pytestmark = pytest.mark.long
+
 RUNNING = InstanceState.RUNNING
 # Ends itself right before it would touch the disk, a process or a lock for the given time since it was told to. Only
 # once: the process that takes its place lives on.
 DYING = """#!{python}
 import os, signal, sys
-
-pytestmark = pytest.mark.long
 EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "fcntl.flock", "subprocess.Popen"}}
 left = {count}
 

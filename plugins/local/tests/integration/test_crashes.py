@@ -13,13 +13,13 @@ from remuda.fleeting.host import HostedGroup
 from remuda_plugin_local.store import Store
 from remuda_plugin_local.testing import Yard, emptied, on, running, until
 
+pytestmark = pytest.mark.long
+
 RUNNING = InstanceState.RUNNING
 # Ends itself right before it would touch the disk, a process or a lock for the given time since it was told to. Only
 # once: the process that takes its place lives on.
 DYING = """#!{python}
 import os, signal, sys
-
-pytestmark = pytest.mark.long
 EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.killpg", "fcntl.flock", "subprocess.Popen"}}
 left = {count}
 
