@@ -2,50 +2,43 @@
 
 A part that fails in a way nobody foresaw is begun anew, see `restarting.py`.
 Decided here: which runners ask for jobs under a configuration, and when the manager is done. `service.py` gives it the
-data folder and configurations; what jobs do is in `jobs.py`, how slots are shared in `room.py`.
+data folder and configurations; which jobs there are is in `job_table.py`, what they do in `jobs.py`, how slots are
+shared in `room.py`.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from remuda import __version__
 from remuda.lib.clock import Clock
-from remuda.lib.killpoints import reach
 from remuda.manager.config import ManagerConfig, RunnerConfig
-from remuda.manager.core.folders import Folders
 from remuda.manager.core.limits import Limits
-from remuda.manager.core.record import Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.data_folder import DataFolder
 from remuda.manager.environments import Environments
-from remuda.manager.errors import ManagerError, NotStoredError
+from remuda.manager.errors import ManagerError
 from remuda.manager.exporting import exporter_of, spans_of
+from remuda.manager.job_table import JobTable, samples
 from remuda.manager.jobs import ManagedJob
-from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.links import Links
 from remuda.manager.looking import Looking
-from remuda.manager.metrics import JobSample, Load, ManagerMetrics, mode_of
+from remuda.manager.metrics import Load, ManagerMetrics
 from remuda.manager.polling import Asking, Poller
-from remuda.manager.ports import Environment, standing_machine
-from remuda.manager.recovery import Note, Searches, is_ours, lost_jobs
+from remuda.manager.ports import standing_machine
+from remuda.manager.recovery import Searches
 from remuda.manager.reload import Changes, changes
 from remuda.manager.restarting import begun_anew
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
 from remuda.manager.scaling import Scaling, all_found, discard
 from remuda.manager.surroundings import Surroundings
-from remuda.manager.translating import job_key, refuse
-from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_api import VERSION
-from remuda.wire.runner_client import JobOffer, RunnerClient, identity_in
+from remuda.wire.runner_client import JobOffer
 
 LOOK_SECONDS = 1.0
 """How often is looked after what tells nobody when it changes."""
@@ -72,10 +65,8 @@ class Manager:
         keeps_in: Path | None = None,
         on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_job_over = on_job_over
         self._jobs: dict[str, ManagedJob] = {}
-        self._folders = Folders()
-        self.metrics = ManagerMetrics(self._samples)
+        self.metrics = ManagerMetrics(lambda: samples(self._jobs.values()))
         self.metrics.configured(config, folder.own_id)
         self.metrics.configuration_loaded()
         self.metrics.watch(lambda: self.load, lambda: self.pollers)
@@ -88,7 +79,6 @@ class Manager:
         environments.are_for(folder.own_id, self.metrics.of_scaling)
         self._clock = clock
         self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
-        self._takers = Takers(self._clients)
         self._group = asyncio.TaskGroup()
         self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
         self._searches = Searches(self.links, self._supervised)
@@ -110,6 +100,19 @@ class Manager:
         self._log = logger("manager")
         self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
         self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
+        self._table = JobTable(
+            self._jobs,
+            folder=folder,
+            environments=environments,
+            takers=Takers(self._clients),
+            around=self._around,
+            room=self._room,
+            metrics=self.metrics,
+            served=lambda: self._runners,
+            concurrent=lambda: self.config.concurrent,
+            start=self._run_job,
+            on_over=on_job_over,
+        )
         self._retiring: list[ServedRunner] = []
         self._asked: dict[tuple[str, str], Poller] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()
@@ -159,7 +162,7 @@ class Manager:
             tasks = [self._supervised(name, work) for name, work in parts]
             if self.exporter is not None:
                 tasks.append(self._supervised("sender of spans", self.exporter.run))
-            self._go_on_with_jobs()
+            self._table.go_on()
             self.scaling.serve(self._runners, self._room)
             self.scaling.follow(self._environments)
             if self._around.recovers:
@@ -263,8 +266,7 @@ class Manager:
         self._enter("draining", "graceful-shutdown")
         self._log.info("no more jobs are asked for", running=len(self._jobs), seconds=self.config.drain_seconds)
         self._retire(self._runners)
-        for job in self.jobs:
-            job.release()
+        self._table.drain()
         limit = waiting.create_task(self._clock.sleep(self.config.drain_seconds), name="drain limit")
         quiet = waiting.create_task(self._until_quiet(), name="last job")
         await asyncio.wait({*ends, limit, quiet}, return_when=asyncio.FIRST_COMPLETED)
@@ -302,138 +304,23 @@ class Manager:
             one.link = None
         return False
 
-    # Jobs of earlier processes.
-
-    def _go_on_with_jobs(self) -> None:
-        """Those in the journal."""
-        found = self._folder.journal.jobs()
-        known = self._folder.journal.settings() if found else {}
-        for row, record in found:
-            try:
-                config, client = self._taker(row, known.get(row.settings))
-                environment = self._environments.of(config)
-            except Exception as error:  # noqa: BLE001 - one job that cannot be served must not keep the others waiting
-                self._log.error("a job of the journal cannot be gone on with; it stays", job=row.job_id, exc_info=error)
-                continue
-            self._begin(row, record, config, client, environment)
-
-    def _taker(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
-        return self._takers.of(row, settings, served=self._runners, concurrent=self.config.concurrent)
-
     async def _find_jobs(self) -> None:
         """Those that only agents know; who asks for new jobs waits for it, but not for ever."""
         await self._searches.finished(FINDING_SECONDS)
         self._found.set()
 
     async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
-        """Take up what is ours and not in the journal, before anything else happens over a new connection."""
-        own_id, runners = self._folder.own_id, {one.identity for one in self._runners}
-
-        def ours(note: Note) -> bool:
-            return is_ours(note, system_id=own_id, runners=runners)
-
-        for row in await lost_jobs(client, link.machine, is_known=self._jobs.__contains__, is_ours=ours):
-            if row.key in self._jobs:
-                continue
-            record = Record(phase=Phase.FOUND, machine=link.machine)
-            try:
-                await self._folder.journal.add(row, record)
-            except sqlite3.Error as error:
-                self._log.error("a job that was found is not taken up", job=row.job_id, cause=str(error))
-                continue
-            if row.key in self._jobs:  # two names may lead to the same machine
-                continue
-            reach("manager.found")
-            self._log.warning("a job was found that the journal did not know", job=row.job_id, machine=link.machine)
-            config, job_client = self._taker(row, None)
-            self._begin(row, record, config, job_client, link.environment)
-
-    # Jobs.
-
-    async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
-        """Store a job that came; from then on it is ours."""
-        reach("manager.received")
-        payload = offer.payload
-        assert payload is not None
-        key = job_key(payload.id, payload.token)
-        if key in self._jobs:
-            return False
-        one = next(one for one in (*self._runners, *self._retiring) if one.config is runner)
-        row = JobRow(
-            key=key,
-            job_id=payload.id,
-            url=one.client.url,
-            runner=runner.short_token,
-            runner_name=runner.name,
-            slot=slot.number,
-            sends_results=offer.is_remuda,
-            received_at=self._clock.now(),
-            api_version=VERSION,
-            payload=offer.body,
-            settings=one.settings_name,
-            manager=self._folder.mark,
-        )
-        record = Record(machine=standing_machine(one.environment))
-        try:
-            await self._folder.journal.add(row, record, one.settings)
-        except sqlite3.Error as error:
-            raise NotStoredError(f"the journal cannot be written: {error}") from error
-        reach("manager.journaled")
-        self.metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
-        self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
-        return self._begin(row, record, runner, one.client, one.environment, slot=slot)
-
-    def _begin(
-        self,
-        row: JobRow,
-        record: Record,
-        runner: RunnerConfig,
-        client: RunnerClient,
-        environment: Environment,
-        *,
-        slot: Slot | None = None,
-    ) -> bool:
-        """Go on with a job, in the slot that was reserved for it or in that which it had; False: nobody can."""
-        is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
-        try:
-            job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
-        except Exception as error:  # noqa: BLE001 - it would come again with every start, and take all others along
-            self._log.error("a job cannot be gone on with; it stays in the journal", job=row.job_id, exc_info=error)
-            # What an agent has may be found there, with a payload that can be read.
-            if is_waiting and (told := identity_in(row.payload)):
-                self._note(self._job_tasks, self._supervised(f"refusal of {row.key}", partial(refuse, client, *told)))
-            return False
-        self._folders.hold(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
-        if is_waiting and not self._takers.knows(runner):
-            cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
-            job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())
-        self._jobs[row.key] = job
-        if self.state == "draining":
-            job.release()
-        self._note(self._job_tasks, self._supervised(f"job {row.key}", partial(self._finish, job)))
-        return True
+        await self._table.inspect(link, client)
 
     def _settle(self, job: ManagedJob) -> int:
-        def is_beside(key: str) -> bool:
-            other = self._jobs[key]
-            return other.environment is job.environment and other.life.machine == job.life.machine
+        return self._table.settle(job)
 
-        return self._folders.settle(job.key, is_beside)
+    async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
+        taker = next(one for one in (*self._runners, *self._retiring) if one.config is runner)
+        return await self._table.take(taker, offer, slot)
 
-    async def _finish(self, job: ManagedJob) -> None:
-        await job.run()
-        del self._jobs[job.key]
-        self._room.release(self._folders.let_go(job.key))
-        outcome = job.life.outcome
-        reason = outcome.reason if outcome is not None else FailureReason.JOB_CANCELED
-        seconds = self._clock.now() - job.received_at
-        self.metrics.finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
-        self.metrics.used(job.labels, job.used)
-        # Of what is no failure of the job, its own log need not say why: its disk may have been full.
-        is_ours = reason == FailureReason.RUNNER_SYSTEM_FAILURE
-        cause = {"cause": outcome.message} if outcome is not None and is_ours else {}
-        self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3), **cause)
-        self._on_job_over()
+    def _run_job(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._note(self._job_tasks, self._supervised(name, work))
 
     def _note(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         tasks.add(task)
@@ -443,9 +330,6 @@ class Manager:
     def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """A task of it."""
         return self._group.create_task(begun_anew(name, work, self._clock), name=name)
-
-    def _samples(self) -> Iterable[JobSample]:
-        return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in self._jobs.values()]
 
 
 def _limits(config: ManagerConfig) -> dict[str, int]:

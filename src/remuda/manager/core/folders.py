@@ -3,7 +3,7 @@
 A slot's number names the working directory (`slots.py`). A job that is found through its agent works in the folder of
 the number it had; when a newer job has that number by then, the found one is counted with another: it is displaced. On
 different machines that does no harm. On the same one the newer job, which has not begun, takes the other number.
-Pure; `supervision.py` keeps it, a job asks before its place is prepared.
+Pure; `job_table.py` keeps it, a job asks before its place is prepared.
 """
 
 from collections.abc import Callable
