@@ -39,7 +39,9 @@ class Scaled(Protocol):
 
     async def run(self) -> None: ...
 
-    def change(self, runner: RunnerConfig) -> None: ...
+    def setup_for(self, runner: RunnerConfig) -> "FleetSetup": ...
+
+    def change(self, runner: RunnerConfig, setup: "FleetSetup") -> None: ...
 
     def hear(self, taken: int) -> None: ...
 
@@ -79,20 +81,25 @@ class Scaling:
             self._begun[key] = there[key], self._start(f"scaler of {there[key].setup.name}", there[key].run)
 
     def serve(self, runners: "Iterable[ServedRunner]", room: Room) -> None:
-        """These are configured now: their environments hear of demand, and of what is taken of the room."""
-        hearers = {}
-        fleets: list[tuple[RunnerConfig, Scaled]] = []
-        for one in runners:
-            if not isinstance(one.environment, Scaled):
-                continue
-            one.environment.change(one.config)
-            hearers[one.config.short_token] = one.environment.hear
-            fleets.append((one.config, one.environment))
-            key = id(one.environment)
+        """These are configured now: their environments hear of demand, and of what is taken of the room.
+
+        ConfigError: one of them cannot be as it is configured, and all are as they were.
+        """
+        scaled = [(one, one.environment) for one in runners if isinstance(one.environment, Scaled)]
+        setups = [environment.setup_for(one.config) for one, environment in scaled]
+        for (one, environment), setup in zip(scaled, setups, strict=True):
+            environment.change(one.config, setup)
+            key = id(environment)
             if key not in self._tellers or self._tellers[key].client is not one.client:
                 self._tellers[key] = CellDemand(one.client)
-                one.environment.demand = self._tellers[key]
-        room.hearers, self.fleets = hearers, fleets
+                environment.demand = self._tellers[key]
+        room.hearers = {one.config.short_token: environment.hear for one, environment in scaled}
+        self.fleets = [(one.config, environment) for one, environment in scaled]
+
+    def leave(self, environment: Environment) -> None:
+        """Its runner is not configured any more: its machines go. One that was never run has none of this process."""
+        if id(environment) in self._begun and isinstance(environment, Scaled):
+            environment.discard()
 
 
 def all_found(environments: Iterable[Environment]) -> None:
@@ -100,12 +107,6 @@ def all_found(environments: Iterable[Environment]) -> None:
     for one in environments:
         if isinstance(one, Scaled):
             one.recovered()
-
-
-def discard(environment: Environment) -> None:
-    """Its runner is not configured any more."""
-    if isinstance(environment, Scaled):
-        environment.discard()
 
 
 class CellDemand:
@@ -126,7 +127,13 @@ class CellDemand:
         own = self.client.system_id
         try:
             if not self._is_known and not self.client.is_remuda.is_set():
-                await self.client.verify()
+                answer = await self.client.verify()
+                # One who answers in place of the server does not know what it is.
+                if answer.status != 200:
+                    raise TemporaryError(
+                        f"the server answered the question whether it knows the runner with {answer.status}"
+                        + (f": {answer.message}" if answer.message else "")
+                    )
             self._is_known = True
             if self.client.is_remuda.is_set():
                 reply = await self.client.own("GET", f"{DEMAND_PATH}?system_id={quote(own)}", endpoint="demand")

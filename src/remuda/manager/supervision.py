@@ -33,7 +33,7 @@ from remuda.manager.reload import Changes, changes
 from remuda.manager.restarting import begun_anew
 from remuda.manager.room import Room
 from remuda.manager.runners import Clients, ServedRunner, Takers
-from remuda.manager.scaling import Scaling, all_found, discard
+from remuda.manager.scaling import Scaling, all_found
 from remuda.manager.surroundings import Surroundings
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
@@ -289,7 +289,7 @@ class Manager:
             if len(set(map(id, used))) < len(list(self._environments)):
                 # What a link still goes to is closed after the link.
                 used += [job.environment for job in self.jobs] + [link.environment for link in self.links]
-                self._environments.end_unused(used, self._supervised, discard)
+                self._environments.end_unused(used, self._supervised, self.scaling.leave)
             self.scaling.follow(used)
             if self._around.recovers:
                 self._searches.follow(used)

@@ -108,14 +108,17 @@ class AutoscaledEnvironment:
         self._running = asyncio.current_task()
         await self._scaler.run()
 
-    def change(self, runner: RunnerConfig) -> None:
-        """Another configuration, of the same runner and with the same plugins. ConfigError: a key cannot be read."""
+    def setup_for(self, runner: RunnerConfig) -> FleetSetup:
+        """What it would scale with another configuration. ConfigError: a key cannot be read."""
+        return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
+
+    def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
+        """Another configuration, of the same runner and with the same plugins, and what `setup_for` makes of it."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):
             self._log.warning("another plugin counts after a restart; what else has changed waits for that, too")
             return
-        setup = fleet_setup(runner, system_id=self._system_id)
         self._runner, self._setup = runner, setup
         self._instances.change(runner, setup)
         self._scaler.change(setup)
