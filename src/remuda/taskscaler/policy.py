@@ -66,6 +66,12 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
     return Policy(until=until)
 
 
+def draining(policy: Policy) -> Policy:
+    """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time."""
+    because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
+    return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, because=because)
+
+
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[str]:
     """What cannot work, in words. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
     found = []

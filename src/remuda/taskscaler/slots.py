@@ -158,6 +158,12 @@ class Slots:
             self._reserved.add(holder)
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
 
+    def put_back(self, waiter: Waiter) -> None:
+        """A job whose slot is gone before it heard of it waits on, with its caches, in its turn and since then."""
+        self._reserved.add(waiter.holder)
+        self._waiting[waiter.holder] = waiter
+        self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda one: one[1].since))
+
     def grants(self) -> tuple[Grant, ...]:
         """Give what is free to those who wait; to be called after every change."""
         found = []

@@ -6,21 +6,25 @@ else of the scaler runs any more.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.loop.setup import Machines
 from remuda.taskscaler.loop.state import Keeper
+from remuda.taskscaler.values import Cause
 from remuda.telemetry.logs import logger
 
 WRITE_SECONDS = 10.0
 FORGET_SECONDS = 30.0
+LOOKS = Backoff(first_seconds=0.25, ceiling_seconds=2.0)
+"""Between looks whether what was asked to go is gone."""
 
 
 @runtime_checkable
@@ -102,25 +106,51 @@ async def _end_group(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: C
 
 async def _delete_all(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
     """All without a job, those that only show up now included."""
+    log = logger("scaler").bind(fleet=roster.setup.name, group=watch.name)
     roster.asking.interrupted(watch.name, clock.now())
     roster.asking.take_back(watch.name)
+    before, told = set(roster.members), set[str]()
     for attempt in range(roster.setup.shutdown_deletion_retries + 1):
         with suppress(TemporaryError, PermanentError):
             await watch.update()
-        names = [
-            name
-            for name, member in roster.members.items()
-            if member.group == watch.name
-            and not member.is_foreign(roster.setup.owner)
-            and not roster.slots.holders(name)
-        ]
+        names = _deletable(roster, watch.name, before)
         if not names and not roster.asking.of(watch.name):
-            return
+            break
         if attempt == roster.setup.shutdown_deletion_retries:
+            log.warning("instances are left after the end", instances=names)
             break
         for name in names:
             roster.remove(name, clock.now())
         await keeper.write()
+        if fresh := sorted(set(names) - told):
+            log.info("instances are removed", instances=fresh, why=roster.setup.delete_because)
+            told.update(fresh)
         await watch.decrease(names)
-        await clock.sleep(roster.setup.shutdown_deletion_seconds)
-    logger("scaler").warning("instances are left after the end", fleet=roster.setup.name, instances=names)
+        await _until_gone(roster, watch, before, clock)
+    if busy := [name for name, one in roster.members.items() if one.group == watch.name and roster.slots.holders(name)]:
+        log.info("instances with jobs stay", instances=sorted(busy))
+
+
+def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
+    """Those without a job; not what has come since then for somebody else who has the same group."""
+    owner = roster.setup.owner
+    return [
+        name
+        for name, member in roster.members.items()
+        if member.group == group
+        and not member.is_foreign(owner)
+        and not roster.slots.holders(name)
+        and (name in before or member.cause is not Cause.UNEXPECTED or (owner and member.owner == owner))
+    ]
+
+
+async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str], clock: Clock) -> None:
+    """Look soon, and again until nothing is left or it is time to ask anew."""
+    until, looks = clock.now() + roster.setup.shutdown_deletion_seconds, 0
+    while (left := until - clock.now()) > 0:
+        looks += 1
+        await clock.sleep(min(LOOKS.delay(looks), left))
+        with suppress(TemporaryError, PermanentError):
+            await watch.update()
+        if not _deletable(roster, watch.name, before) and not roster.asking.of(watch.name):
+            return

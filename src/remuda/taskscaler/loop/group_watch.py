@@ -145,17 +145,19 @@ class GroupWatch:
                 state.error = str(error)
                 pause = AGAIN.delay(failures, jitter=random.random())
                 self._log.error("the plugin cannot be started", cause=str(error), again_in_seconds=round(pause, 1))
-                await self._clock.sleep(pause)
-            else:
-                break
+            finally:
+                state.starting_at = None
+            await self._clock.sleep(pause)
         self.is_begun, state.error = True, ""
         self._roster.limits_changed()
         if state.note:
             self._log.warning(state.note)
 
     async def _watch(self) -> None:
+            state.starting_at = self._clock.now()
         failures = 0
         while True:
+                break
             setup = self._roster.setup
             self._look.clear()
             try:

@@ -32,6 +32,8 @@ class GroupState(msgspec.Struct, kw_only=True):
     error: str = ""
     info: ProviderInfo | None = None
     quota: int | None = None
+    starting_at: float | None = None
+    """Since then its plugin is being started; None: it is not."""
 
     @property
     def effective(self) -> Limits:

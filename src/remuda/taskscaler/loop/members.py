@@ -1,7 +1,8 @@
 """What is known of one instance beyond what a plan wants of it, and the state that follows. Pure.
 
 Decided here: which state an instance is in for a plan, given what its group shows, whether it has been prepared, what
-its health checks say and what was asked of it. `roster` keeps the members and tells the slots.
+its health checks say and what was asked of it; and how far apart failures have to be to count. `roster` keeps the
+members and tells the slots.
 
 Invariant: only a member that runs, is prepared, was shown when its group was last asked, and answered when it was last
 checked is ready; one that was asked to go never is again.
@@ -11,6 +12,7 @@ import msgspec
 
 from remuda.fleeting.port import ConnectInfo
 from remuda.fleeting.port import InstanceState as Shown
+from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.taskscaler.values import Cause, InstanceState
 
 MISSES = 3
@@ -42,6 +44,8 @@ class Member(msgspec.Struct, kw_only=True):
     reported: int = 0
     """Jobs in a row that found it unwell."""
     # Of this process only:
+    reported_at: float = float("-inf")
+    """When that last counted."""
     shown: Shown | None = None
     """None: not yet."""
     is_failed: bool = False
@@ -86,6 +90,12 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
         return InstanceState.SUSPECT
     is_ready = member.is_prepared and member.shown is Shown.RUNNING
     return InstanceState.READY if is_ready else InstanceState.CREATING
+
+
+def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
+    """Between failures that count against an instance: all that it may have lie as far apart as half of the time
+    between checks at rest, so that a moment without a network costs none."""
+    return max(setup.expecting_seconds, setup.heartbeat_seconds / 2 / max(threshold - 1, 1))
 
 
 def to_prepare(member: Member, *, owner: str) -> bool:

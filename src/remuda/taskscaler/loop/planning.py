@@ -20,7 +20,8 @@ from remuda.taskscaler.loop.setup import Told
 from remuda.taskscaler.loop.status import Decision
 from remuda.taskscaler.loop.wanting import Wanting
 from remuda.taskscaler.plan import plan
-from remuda.taskscaler.policy import resolve
+from remuda.taskscaler.policy import draining, resolve
+from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.telemetry.logs import logger
 
 KEPT = 100
@@ -51,6 +52,8 @@ class Planner:
         self._log = logger("scaler").bind(fleet=roster.setup.name)
         self.decisions: deque[Decision] = deque(maxlen=KEPT)
         self.last: Plan | None = None
+        self.is_draining = False
+        """No more jobs are asked for: idle instances are of no use, and go as the policy's idle time says."""
         self.granted = 0
         """Slots that were handed out since the last plan: they are not to be reserved any more."""
 
@@ -61,6 +64,8 @@ class Planner:
         local = datetime.fromtimestamp(now).astimezone().tzinfo
         assert local is not None
         policy = resolve(roster.setup.rules, now, local=local)
+        if self.is_draining:
+            policy = draining(policy)
         fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiting))
         made = plan(fleet, self._wanting.demand(), policy, now)
         gone = self._forget(made, now)

@@ -175,6 +175,15 @@ class ProvidedScaler:
         if not is_well:
             self._wake.set()
 
+    def look(self) -> None:
+        """Look at the instances now."""
+        self._wake.set()
+
+    def drain(self) -> None:
+        """No more jobs will be asked for."""
+        self._wanting.close()
+        self._wake.set()
+
     def change(self, setup: FleetSetup) -> None:
         """Other intervals from now on; the plugin and its configuration stay."""
         self._setup = setup

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.taskscaler.loop.asking import Asking
 from remuda.taskscaler.loop.groups import GroupState
-from remuda.taskscaler.loop.members import Member, state_of
+from remuda.taskscaler.loop.members import Member, state_of, strike_seconds
 from remuda.taskscaler.loop.setup import FleetSetup, Told, instance_name
 from remuda.taskscaler.loop.stored import (
     Changes,
@@ -172,15 +172,19 @@ class Roster:
         if member := self.members.get(name):
             member.unanswered = 0 if error is None else member.unanswered + 1
             member.error = error or ("" if member.is_prepared else member.error)
-            pause = self.setup.expecting_seconds if member.unanswered else self.setup.heartbeat_seconds
+            pause = self._strike_seconds(member) if member.unanswered else self.setup.heartbeat_seconds
             member.check_at = now + pause
             self.refresh(name, now)
 
     def reported(self, name: str, now: float, *, is_well: bool) -> None:
-        """What a job saw of it. It is looked at without delay when that was nothing good."""
+        """What a job saw of it. It is looked at without delay when that was nothing good. What all its jobs see at the
+        same time, and again with every try, counts once."""
         if member := self.members.get(name):
-            member.reported = 0 if is_well else member.reported + 1
-            member.check_at = member.check_at if is_well else now
+            if is_well:
+                member.reported, member.reported_at = 0, float("-inf")
+            elif now - member.reported_at >= self._strike_seconds(member):
+                member.reported, member.reported_at = member.reported + 1, now
+                member.check_at = member.check_at if member.unanswered else now
             self.refresh(name, now)
 
     def remove(self, name: str, now: float) -> None:
@@ -230,8 +234,11 @@ class Roster:
             return True
         for name, member in self.members.items():
             known = self.slots.instance(name)
-            is_ours = member.group == group and not member.is_foreign(self.setup.owner)
-            if is_ours and known is not None and (member.missed or known.state in _PASSING):
+            if member.group != group or known is None:
+                continue
+            # Of another's only that it may be gone is of interest: it takes up a place.
+            is_ours = not member.is_foreign(self.setup.owner)
+            if member.missed or (is_ours and known.state in _PASSING):
                 return True
         return False
 
@@ -279,6 +286,9 @@ class Roster:
                 group=member.group,
                 state=state,
                 since=now if member.removing_at is None else member.removing_at,
+    def _strike_seconds(self, member: Member) -> float:
+        return strike_seconds(self.setup, threshold=self._limits[member.group].failure_threshold)
+
                 created_at=member.created_at,
                 cause=member.cause,
                 owner=member.owner,

@@ -12,6 +12,7 @@ handed out when it is stored whose it is. After a crash the same folder leads to
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
@@ -29,7 +30,7 @@ from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machin
 from remuda.taskscaler.loop.state import Keeper, MakeWriter, StateFile, state_path
 from remuda.taskscaler.loop.status import ScalerStatus, status_of
 from remuda.taskscaler.loop.wanting import AskDemand, Wanting
-from remuda.taskscaler.slots import Slot
+from remuda.taskscaler.slots import Slot, Waiter
 from remuda.telemetry.logs import logger
 
 PACE_SECONDS = 0.2
@@ -45,6 +46,13 @@ _DEADLINES = Deadlines()
 
 def _ignore(_instance: str, _holders: Sequence[str]) -> None:
     pass
+
+
+class _Wait(NamedTuple):
+    """A job that has not heard of a slot yet."""
+
+    future: asyncio.Future[Slot]
+    waiter: Waiter
 
 
 class Scaler:
@@ -103,7 +111,7 @@ class Scaler:
         )
         self._planner = Planner(self._roster, self._wanting, self._watches, clock=clock, told=told, ended=self._ended)
         self._open = 0
-        self._waits: dict[str, asyncio.Future[Slot]] = {}
+        self._waits: dict[str, _Wait] = {}
         self._farewells = Farewells(machines, clock)
 
     async def run(self) -> None:
@@ -123,8 +131,8 @@ class Scaler:
             await end(self._roster, self._watches, self._keeper, self._clock)
             await self._farewells.finish()
         finally:
-            for future in self._waits.values():
-                future.cancel()
+            for wait in self._waits.values():
+                wait.future.cancel()
             self._file.close()
 
     def capacity(self) -> int | None:
@@ -148,16 +156,17 @@ class Scaler:
         AcquireTimeoutError after `acquire_seconds`, unless an instance is on its way for it.
         """
         slot = self._roster.claimed(holder)
-        future = self._waits.get(holder)
-        if future is None:
+        wait = self._waits.get(holder)
+        if wait is None:
             if slot is not None:
                 return slot
-            future = self._waits[holder] = asyncio.get_running_loop().create_future()
+            waiter = Waiter(holder=holder, since=self._clock.now(), caches=frozenset(caches))
+            wait = self._waits[holder] = _Wait(asyncio.get_running_loop().create_future(), waiter)
             self._wanting.wait(holder, key)
-            self._roster.slots.acquire(holder, now=self._clock.now(), caches=caches)
+            self._roster.slots.acquire(holder, now=waiter.since, caches=waiter.caches)
             self._changed()
         try:
-            return await asyncio.shield(future)
+            return await asyncio.shield(wait.future)
         except asyncio.CancelledError:
             self.release(holder, is_used=False)
             raise
@@ -176,9 +185,9 @@ class Scaler:
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
         """A job has ended, or has not begun (`is_used`); the keys of the caches that it left there."""
-        future = self._waits.pop(holder, None)
-        if future is not None:
-            future.cancel()
+        wait = self._waits.pop(holder, None)
+        if wait is not None:
+            wait.future.cancel()
         self._wanting.done(holder)
         if self._roster.release(holder, self._clock.now(), is_used=is_used, warmed=warmed):
             self._told.task_operation("release")
@@ -208,8 +217,18 @@ class Scaler:
         """Other policies, limits and intervals from now on; plugins and their configuration stay."""
         self._roster.change(setup)
         self._changed()
+        self.look()
+
+    def look(self) -> None:
+        """Look at all groups now, as somebody else may have changed something there."""
         for watch in self._watches.values():
             watch.look()
+
+    def drain(self) -> None:
+        """No more jobs will be asked for: from now on only jobs that are here, or wait here, want instances."""
+        self._wanting.close()
+        self._planner.is_draining = True
+        self._changed()
 
     def status(self) -> ScalerStatus:
         """All that there is to see."""
@@ -246,8 +265,8 @@ class Scaler:
             slots.give_back(one.holder)
             self._wanting.done(one.holder)
             self._told.task_operation("acquire_timeout")
-            if future := self._waits.pop(one.holder, None):
-                future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
+            if wait := self._waits.pop(one.holder, None):
+                wait.future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
 
     def _why_not(self, seconds: float) -> str:
         made = self._planner.last
@@ -278,9 +297,9 @@ class Scaler:
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
         """It is stored who has the slot, unless it was lost meanwhile."""
-        if self._roster.slots.slot(holder) == slot and (future := self._waits.pop(holder, None)):
+        if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
             self._wanting.done(holder)
-            future.set_result(slot)
+            wait.future.set_result(slot)
 
     def _ended(self, gone: Sequence[Gone]) -> None:
         """Instances are no more. Jobs that had been given a slot there and do not know it yet wait on."""
@@ -288,7 +307,7 @@ class Scaler:
             lost = [holder for holder in one.holders if holder not in self._waits]
             for holder in one.holders:
                 if holder in self._waits:
-                    self._roster.slots.acquire(holder, now=self._clock.now())
+                    self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
                 self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost)

@@ -53,6 +53,8 @@ class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
     demand_seconds: float = 5.0
     """Between questions to a server that tells its demand."""
     delete_on_shutdown: bool = False
+    delete_because: str = "delete_instances_on_shutdown is set, and the manager stops"
+    """What the log says of that."""
     shutdown_deletion_seconds: float = 10.0
     shutdown_deletion_retries: int = 3
     shutdown_seconds: float = 30.0

@@ -12,6 +12,8 @@ from remuda.taskscaler.loop.gauges import fleet_of
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.values import Instance, Request
 
+FOREIGN = "foreign"
+
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One instance."""
@@ -22,6 +24,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What its plugin calls it."""
     group: str
     state: str
+    """As plans call it; `foreign`: another owner's, which is left alone."""
     provider_state: str
     """As its group calls it; empty: not shown in this process yet."""
     since: float
@@ -35,7 +38,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     failures: int
     error: str
-    """What went wrong with it last."""
+    """What went wrong with it last; of a foreign one, whose it is."""
     holders: tuple[str, ...]
 
 
@@ -46,6 +49,8 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str
     """What the plugin calls itself, with its version."""
     is_current: bool
+    starting_seconds: float | None = None
+    """So long its plugin has been starting; None: it runs, or the next try is not due."""
     error: str
     """What went wrong with it last, until it works again."""
     note: str
@@ -118,6 +123,7 @@ def status_of(
                 name=one.name,
                 plugin=group.plugin,
                 is_current=group.is_current,
+                starting_seconds=None if group.starting_at is None else now - group.starting_at,
                 error=group.error,
                 note=group.note,
                 failures=group.failures,
@@ -155,11 +161,12 @@ def _instance(roster: Roster, one: Instance) -> InstanceStatus:
     if member.info is not None:
         with suppress(PermanentError):
             address = member.info.address(use_external=uses_external)
+    is_foreign = member.is_foreign(roster.setup.owner)
     return InstanceStatus(
         name=one.id,
         id=member.id,
         group=one.group,
-        state=one.state.value,
+        state=FOREIGN if is_foreign else one.state.value,
         provider_state="" if member.shown is None else member.shown.value,
         since=one.since,
         slots_used=one.slots_used,
@@ -171,6 +178,6 @@ def _instance(roster: Roster, one: Instance) -> InstanceStatus:
         address=address,
         owner=one.owner,
         failures=one.failures,
-        error=member.error,
+        error=f"is {one.owner}'s by its tag" if is_foreign else member.error,
         holders=tuple(roster.slots.holders(one.id).values()),
     )

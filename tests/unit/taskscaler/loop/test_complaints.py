@@ -283,6 +283,7 @@ async def test_unhealthy_gets_no_job(tmp_path: Path) -> None:
     sick = (await stable.acquire("job"))["job"].instance
     for _ in range(3):
         stable.scaler.report(sick, is_well=False)
+        await stable.run(15)
     slots = await stable.acquire("next")
     assert slots["next"].instance != sick
     assert stable.instances()[sick].state == "draining"

@@ -48,6 +48,35 @@ async def test_an_instance_that_goes_before_its_job_knows_it_costs_the_job_nothi
     await stable.close()
 
 
+async def test_a_job_whose_slot_was_lost_keeps_its_turn_its_caches_and_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stable = Stable(tmp_path, max_instances=2)
+    stable.setup = replace(stable.setup, acquire_seconds=600.0)
+    stable.policy(idle_count=2, idle_seconds=3600.0)
+    await stable.start()
+    slots = await stable.acquire("warming", "busy")
+    stable.release("warming", warmed=["cache"])
+    await stable.run(5)
+    monkeypatch.setattr(InlineWriter, "broken", "disk full")
+    first = asyncio.create_task(stable.scaler.acquire("first", caches=["cache"]), name="first")
+    await stable.run(5)
+    second = asyncio.create_task(stable.scaler.acquire("second"), name="second")
+    stable.cloud.lose(slots["warming"].instance)
+    await stable.run(70)
+    (waiting, behind) = stable.scaler._roster.slots.waiting
+    assert (waiting.holder, behind.holder) == ("first", "second")
+    assert waiting.caches == {"cache"}
+    assert waiting.since < behind.since
+    monkeypatch.setattr(InlineWriter, "broken", "")
+    await stable.run(120)
+    assert first.done()
+    assert not second.done()
+    stable.release("busy")
+    await second
+    await stable.close()
+
+
 async def test_a_servers_demand_is_planned_for_and_not_counted_twice(tmp_path: Path) -> None:
     stable = Stable(tmp_path)
     ready = [3]

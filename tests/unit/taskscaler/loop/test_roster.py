@@ -1,0 +1,70 @@
+"""What counts against an instance, and when a group is looked at again soon."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.taskscaler.loop.members import strike_seconds
+from remuda.taskscaler.loop.setup import FleetSetup
+from remuda.testing.scalers import Stable
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3, 10, 1000])
+def test_failures_that_make_an_instance_unhealthy_are_far_apart(threshold: int) -> None:
+    setup = FleetSetup(name="one", owner="s/one", groups=(), heartbeat_seconds=60.0, expecting_seconds=2.0)
+    pause = strike_seconds(setup, threshold=threshold)
+    assert pause >= setup.expecting_seconds
+    assert pause * max(threshold - 1, 1) >= setup.heartbeat_seconds / 2
+
+
+async def test_a_moment_without_a_network_costs_no_instance(tmp_path: Path) -> None:
+    """A check that failed is repeated, but all that may fail lie half a minute apart."""
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=1, idle_seconds=3600.0)
+    await stable.start()
+    await stable.run(60)
+    (name,) = stable.instances("ready")
+    stable.mechanic.ill.add(name)
+    stable.scaler.report(name, is_well=False)
+    await stable.run(20, step=1.0)
+    assert [one.state for one in stable.instances().values()] == ["suspect"]
+    stable.mechanic.ill.clear()
+    await stable.run(60, step=1.0)
+    assert stable.instances("ready").keys() == {name}
+    assert "unhealthy" not in {one.reason for one in stable.scaler.status().decisions}
+    await stable.close()
+
+
+async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    name = (await stable.acquire("job"))["job"].instance
+    for _ in range(50):
+        stable.scaler.report(name, is_well=False)
+    await stable.run(10, step=1.0)
+    assert (stable.instances()[name].failures, stable.instances()[name].state) == (1, "ready")
+    await stable.run(10, step=1.0)
+    stable.scaler.report(name, is_well=False)
+    assert stable.instances()[name].failures == 2
+    stable.scaler.report(name, is_well=True)
+    assert stable.instances()[name].failures == 0
+    await stable.close()
+
+
+async def test_the_place_of_anothers_instance_that_is_gone_is_free_soon(tmp_path: Path) -> None:
+    """As after the name of a runner was changed: the new fleet waits for the places of the old one."""
+    stable = Stable(tmp_path, max_instances=2)
+    stable.setup = replace(stable.setup, update_seconds=600.0)
+    made = stable.cloud.make(2, "s_test/old-name")
+    await stable.start()
+    await stable.run(30)
+    assert [one.state for one in stable.instances().values()] == ["foreign", "foreign"]
+    assert all("s_test/old-name" in one.error for one in stable.instances().values())
+    for one in made:
+        stable.cloud.lose(one)
+    stable.scaler.look()
+    await stable.run(10, step=1.0)
+    assert stable.instances() == {}
+    await stable.acquire("job")
+    await stable.close()
