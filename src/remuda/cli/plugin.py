@@ -110,14 +110,17 @@ def new(
     if not is_name(name):
         raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
     target = folder or Path(f"fleeting-plugin-{name}")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BadInputError(f"{target} is there already; remove it, or give another --folder")
-    for one in files(name, language, python=sys.executable):
-        path = target / one.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text)
-        if one.is_program:
-            path.chmod(0o755)
+    try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise BadInputError(f"{target} is there already; remove it, or give another --folder")
+        for one in files(name, language, python=sys.executable):
+            path = target / one.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(one.text)
+            if one.is_program:
+                path.chmod(0o755)
+    except OSError as error:
+        raise BadInputError(f"{target} cannot be written: {error.strerror}; give another --folder") from None
     sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
 
 
@@ -150,7 +153,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from remuda.fleeting.conformance import Outcome, Trial
+    from remuda.fleeting.conformance import Outcome, Trial, names
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.finding import find_program
 
@@ -177,11 +180,17 @@ def check(
         sys.stdout.write(f"{found}: {instances} instance(s) will be made and deleted; that may cost money\n")
     results = asyncio.run(_check(trial, is_shown=output == "text"))
     failed = sum(one.outcome is Outcome.FAILED for one in results)
+    tried = {one.name for one in results}
+    left_out = [name for name in names(trial) if name not in tried]
     if output == "json":
         told = [asdict(one) for one in results]
-        sys.stdout.write(json.dumps({"program": found, "passed": not failed, "checks": told}, indent=2) + "\n")
+        document = {"program": found, "passed": not failed, "checks": told, "not_tried": left_out}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    elif failed:
+        rest = f"; the other {len(left_out)} were not tried, for they need what failed" if left_out else ""
+        sys.stdout.write(f"{failed} of {len(results)} checks failed{rest}\n")
     else:
-        sys.stdout.write(f"{failed} of {len(results)} checks failed\n" if failed else "All checks are passed\n")
+        sys.stdout.write("All checks are passed\n")
     if failed:
         sys.exit(Exit.FAILURE)
 

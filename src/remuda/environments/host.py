@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
@@ -27,14 +26,12 @@ from remuda.environments.handshake import (
     in_words,
     read_handshake,
 )
+from remuda.lib.socket_folder import SocketFolder
 from remuda.wire.agent_client import CHANNEL_CONFIG
 
 PREFIX = "remuda-environment-"
 START_SECONDS = 60.0
 END_SECONDS = 5.0
-SHORT_FOLDER = "/tmp"
-LONGEST_FOLDER_BYTES = 50
-"""The whole path of a socket has 107 at most, on macOS 103; a plugin needs some of them."""
 _LAST_LINES = 5
 
 
@@ -59,9 +56,7 @@ class PluginProcess:
         self.program = program
         self._versions = versions
         self._say = say
-        usual = tempfile.gettempdir()
-        room = None if len(os.fsencode(usual)) <= LONGEST_FOLDER_BYTES else SHORT_FOLDER
-        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir=room)
+        self._sockets = SocketFolder()
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._last: list[str] = []
@@ -76,7 +71,7 @@ class PluginProcess:
     async def start(self) -> int:
         """The protocol version that both speak, once it has said its line. PluginError."""
         env = {name: value for name, value in os.environ.items() if name not in (COOKIE, SOCKETS)}
-        env |= {COOKIE: in_words(self._versions, ","), SOCKETS: self._sockets.name}
+        env |= {COOKIE: in_words(self._versions, ","), SOCKETS: self._sockets.path}
         try:
             self._process = await asyncio.create_subprocess_exec(
                 self.program,
@@ -139,7 +134,7 @@ class PluginProcess:
         for task in self._readers:
             task.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)
-        self._sockets.cleanup()
+        self._sockets.close()
         if self._process is not None:
             # Children of the plugin may hold its pipes open; nobody here waits for them.
             self._process._transport.close()  # type: ignore[attr-defined]

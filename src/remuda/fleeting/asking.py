@@ -1,4 +1,5 @@
-"""Asks the program of a plugin who it is: `PROGRAM version`, as all plugins of upstream's SDK and of ours answer.
+"""Asks the program of a plugin about itself: `PROGRAM version`, as all plugins of upstream's SDK and of ours answer,
+and `PROGRAM schema`, which ours do.
 
 The program is run with a deadline, and with nothing of a host's environment, so that it does not begin to serve.
 Blocks.
@@ -6,9 +7,14 @@ Blocks.
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import PREFIX
@@ -17,6 +23,9 @@ from remuda.fleeting.handshake import PREFIX as TOLD
 from remuda.lib.values import dataclass
 
 SECONDS = 10.0
+SCHEMA_SECONDS = 5.0
+CAPABILITIES_KEY = "x-capabilities"
+"""Of a schema: what the plugin can, a list of names."""
 _LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -45,15 +54,7 @@ def read_version(printed: str) -> Told | None:
 def ask_version(program: Path) -> Told:
     """PermanentError where no answer comes that can be used."""
     try:
-        done = subprocess.run(
-            [str(program.absolute()), "version"],
-            env=by_hand(os.environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            start_new_session=True,
-            check=False,
-        )
+        done = _answer(program, "version", SECONDS)
     except subprocess.TimeoutExpired:
         raise PermanentError(f"{program} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
     except OSError as error:
@@ -66,3 +67,31 @@ def ask_version(program: Path) -> Told:
             "is it a plugin?"
         )
     return told
+
+
+def ask_schema(program: Path) -> dict[str, Any] | None:
+    """The JSON schema of its `plugin_config`; None: it does not say, as most that are not made with our SDK."""
+    try:
+        done = _answer(program, "schema", SCHEMA_SECONDS)
+        return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
+    except (subprocess.TimeoutExpired, OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
+    """All of a process that takes too long is ended, and TimeoutExpired raised."""
+    with subprocess.Popen(
+        [str(program.absolute()), word],
+        env=by_hand(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, said = process.communicate(timeout=seconds)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, printed, said)

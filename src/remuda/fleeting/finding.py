@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -108,10 +109,11 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[Found]:
-    """All that there are; each program once."""
+    """All that there are; each program once, by the first way in which it is found."""
     every: dict[Path, Found] = {}
-    for one in (*_installed(plugin_folder(env)), *_distributions(), *_on_path(env)):
-        every.setdefault(one.program, one)
+    for one in (*_installed(plugin_folder(env)), *_on_path(env), *_distributions()):
+        first = every.setdefault(one.program, one)
+        every[one.program] = replace(first, version=first.version or one.version)
     order = list(Where)
     return sorted(every.values(), key=lambda one: (one.name, order.index(one.where), one.program))
 

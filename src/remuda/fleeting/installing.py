@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from remuda.fleeting.asking import ask_version
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import PREFIX, PROGRAM, is_program, version_folder, versions
-from remuda.fleeting.references import Reference, Version, parse_reference, parse_version
+from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
 from remuda.lib.files import remove_tree, sync_folder
 from remuda.lib.values import dataclass
 
@@ -146,8 +146,13 @@ def install_file(file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """A program into a new folder; what lies beside one that is called `plugin` belongs to it."""
-    if program.name == PROGRAM:
+    """A program into a new folder.
+
+    What lies beside `plugin` belongs to it where the folder is its own, as in an artifact (`plugin/plugin`) and where a
+    version is installed (`1.2.3/plugin`). Any other folder may be somebody's home.
+    """
+    own = program.absolute().parent.name
+    if program.name == PROGRAM and (own == PROGRAM or version_of_folder(own) is not None):
         shutil.copytree(program.parent, target)
     else:
         target.mkdir()

@@ -2,7 +2,8 @@
 
 It is started in a session of its own, with nothing of go-plugin's that we may have been told ourselves, and it ends
 with us (`launch`). Its pipes are read until it has ended, whatever it writes. `host` keeps a plugin running, out of
-processes like this. Invariant: after `close` neither the process nor its socket is there.
+processes like this. Invariant: after `close` neither the process nor its socket is there; if there is nobody to call
+it, the process ends with us, and the socket goes with the next start of any plugin.
 """
 
 import asyncio
@@ -10,7 +11,6 @@ import os
 import signal
 import ssl
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,14 +22,12 @@ from remuda.fleeting.details import Details
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
 from remuda.fleeting.output import Line, Reader, Splitter
+from remuda.lib.socket_folder import SocketFolder
 
 START_SECONDS = 60.0
 END_SECONDS = 2.0
 KILLED_SECONDS = 10.0
 CHUNK_BYTES = 64 * 1024
-SHORT_FOLDER = "/tmp"
-LONGEST_FOLDER_BYTES = 50
-"""The whole path of a socket has 107 at most, on macOS 103; a plugin needs some of them."""
 _LAST_LINES = 5
 _LAST_BYTES = 300
 
@@ -54,8 +52,7 @@ class PluginProcess:
         self._wants_tls = auto_mtls
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
-        room = None if len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER_BYTES else SHORT_FOLDER
-        self._sockets = tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir=room)
+        self._sockets = SocketFolder()
         self._process: asyncio.subprocess.Process | None = None
         self._pipes: list[asyncio.ReadTransport] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -80,7 +77,7 @@ class PluginProcess:
 
             identity = await asyncio.to_thread(new_identity)
         shown = identity.certificate.decode() if identity is not None else ""
-        line = await self._first_line(environment(os.environ, sockets=self._sockets.name, certificate=shown))
+        line = await self._first_line(environment(os.environ, sockets=self._sockets.path, certificate=shown))
         try:
             handshake = read_handshake(line, asked_for_certificate=self._wants_tls)
         except PermanentError as error:
@@ -115,7 +112,7 @@ class PluginProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pipe in self._pipes:
             pipe.close()
-        self._sockets.cleanup()
+        self._sockets.close()
         return by_itself
 
     def with_words(self, what: str) -> str:

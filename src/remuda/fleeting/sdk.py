@@ -7,6 +7,7 @@ log the rest, for nothing is returned by a method that raises. Optional abilitie
 `suspend` and `resume`, `stats`, `recover` (the Protocols of `port`); having them is announcing them.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -17,6 +18,17 @@ import msgspec
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import CAPABILITIES, ConnectInfo, InstanceState, ProviderInfo, Settings
 
+_KINDS = {
+    "object": "a table",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+_EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?(.*)")
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
 ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
 
@@ -88,5 +100,18 @@ def read_config(kind: type[ConfigT], given: Any) -> ConfigT:
     try:
         return msgspec.convert(dict(values), kind)
     except msgspec.ValidationError as error:
-        text = str(error).replace("`$.", "`")
-        raise PermanentError(f"plugin_config: {text}") from error
+        raise PermanentError(f"plugin_config: {in_words(str(error))}") from error
+
+
+def in_words(text: str) -> str:
+    """What the library says about a value, for somebody who wrote it into a file. Pure."""
+    problem, _, place = text.partition(" - at `$")
+    where = place.rstrip("`").lstrip(".")
+    if found := _EXPECTED.fullmatch(problem):
+        kinds, got, more = found.groups()
+        wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
+        return f"{where or 'it'} has to be {wanted}" + (f", not {_KINDS.get(got, got)}" if got else more)
+    if found := _FIELD.fullmatch(problem):
+        name = f"{where}.{found[2]}" if where else found[2]
+        return f"{name} is missing" if found[1] == "missing required" else f"there is no setting {name}"
+    return f"{where}: {problem}" if where else problem

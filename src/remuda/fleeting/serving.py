@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import msgspec
 from grpclib.server import Server
 
+from remuda.fleeting.asking import CAPABILITIES_KEY
 from remuda.fleeting.details import Details
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import FOLDER
@@ -35,7 +36,7 @@ from remuda.fleeting.handshake import (
     Handshake,
     chosen_version,
 )
-from remuda.fleeting.sdk import Plugin
+from remuda.fleeting.sdk import Plugin, capabilities
 from remuda.fleeting.services import services
 
 LOOK_SECONDS = 0.5
@@ -83,11 +84,12 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
 
 
 def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
-    """JSON schema of what may stand in `plugin_config`; other keys are refused."""
+    """JSON schema of what may stand in `plugin_config`; other keys are refused. It says, too, what the plugin can."""
     made = msgspec.json.schema(plugin.config_type)
     own = made["$defs"][made["$ref"].rpartition("/")[2]] if "$ref" in made else made
     own["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    able = {CAPABILITIES_KEY: sorted(capabilities(plugin))}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, **able}
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:

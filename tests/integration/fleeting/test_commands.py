@@ -42,6 +42,12 @@ def test_programs_are_told_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (last["name"], last["outcome"]) == ("handshake", "failed")
     assert "'Welcome'" in last["happened"]
     assert last["to_do"].startswith("listen first")
+    assert len(told["checks"]) + len(told["not_tried"]) == 29
+    assert told["not_tried"][0] == "no configuration"
+    with pytest.raises(SystemExit):
+        call(["plugin", "check", str(program)])
+    out = capsys.readouterr().out
+    assert out.endswith("3 checks failed; the other 26 were not tried, for they need what failed\n")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,10 @@ def test_programs_are_told_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
         (["check", "/bin/true", "--instances", "3"], "which may cost money; say --yes"),
         (["check", "/bin/true", "--instances", "0"], "--instances has to be 1 or more"),
         (["new", "Not a name"], "small letters, digits and -"),
+        (
+            ["new", "ok", "--folder", "/proc/foo"],
+            "/proc/foo cannot be written: No such file or directory; give",
+        ),
         (["install"], "nothing to install"),
         (["install", "AWS"], "names no plugin"),
     ],

@@ -216,6 +216,31 @@ async def test_every_fault_is_found_and_named(
     assert {name: text for name, text in failed.items() if expected[name] not in text} == {}
 
 
+async def test_what_comes_of_a_call_without_an_answer_is_deleted(tmp_path: Path) -> None:
+    late = (
+        "        import asyncio, threading\n"
+        "        later = lambda: asyncio.run(self.provider.make('late', ''))\n"
+        "        threading.Timer(1.5, later).start()\n        await asyncio.sleep(60)\n"
+        "        for made in range(count):"
+    )
+    program = written(tmp_path, plugin={"        for made in range(count):": late})
+    found = await results(program, tmp_path, call_seconds=1.0, least_seconds=20.0)
+    assert told(found) == {"makes instances": "the plugin has not answered Increase in time"}
+    assert list((tmp_path / "machines").iterdir()) == []
+
+
+async def test_one_that_starts_only_once_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.fleeting.conformance.ending.START_SECONDS", 5.0)
+    long = tmp_path / "long"
+    first = f"import os\nif os.path.exists({str(long)!r}): os.write(1, b'x' * 200_000)"
+    program = written(tmp_path, first=first)
+    trial = Trial(program=str(program), config={"folder": str(tmp_path / "machines")}, boot_seconds=1.0)
+    async for one in conformance.try_out(trial):
+        if one.name == "ends when it is told to":
+            long.touch()
+    assert (one.name, one.happened) == ("ends with its host", "started once more it said no handshake")
+
+
 async def test_a_crash_in_init_is_named(tmp_path: Path) -> None:
     first = f"{PATCH}in_process, sdk\nread = sdk.read_config\n" + (
         "in_process.read_config = lambda kind, given: read(kind, given) if isinstance(given, dict) else os._exit(4)"

@@ -186,6 +186,19 @@ def test_a_program_is_installed_under_the_name_that_it_tells(
     assert [one.name for one in tmp_path.glob("table*")] == ["table.tar.gz"]
 
 
+@pytest.mark.parametrize(("home", "is_its_own"), [("plugin", True), ("1.2.3", True), ("home", False)])
+def test_only_what_lies_in_a_folder_of_its_own_belongs_to_a_program(
+    tmp_path: Path, folder: Path, home: str, is_its_own: bool
+) -> None:
+    program = a_plugin(tmp_path / home).rename(tmp_path / home / "plugin")
+    (program.parent / "private").mkdir()
+    (program.parent / "private/letters").touch()
+    call(["plugin", "install", str(program)])
+    expected = ["plugin", *(["private/letters"] if is_its_own else [])]
+    place = "registry.gitlab.com/gitlab-org/fleeting/plugins/table/1.2.3"
+    assert installed(folder) == [f"{place}/{name}" for name in expected]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -131,11 +131,15 @@ def test_all_are_listed_once(place: Place, distribution: Path) -> None:
     found = [(one.name, one.where, one.version) for one in list_plugins(place.env)]
     assert found == [
         ("aws", Where.INSTALLED, "1.0.0"),
-        ("aws", Where.DISTRIBUTION, "3.2.1"),
+        ("aws", Where.ON_PATH, "3.2.1"),
         ("example.com/team/mine", Where.INSTALLED, "0.2.0"),
         ("zz", Where.ON_PATH, ""),
     ]
     assert beside in [one.program for one in list_plugins(place.env)]
+    place.env["PATH"] = str(place.root / "bin")
+    assert ("aws", Where.DISTRIBUTION, "3.2.1") in [
+        (one.name, one.where, one.version) for one in list_plugins(place.env)
+    ]
 
 
 def test_where_to_look_is_decided_by_the_name_alone() -> None:

@@ -16,10 +16,15 @@ for group in $GROUPS_; do
 done
 if [ "$LEASE" != 0 ]; then
     (
-        # Without the file the folder was removed by hand, and nobody will ever ask.
+        # Time is what has been slept here: a clock that is set, or a host that was suspended, is nobody's silence.
+        before=
+        silence=0
         while sleep 5 && kill -0 "$$" 2>/dev/null; do
-            asked=$(stat -c %Y "$FOLDER/lease" 2>/dev/null || echo 0)
-            if [ $(($(date +%s) - asked)) -gt "$LEASE" ]; then
+            # Without the file the folder was removed by hand, and nobody will ever ask.
+            asked=$(stat -c %y "$FOLDER/lease" 2>/dev/null) || silence=$LEASE
+            if [ -n "$asked" ] && [ "$asked" != "$before" ]; then silence=0; else silence=$((silence + 5)); fi
+            before=$asked
+            if [ "$silence" -gt "$LEASE" ]; then
                 echo "nobody has asked for this machine for more than $LEASE s: it ends" >&2
                 kill -KILL 0
             fi

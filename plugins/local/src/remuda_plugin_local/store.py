@@ -121,7 +121,7 @@ class Store:
         )
 
     def mark(self, machine: str, fact: str) -> None:
-        """`up`, `deleting` or `lease`, whose age counts. A machine that is gone is left so."""
+        """`up`, `deleting` or `lease`, whose time says that somebody asked. A machine that is gone is left so."""
         with suppress(FileNotFoundError, NotADirectoryError):
             (self.place(machine) / fact).touch()
 

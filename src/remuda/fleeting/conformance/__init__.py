@@ -11,7 +11,13 @@ from remuda.fleeting.conformance import ending, program, table
 from remuda.fleeting.conformance.life import Life, judged
 from remuda.fleeting.conformance.values import Check, Outcome, Result, Trial
 
-__all__ = ["Check", "Outcome", "Result", "Trial", "try_out"]
+__all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
+
+
+def names(trial: Trial) -> list[str]:
+    """Of all checks, in order; those that stand on one that fails are not tried."""
+    every = (*program.CHECKS, *table.checks(trial), table.NOTHING_LEFT, *ending.CHECKS)
+    return [check.name for check in every]
 
 
 async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:

@@ -46,7 +46,7 @@ async def update(life: Life) -> None:
 
 async def increase(life: Life) -> None:
     wanted = life.trial.instances
-    answer = await life.call("Increase", life.stub.Increase, pb.IncreaseRequest(n=wanted))
+    answer = await life.increase(wanted)
     life.accepted = min(answer.succeeded, wanted)
     need(answer.succeeded <= wanted, f"asked for {wanted} it accepted {answer.succeeded}")
     need(answer.succeeded > 0, f"asked for {wanted} it accepted none, and gave no reason")
@@ -197,7 +197,7 @@ async def killed(life: Life) -> None:
     if lost:
         life.made = [name for name in life.made if name in left]
         if not life.made:
-            await life.call("Increase", life.stub.Increase, pb.IncreaseRequest(n=1))
+            await life.increase(1)
             life.made = list(await life.until(bool, _patience(life.trial)))
         raise NotedError(f"{', '.join(lost)} is not known any more, and may still be at the provider")
 
@@ -261,8 +261,9 @@ async def nothing_left(life: Life) -> None:
         return  # nothing was made
     if not life.is_running:
         await life.begin()
-    left = [name for name, state in (await life.new()).items() if not is_going(state)]
-    if left:
+    patience = _patience(life.trial) if life.is_in_doubt else 0.0
+    found = await life.until(lambda new: any(not is_going(state) for state in new.values()), patience)
+    if left := [name for name, state in found.items() if not is_going(state)]:
         with suppress(TemporaryError, PermanentError):
             await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=left))
     found = await life.until(lambda new: all(is_going(state) for state in new.values()), _patience(life.trial))

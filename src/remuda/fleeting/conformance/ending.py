@@ -4,14 +4,14 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from remuda.fleeting import launch
 from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.handshake import environment, read_handshake
 from remuda.fleeting.process import END_SECONDS, START_SECONDS
+from remuda.lib.socket_folder import SocketFolder
 
 ORPHAN_SECONDS = 10.0
 _HOST = """
@@ -39,19 +39,22 @@ async def _told(life: Life) -> None:
 
 
 async def _orphaned(life: Life) -> None:
-    with tempfile.TemporaryDirectory(prefix="remuda-plugin-", dir="/tmp") as folder:
+    with closing(SocketFolder()) as folder:
         host = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _HOST, launch.__file__, life.trial.program),
-            env=environment(os.environ, sockets=folder),
+            env=environment(os.environ, sockets=folder.path),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
         assert host.stdout is not None
         pid = 0
         try:
-            async with asyncio.timeout(START_SECONDS):
-                pid = int(await host.stdout.readline())
-                line = (await host.stdout.readline()).decode()
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    pid = int(await host.stdout.readline())
+                    line = (await host.stdout.readline()).decode(errors="replace")
+            except (ValueError, TimeoutError):  # no number, a line without end, nothing at all
+                raise FailedError("started once more it said no handshake") from None
             handshake = read_handshake(line)
             host.kill()
             await host.wait()

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError
 from grpclib.client import Channel
+from grpclib.const import Status
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.fleeting.client import translated
@@ -27,6 +28,7 @@ OWNER = "remuda-check"
 MOST_SHOWN = 5
 DYING_SECONDS = 0.3
 _GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
+_UNSURE = (Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.CANCELLED)
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
 
@@ -42,6 +44,8 @@ class Life:
         """What was there before we made anything."""
         self.made: list[str] = []
         self.accepted = 0
+        self.is_in_doubt = False
+        """Whether instances may come that nobody has told us of: an Increase has not been answered."""
         self.stray: list[str] = []
         self._side: list[asyncio.Task[None]] = []
 
@@ -87,6 +91,17 @@ class Life:
         """TemporaryError, PermanentError, UnsupportedError."""
         with translated(what):
             return await method(request, timeout=self.trial.call_seconds)
+
+    async def increase(self, count: int) -> pb.IncreaseResponse:
+        self.is_in_doubt = True
+        try:
+            answer: pb.IncreaseResponse = await self.call("Increase", self.stub.Increase, pb.IncreaseRequest(n=count))
+        except (TemporaryError, PermanentError) as error:
+            refused = error.__cause__
+            self.is_in_doubt = not isinstance(refused, GRPCError) or refused.status in _UNSURE
+            raise
+        self.is_in_doubt = False
+        return answer
 
     async def update(self) -> dict[str, int]:
         found: dict[str, int] = {}

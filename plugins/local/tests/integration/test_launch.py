@@ -1,0 +1,86 @@
+"""The lease of a machine, as `launch.sh` counts it; the test decides when five seconds are over."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+LAUNCH = (files("remuda_plugin_local") / "launch.sh").read_text()
+LEASE = 15
+SLEEP = '#!/bin/sh\necho over >"$FOLDER/asleep"\nread -r _ <"$FOLDER/awake"\n'
+
+
+class Machine:
+    """What `launch.sh` becomes, with a `sleep` of ours on its PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lease = folder / "lease"
+        self.lease.touch()
+        sleep = folder / "bin/sleep"
+        sleep.parent.mkdir()
+        sleep.write_text(SLEEP)
+        sleep.chmod(0o755)
+        for name in ("asleep", "awake"):
+            os.mkfifo(folder / name)
+        path = f"{sleep.parent}:{os.environ['PATH']}"
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                ["sh", "-c", LAUNCH, "launch", "/bin/sleep", "600"],
+                env={"PATH": path, "FOLDER": str(folder), "GROUPS_": "", "LEASE": str(LEASE)},
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._fall_asleep()
+
+    def look(self, count: int = 1) -> None:
+        """Five seconds pass; it has looked, and lives."""
+        for _ in range(count):
+            self.wake()
+            self._fall_asleep()
+
+    def wake(self) -> None:
+        (self.folder / "awake").write_text("\n")
+
+    def _fall_asleep(self) -> None:
+        (self.folder / "asleep").read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    yield made
+    with suppress(ProcessLookupError):
+        os.killpg(made.process.pid, signal.SIGKILL)
+    made.process.wait()
+
+
+def test_it_ends_when_nobody_asks(machine: Machine) -> None:
+    machine.look(1 + LEASE // 5)
+    machine.wake()
+    assert machine.process.wait(60) == -9
+    assert "nobody has asked for this machine for more than 15 s" in (machine.folder / "log").read_text()
+
+
+@pytest.mark.parametrize("step", [-(10**6), 10**6], ids=["behind", "ahead"])
+def test_a_clock_that_is_set_ends_nothing(machine: Machine, step: int) -> None:
+    at = machine.lease.stat().st_mtime + step
+    for number in range(LEASE):
+        os.utime(machine.lease, (at + number, at + number))
+        machine.look()
+    machine.look(LEASE // 5)
+    machine.wake()
+    assert machine.process.wait(60) == -9
+
+
+def test_it_ends_at_once_when_its_folder_is_gone(machine: Machine) -> None:
+    machine.look()
+    machine.lease.unlink()
+    machine.wake()
+    assert machine.process.wait(60) == -9
