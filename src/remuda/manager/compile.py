@@ -94,7 +94,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
 def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
     """All steps, in order."""
     runner = setting.runner
-    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout, slot=setting.slot)
+    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout, cgroup=setting.cgroup)
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
     if has_containers(runner):
         sources = hooks_in_container(sources, job)
@@ -127,6 +127,8 @@ def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[V
         "CI_RUNNER_SHORT_TOKEN": setting.runner.short_token,
         "RUNNER_TEMP_PROJECT_DIR": f"{setting.work_dir}.tmp",
     }
+    if setting.cgroup:
+        defaults |= {"GITLAB_RUNNER_SLOT_CGROUP": setting.cgroup}
     if has_containers(setting.runner):
         defaults |= {"CI_DISPOSABLE_ENVIRONMENT": "true"}
     else:

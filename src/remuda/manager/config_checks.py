@@ -20,6 +20,7 @@ from remuda.steps.errors import PolicyError
 
 LEAST_UID = 1000
 """Below it are the users of the system."""
+LEAST_SLOT_BYTES = 16 << 20
 MOST_SLOTS = 1_000_000
 """Beyond it a number is a slip of the hand."""
 LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
@@ -50,10 +51,10 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
     _span(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
     for number, one in enumerate(runner.monitoring.job_queuing_durations):
         _span(one.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
-    if runner.use_slot_cgroups and runner.slot_cgroup_template and "${slot}" not in runner.slot_cgroup_template:
+    if runner.has_slot_cgroups and runner.slot_cgroup_template and "${slot}" not in runner.slot_cgroup_template:
         raise ConfigError(f"{where}.slot_cgroup_template: has no ${{slot}} in it, so all slots would share one")
     if ".." in runner.slot_cgroup_template.split("/"):
-        raise ConfigError(f"{where}.slot_cgroup_template: leads out of the agent's own control group")
+        raise ConfigError(f"{where}.slot_cgroup_template: leads out of the machine's control groups")
     _check_own(runner, where)
 
 
@@ -100,14 +101,14 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
         if runner.remuda.machines:
             check_machines(runner.remuda.machines, f"{where}.remuda.machines")
         else:
-            from remuda.manager.scaling_setup import check_scaling  # only here: most have none
+            from remuda.manager.scaling_checks import check_scaling  # only here: most have none
 
             check_scaling(runner, where)
 
 
 def _check_own(runner: RunnerConfig, where: str) -> None:
     own = runner.remuda
-    for key in ("run_as", "first_uid", "sandbox"):
+    for key in ("run_as", "first_uid", "sandbox", "slot_memory", "slot_cpus", "slot_pids"):
         if runner.executor == "custom" and getattr(own, key):
             raise ConfigError(
                 f"{where}.remuda.{key}: a driver of the custom executor runs as the manager's user, and keeps jobs "
@@ -124,10 +125,17 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
     for key in ("hold_failed", "hold_by_job", "agent_patience"):
         _span(getattr(own, key), f"{where}.remuda.{key}")
     try:
-        for key in ("git_mirrors", "log_waiting_limit", "least_disk"):
+        for key in ("git_mirrors", "log_waiting_limit", "least_disk", "slot_memory"):
             in_bytes(getattr(own, key), f"{where}.remuda.{key}")
     except StepError as error:
         raise ConfigError(str(error)) from None
+    if 0 < own.slot_memory_bytes < LEAST_SLOT_BYTES:
+        raise ConfigError(
+            f"{where}.remuda.slot_memory: {own.slot_memory!r} is too little for any job; give 16m or more"
+        )
+    for key, least in (("slot_cpus", 0.01), ("slot_pids", 10)):
+        if (given := getattr(own, key)) and given < least:
+            raise ConfigError(f"{where}.remuda.{key}: {given} is too little for any job; give {least} or more")
     if own.policy:
         from remuda.steps.policy.document import parse_layer  # only here: most have none, and it takes time to import
 

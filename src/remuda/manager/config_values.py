@@ -87,6 +87,13 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The same after each job."""
     sandbox: bool = False
     """Whether jobs run in a bubblewrap sandbox."""
+    slot_memory: str = ""
+    """Size: what a job may have, everything of it together; empty: no limit. With any of these three there are slots'
+    control groups."""
+    slot_cpus: float = 0
+    """The same in processors; 0: no limit."""
+    slot_pids: int = 0
+    """The same in processes and threads; 0: no limit."""
     log_waiting_limit: str = ""
     """Size: what of a job's log may wait on the agent's disk; empty: the agent's own limit."""
     least_disk: str = "64m"
@@ -107,6 +114,14 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def log_waiting_limit_bytes(self) -> int:
         return in_bytes(self.log_waiting_limit, "log_waiting_limit")
+
+    @property
+    def slot_memory_bytes(self) -> int:
+        return in_bytes(self.slot_memory, "slot_memory")
+
+    @property
+    def limits_slots(self) -> bool:
+        return bool(self.slot_memory_bytes or self.slot_cpus or self.slot_pids)
 
     @property
     def least_disk_bytes(self) -> int:
@@ -226,9 +241,13 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.has_containers if enabled is None else enabled
 
     def slot_cgroup(self, slot: int) -> str:
-        """The control group of a slot, a path below the agent's own; empty: none of its own."""
+        """The control group of a slot, a path in every hierarchy of the machine; empty: none of its own."""
         template = self.slot_cgroup_template or DEFAULT_SLOT_CGROUP
-        return template.replace("${slot}", str(slot)).strip("/") if self.use_slot_cgroups else ""
+        return template.replace("${slot}", str(slot)).strip("/") if self.has_slot_cgroups else ""
+
+    @property
+    def has_slot_cgroups(self) -> bool:
+        return self.use_slot_cgroups or self.remuda.limits_slots
 
     @property
     def prepare_seconds(self) -> float:

@@ -44,7 +44,8 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
     variables: Variables
     timeout: int
     """Seconds after which the job is over in any case."""
-    slot: int = 0
+    cgroup: str = ""
+    """Around all of the job; empty: none."""
 
     @property
     def docker(self) -> DockerConfig:
@@ -170,8 +171,7 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
 
 def _in_slot(job: Containers) -> dict[str, Any]:
     """The engine puts containers where it is told, and not below those who ask it."""
-    group = job.runner.slot_cgroup(job.slot)
-    return {"cgroup_parent": f"/{group}"} if group else {}
+    return {"cgroup_parent": f"/{job.cgroup}"} if job.cgroup else {}
 
 
 def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:

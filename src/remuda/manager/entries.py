@@ -37,6 +37,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Where caches of all projects lie."""
     clone_path: str = ""
     """The folder below that of builds which the job chose; empty: none."""
+    cgroup: str = ""
+    """The control group around all of the job; empty: none."""
     server_ca: str = ""
     """Certificates by which jobs know the server, as text; empty: those of the machine they run on."""
     now: float = 0.0

@@ -75,6 +75,8 @@ class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str
     notes: tuple[str, ...] = ()
     """Lines for the job's log, about the place."""
+    slot: int | None = None
+    """The slot of the machine that it has, where machines count theirs."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ from remuda.manager.custom import is_custom
 from remuda.manager.entries import Setting
 from remuda.manager.holding import hold_of
 from remuda.manager.ports import JobPlace, PreparedPlace
-from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.manager.step_policy import has_own_user
+from remuda.wire.agent_client import GroupLimits, JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload, Variable
 
 
@@ -36,6 +37,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
     runner, prepared = starting.runner, starting.prepared
     chosen = clone_path(payload, runner, starting.place.slot)
     builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if starting.place.clone_path else prepared.builds_dir
+    cgroup = runner.slot_cgroup(starting.place.slot if prepared.slot is None else prepared.slot)
     setting = Setting(
         runner=runner,
         system_id=starting.system_id,
@@ -43,6 +45,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         work_dir=prepared.work_dir,
         builds_dir=builds_dir,
         clone_path=chosen,
+        cgroup=cgroup,
         cache_dir=prepared.cache_dir,
         now=starting.now,
         server_ca=authority_of(runner),
@@ -70,6 +73,12 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
         sandbox=runner.remuda.sandbox,
         writable=(prepared.cache_dir,) if prepared.cache_dir else (),
-        cgroup=runner.slot_cgroup(starting.place.slot),
+        cgroup=cgroup,
+        cgroup_limits=GroupLimits(
+            memory_bytes=runner.remuda.slot_memory_bytes,
+            cpus=runner.remuda.slot_cpus,
+            pids=runner.remuda.slot_pids,
+        ),
+        own_user=has_own_user(runner),
     )
     return start, compiled.variables

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from remuda.manager.config import RunnerConfig
+from remuda.manager.config_values import WITH_MACHINES
 from remuda.manager.entries import CompileError
 from remuda.steps.errors import PolicyError
 from remuda.wire.runner_api import JobPayload
@@ -38,6 +39,11 @@ def run_as(runner: RunnerConfig, slot: int) -> str:
     """Whom steps run as; empty: the agent's own user."""
     first = runner.remuda.first_uid
     return str(first + slot) if first else runner.remuda.run_as
+
+
+def has_own_user(runner: RunnerConfig) -> bool:
+    """Whether nobody else is the user of a slot on the slot's machine: only machines of groups are nobody else's."""
+    return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 
 def _sent(policy: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Processor time and what went to and from disks are added, of memory the most counts that one step had. Steps that were
 run by another agent are in it. What ran beside steps, or was left running by them, only counts where control groups
-count it. Bytes of a network are not known: processes share the machine's.
+count it: that of a slot has all of a job, its containers too, and is believed where it has more. Bytes of a network
+are not known: processes share the machine's.
 """
 
 import os
@@ -37,6 +38,14 @@ class Account:
                 self._sums[known_as] = self._sums.get(known_as, 0) + value
         peaks = [used[name] for name in _PEAKS if isinstance(used.get(name), int)]
         self._peak = max(self._peak, *peaks) if peaks else self._peak
+        self._by_groups = self._by_groups or "memory_peak_bytes" in used
+
+    def count_whole(self, used: Mapping[str, Any]) -> None:
+        """What was counted for the whole job at once. Its containers may not be in there."""
+        for name, known_as in _ADDED.items():
+            if isinstance(value := used.get(name), int | float):
+                self._sums[known_as] = max(self._sums.get(known_as, 0), value)
+        self._peak = max(self._peak, used.get("memory_peak_bytes", 0))
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def total(self, work_dir_bytes: int | None = None) -> dict[str, Any]:

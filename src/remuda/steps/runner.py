@@ -38,6 +38,7 @@ from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.people import parse_run_as
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
+from remuda.steps.policy.slots import limits_of
 from remuda.steps.policy.values import NO_LIMITS
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
@@ -217,6 +218,7 @@ class Job:
             carrier.leaders.dismiss()
         await carrier.wait_for_room()
         self._work_dir_bytes = await asyncio.to_thread(folder_size, Path(request.work_dir))
+        journal.account.count_whole(custody.usage())
         if request.hold_failed_seconds and outcome.status is plan.Status.FAILURE:
             holding.note_exports(journal.folder, tree.exports)
             self._finish(outcome, held_until=self._around.clock.now() + request.hold_failed_seconds)
@@ -302,6 +304,10 @@ class Job:
             work_dir=Path(request.work_dir),
             key=self.journal.key,
             cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
+            cgroup_limits=limits_of(
+                request.cgroup_limits.memory_bytes, request.cgroup_limits.cpus, request.cgroup_limits.pids
+            ),
+            has_own_user=request.own_user,
             sandbox=Sandbox(
                 work_dir=request.work_dir, exchange=str(self.journal.exchange), writable=tuple(request.writable)
             )

@@ -130,6 +130,14 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """cgroup or rusage: where processor time and memory were read."""
 
 
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a whole job may use; 0 is no limit."""
+
+    memory_bytes: int = 0
+    cpus: float = 0
+    pids: int = 0
+
+
 class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the agent needs to run a job."""
 
@@ -154,6 +162,10 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """Whether steps can only change their own of the machine's files."""
     cgroup: str = ""
     """Control group for the job's processes."""
+    cgroup_limits: GroupLimits = GroupLimits()
+    """Of all in that group together; a job that cannot be held to them is refused."""
+    own_user: bool = False
+    """Whether nobody else there is the user of `run_as`: what that user leaves goes with the job's end."""
     writable: Sequence[str] = ()
     """Folders besides work_dir that steps in a sandbox may write to."""
     owner: bytes = b""
@@ -440,6 +452,8 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         log_waiting_limit_bytes=job.log_waiting_limit_bytes,
         sandbox=job.sandbox,
         cgroup=job.cgroup,
+        cgroup_limits=pb.GroupLimits(**msgspec.structs.asdict(job.cgroup_limits)),
+        own_user=job.own_user,
         writable=job.writable,
         owner=job.owner,
         patience_seconds=job.patience_seconds,

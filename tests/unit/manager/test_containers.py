@@ -21,10 +21,12 @@ def compiled(
     docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any
 ) -> CompiledJob:
     values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "docker"}
+    config = RunnerConfig(**values | (runner or {}), docker=docker or DockerConfig())
     setting = Setting(
-        runner=RunnerConfig(**values | (runner or {}), docker=docker or DockerConfig()),
+        runner=config,
         system_id="s_0123456789ab",
         slot=2,
+        cgroup=config.slot_cgroup(2),
         work_dir="/b/p",
         builds_dir="/b",
         cache_dir="/c",

@@ -180,7 +180,7 @@ class AutoscaledEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         with self._errors(machine):
             prepared = await (await self._machine(machine)).prepare(place)
-        return msgspec.structs.replace(prepared, notes=self._notes(machine))
+        return msgspec.structs.replace(prepared, notes=self._notes(machine), slot=self._scaler.slot_number(place.key))
 
     async def before(self, place: JobPlace, machine: str) -> str:
         with self._errors(machine):

@@ -115,9 +115,14 @@ RUNNER: Facts = {
     "monitoring.job_queuing_durations.jobs_running_for_project": works(
         "regular expression: only for jobs whose project has so many running jobs", "any"
     ),
-    "use_slot_cgroups": works("each slot has a control group of its own", "false"),
+    "use_slot_cgroups": works(
+        "each slot has a [control group of its own](../how-to/autoscaling.md#several-jobs-on-a-machine), which counts "
+        "what jobs use; jobs find its name in `GITLAB_RUNNER_SLOT_CGROUP`",
+        "false",
+    ),
     "slot_cgroup_template": works(
-        "its name below the agent's own; `${slot}` is the slot's number. Of containers it is the parent",
+        "its name, the same in every hierarchy of the machine; `${slot}` is the slot's number, on machines that are "
+        "created that of the machine. Of containers it is the parent",
         "`gitlab-runner/slot-${slot}`",
     ),
     "referees": ignored("usage is measured by the agent and sent with the result", is_open=True),
@@ -195,6 +200,13 @@ OWN: Facts = {
     "before_job": own("shell command on the machine before each job, as the agent's user, outside the job"),
     "after_job": own("the same after each job"),
     "sandbox": own("jobs run in a bubblewrap sandbox", "false"),
+    "slot_memory": own(
+        "what a job may have, all its processes and containers together, such as `2g`, swap included: more is killed. "
+        "With this key and the next two slots have control groups; a job that cannot be held to them fails",
+        "no limit",
+    ),
+    "slot_cpus": own("the same in processors, such as `1.5`: more is slowed down", "no limit"),
+    "slot_pids": own("the same in processes and threads: more cannot be started", "no limit"),
     "log_waiting_limit": own("what of a job's log may wait on the agent's disk, such as `100m`", "the agent's"),
     "least_disk": own(
         "with less room where jobs run, no job is asked for (`local`: also on the disks of `builds_dir`, `cache_dir`); "

@@ -1,8 +1,9 @@
 """Control groups of the kernel, version 1 and 2: which of them this process may use, and one group for each step.
 
 `find_groups` looks once. Steps' groups lie below the agent's own group, so that whatever holds for the agent holds for
-its steps, or below the group that REMUDA_CGROUP names. Version 2 has no processes beside groups that limit: where the
-agent's group holds nobody but the agent, it moves into a group of its own; otherwise limits are not possible there.
+its steps, or below one that is named: by REMUDA_CGROUP, or for a slot. Version 2 has no processes beside groups that
+limit: where the agent's group holds nobody but the agent, it moves into a group of its own; otherwise limits are not
+possible there. On the way to a group that is named, the groups above it are divided, too.
 
 A group's name says job and step, so an agent that adopts a step finds its group again. Making, filling and removing
 can be repeated.
@@ -64,6 +65,8 @@ class StepGroup:
         if self.groups.v2 is not None:
             _enable(self.groups.v2, set(self.groups.v2_controllers))
         if limits.memory_bytes is not None:
+            # The one with swap is never below the other, also where both were lower before.
+            self._set("memory", "memory.memsw.limit_in_bytes", "", "-1", optional=True)
             self._set("memory", "memory.limit_in_bytes", "memory.max", str(limits.memory_bytes))
             self._set("memory", "memory.memsw.limit_in_bytes", "", str(limits.memory_bytes), optional=True)
             self._set("memory", "", "memory.swap.max", "0", optional=True)
@@ -102,8 +105,13 @@ class StepGroup:
         )
 
     def kill(self) -> bool:
-        """Kill everything in the groups; whether there was something."""
+        """Kill everything in the groups; whether there was something. What is killed starts nothing any more."""
         found = set(self._members())
+        if found:
+            with contextlib.suppress(OSError):
+                self._set("pids", "pids.max", "pids.max", "0")
+            with contextlib.suppress(OSError):
+                self._set("", "", "cgroup.kill", "1", optional=True)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -125,7 +133,8 @@ class StepGroup:
         self, controller: str, v1: str, v2: str, value: str, value_v2: str = "", *, optional: bool = False
     ) -> None:
         is_v1 = controller in self.groups.v1
-        if not self.groups.limits(controller) or not (v1 if is_v1 else v2):
+        can = self.groups.limits(controller) if controller else self.groups.v2 is not None
+        if not can or not (v1 if is_v1 else v2):
             return
         path = self._path(controller, v1) if is_v1 else self._path("", v2)
         assert path is not None
@@ -145,7 +154,8 @@ class StepGroup:
 
     def _moved_bytes(self) -> tuple[int | None, int | None]:
         """What went to and from disks, as far as the kernel knows for whom."""
-        old = _text(self._path("blkio", "blkio.throttle.io_service_bytes"))
+        name = "blkio.throttle.io_service_bytes"
+        old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
         if old is not None:
             words = [line.split() for line in old.splitlines()]
             sums = [sum(int(line[2]) for line in words if line[1:2] == [kind]) for kind in ("Read", "Write")]
@@ -161,18 +171,11 @@ class StepGroup:
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
     """Which hierarchies this process may make groups in. `name` is the folder for all groups of this agent."""
     parent = os.environ.get(PARENT_VARIABLE) if parent is None else parent
-    mounts = list(_mounts(proc / "mountinfo"))
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
     v2: Path | None = None
     controllers: frozenset[str] = frozenset()
-    for line in (_text(proc / "cgroup") or "").splitlines():
-        _, names, own = line.split(":", 2)
-        found = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
-        if found is None:
-            continue
-        root, place, _, _ = found
-        base = place / _below(root, parent or own).lstrip("/")
+    for names, place, base in _places(proc, parent):
         try:
             base.mkdir(exist_ok=True, parents=True)
             if not os.access(base, os.W_OK | os.X_OK):
@@ -184,7 +187,7 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
         if names:
             v1 |= dict.fromkeys(set(names.split(",")) & set(V1), base / name)
         else:
-            v2, controllers = base / name, _divide(base, lacking)
+            v2, controllers = base / name, _divide(base, place if parent else base, lacking)
     ordered = {controller: v1[controller] for controller in V1 if controller in v1}
     for limit in ("memory", "cpu", "pids"):
         if limit not in v1 and limit not in controllers:
@@ -194,15 +197,34 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
     return Groups(v1=ordered, v2=v2 if controllers or not v1 else None, v2_controllers=controllers, lacking=lacking)
 
 
-def _divide(base: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Let the controllers of a group of version 2 reach into the groups below; which of them do."""
-    wanted = set((_text(base / "cgroup.controllers") or "").split()) & set(V2)
-    try:
-        _enable(base, wanted)
-    except OSError as error:
-        why = "other processes are in the agent's control group" if error.errno == errno.EBUSY else error.strerror
-        for controller in wanted:
-            lacking[controller] = f"{base} cannot be divided ({why}); name an empty one with {PARENT_VARIABLE}"
+def named_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
+    """Where a group of this name is, or would be: one for each hierarchy."""
+    return tuple(base for _, _, base in _places(proc, parent))
+
+
+def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
+    """Of each hierarchy: its controllers (version 2: none), where it is mounted, the group below which ours lie."""
+    mounts = list(_mounts(proc / "mountinfo"))
+    for line in (_text(proc / "cgroup") or "").splitlines():
+        _, names, own = line.split(":", 2)
+        if names and not set(names.split(",")) & set(V1):
+            continue
+        found = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
+        if found is not None:
+            root, place, _, _ = found
+            yield names, place, place / _below(root, parent or own).lstrip("/")
+
+
+def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
+    """Let the controllers of a group of version 2 reach into the groups below, from `top` on; which of them do."""
+    for level in (*reversed([one for one in base.parents if one.is_relative_to(top)]), base):
+        wanted = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
+        try:
+            _enable(level, wanted)
+        except OSError as error:
+            why = "other processes are in that control group" if error.errno == errno.EBUSY else error.strerror
+            for controller in wanted:
+                lacking[controller] = f"{level} cannot be divided ({why}); name an empty one with {PARENT_VARIABLE}"
     return frozenset((_text(base / "cgroup.subtree_control") or "").split()) & frozenset(V2)
 
 

@@ -6,8 +6,10 @@ programs are not held to a job's limits because they work for the job from outsi
 request, so an agent that adopts the job comes to the same answers.
 """
 
+import asyncio
 import os
 import stat
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +20,13 @@ from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
+from remuda.steps.policy import own_user
 from remuda.steps.policy.enclosure import Enclosure, enclose, kill, sweep
-from remuda.steps.policy.host import Host, host_of
+from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, inserted
 from remuda.steps.policy.sandbox import Sandbox, problem
+from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
 from remuda.steps.tree import INSERTED, Loaded, Node
 
@@ -32,6 +36,7 @@ TRUSTED = ENGINE_CLIENTS | {"sign"}
 """Our own steps that need the agent's rights for what a job must not reach; they have them unless a user calls them."""
 
 
+_LOOKS, _LOOK_SECONDS = 100, 0.01
 FREE = Decision(allowed=True, rule="", reason="there is no policy")
 
 
@@ -47,18 +52,25 @@ class Custody:
         work_dir: Path,
         key: str,
         cgroup: str = "",
+        cgroup_limits: Limits = NO_LIMITS,
+        has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
         """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included.
-        `cgroup` is the control group below which its steps have theirs."""
+        `cgroup` is the control group below which its steps have theirs, `cgroup_limits` are for all of that.
+        `has_own_user`: nobody else on this machine is `person`."""
         self.policy = policy
         self.person = person
         self.cgroup = cgroup
+        self._own_uid = person.uid if person and has_own_user and not own_user.is_listed(person.uid) else None
         self.sandbox = sandbox
         self._job = job
         self._key = key
         self._work_dir = work_dir
         self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
+        self._slot: SlotGroup | None = None
+        if cgroup:
+            self._slot = SlotGroup(cgroup, limits=cgroup_limits, name=groups_name(job.parent.parent), job=job)
 
     @property
     def has_a_say(self) -> bool:
@@ -78,7 +90,9 @@ class Custody:
 
     def prepare(self) -> None:
         """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
-        files it knows, and read none of them."""
+        files it knows, and read none of them. AgentError where the job cannot be held as it is to be."""
+        if self._slot is not None:
+            self._slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
             raise AgentError(
                 f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
@@ -140,6 +154,7 @@ class Custody:
             person=None if _has_agents_rights(node) else self.person,
             inside=is_client or is_inside,
             apart=is_inside or self.person is not None,
+            slot=self._slot,
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
@@ -183,15 +198,35 @@ class Custody:
         told["reason"] = decision.reason
         return {"policy": told | (enclosure.report() if enclosure else {})}
 
+    def usage(self) -> dict[str, float]:
+        """What the whole job has used, where there is a control group around all of it."""
+        return self._slot.usage() if self._slot is not None else {}
+
     async def sweep(self, clock: Clock) -> None:
         """The job is over: end whatever its steps have left."""
         if self.has_a_say:
             await sweep(self._host, self._key, clock)
+        if self._own_uid is not None:
+            await asyncio.to_thread(self._clear_user, self._own_uid)
+        if self._slot is not None:
+            self._slot.remove()
 
     def kill(self) -> None:
         """The same at once."""
         if self.has_a_say:
             kill(self._host, self._key)
+        if self._own_uid is not None:
+            self._clear_user(self._own_uid)
+        if self._slot is not None:
+            self._slot.remove()
+
+    def _clear_user(self, uid: int) -> None:
+        """Some may start another before they are killed."""
+        for _ in range(_LOOKS):
+            if not own_user.kill_processes(uid):
+                break
+            time.sleep(_LOOK_SECONDS)
+        own_user.remove_files(uid)
 
     def _lacks_sandbox(self) -> str | None:
         return problem() if self.person is None else problem(self.person.uid, self.person.gid)

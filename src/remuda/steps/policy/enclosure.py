@@ -24,6 +24,7 @@ from remuda.steps.policy import measuring
 from remuda.steps.policy.cgroups import StepGroup
 from remuda.steps.policy.host import DISK, OWN_USER, Host
 from remuda.steps.policy.people import Person
+from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.program import own_command
 
@@ -43,6 +44,8 @@ class Enclosure:
     """Files that the shim's subshell writes 0 to before it executes the command."""
     person: Person | None = None
     group: StepGroup | None = None
+    slot: SlotGroup | None = None
+    """What is around the whole job."""
     enforced: tuple[str, ...] = ()
     advisory: Mapping[str, str] = field(default_factory=dict)
     """By name, why."""
@@ -90,10 +93,13 @@ class Enclosure:
     async def broken_limit(self) -> str | None:
         """Which limit the step has gone beyond, in words; asked when it has ended."""
         limits, group = self.limits, self.group
-        if group is not None and limits.memory_bytes is not None and group.kills_for_memory():
-            return (
-                f"the step used more memory than its limit of {measuring.in_words(limits.memory_bytes)} and was killed"
-            )
+        whole = self.slot.limits.memory_bytes if self.slot else None
+        if group is not None and (limits.memory_bytes or whole) and group.kills_for_memory():
+            own = limits.memory_bytes
+            if own is not None and (whole is None or own <= whole):
+                return f"the step used more memory than its limit of {measuring.in_words(own)} and was killed"
+            if whole is not None:
+                return f"the job used more memory than its limit of {measuring.in_words(whole)}, and was killed"
         if limits.disk_bytes is not None and not self.is_inside:
             size = await asyncio.to_thread(measuring.folder_bytes, self.work_dir)
             return measuring.disk_error(size, limits.disk_bytes, before=self.disk_before)
@@ -101,8 +107,16 @@ class Enclosure:
 
     def hint(self) -> str | None:
         """What a limit may have to do with a step that has failed."""
-        if self.group is not None and self.limits.pids is not None and self.group.refused_forks():
+        if self.group is None:
+            return None
+        refused, whole = self.group.refused_forks(), self.slot.limits.pids if self.slot else None
+        if self.limits.pids is not None and refused:
             return f"the step could not start more than {self.limits.pids} processes, which is its limit"
+        # Which of the two groups counts depends on the kernel.
+        if self.slot is not None and whole is not None and (refused or self.slot.refused_forks()):
+            return f"the job could not start more than {whole} processes, which is its limit"
+        if self.slot is not None and self.group.kills_for_memory() and self.slot.limits.memory_bytes is None:
+            return "a process of the step was killed: its control group, or the machine, had no memory left"
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
@@ -151,12 +165,16 @@ def enclose(
     person: Person | None = None,
     inside: bool = False,
     apart: bool = False,
+    slot: SlotGroup | None = None,
 ) -> Enclosure:
     """Set up what holds for a step.
 
     `inside`: its limits are those of a container, only a client of that runs here. `apart`: something other than its
-    user keeps it from the agent.
+    user keeps it from the agent. `slot`: the group that its groups lie in.
     """
+    if slot is not None and slot.limits.cpus and limits.cpus:
+        # Version 1 has no group with more than the one around it.
+        limits = replace(limits, cpus=min(limits.cpus, slot.limits.cpus))
     group = None
     if host.groups.folders():
         group = StepGroup(groups=host.groups, key=key)
@@ -172,6 +190,7 @@ def enclose(
         joins=() if spec else joins,
         person=person,
         group=group,
+        slot=slot,
         enforced=enforced,
         advisory=advisory,
         is_inside=inside,

@@ -40,10 +40,13 @@ class Ability:
 def find_host(data: Path, cgroup: str = "") -> Host:
     """Look. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`: where they lie, if
     not below the agent's own."""
-    name = "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
-    return Host(
-        is_root=os.geteuid() == 0, groups=find_groups(name, parent=cgroup or None), has_networks=can_leave_network()
-    )
+    groups = find_groups(groups_name(data), parent=cgroup or None)
+    return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
+
+
+def groups_name(data: Path) -> str:
+    """Of the group in which those of all steps of an agent are."""
+    return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
 
 
 @cache

@@ -143,6 +143,10 @@ class ProvidedScaler:
         self._told.task_operation("acquire")
         return Slot(instance_name(self._group, found), 0)
 
+    def slot_number(self, holder: str) -> int | None:
+        """None: slots are the plugin's, who does not number them."""
+        return None
+
     def adopt(self, holder: str, instance: str) -> bool:
         """A job of an earlier process is on that instance. False: it is not one of this plugin's."""
         prefix = instance_name(self._group, "")

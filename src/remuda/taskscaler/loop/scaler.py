@@ -171,6 +171,11 @@ class Scaler:
             self.release(holder, is_used=False)
             raise
 
+    def slot_number(self, holder: str) -> int | None:
+        """Which of its instance's slots a job has; None: it has none."""
+        slot = self._roster.slots.slot(holder)
+        return None if slot is None else slot.number
+
     def adopt(self, holder: str, instance: str) -> bool:
         """A job of an earlier process is on that instance. False: it cannot be, for no group here has such names."""
         is_adopted = self._roster.adopt(holder, instance, self._clock.now())

@@ -1,0 +1,104 @@
+"""The control group of a slot: around everything that a job has on the machine, its containers included.
+
+Made when the job begins, with the limits of the runner, and removed when it is over: the next job in the slot begins
+with nothing used. A group that is there already is its operator's: it stays, and keeps what was set there by others. A
+job that cannot be held to limits that its runner has does not run; without limits the group is only for accounting,
+and a machine that has none runs the job all the same (`Custody.remark`). Calls can be repeated by an agent that adopts
+the job, as what was there before is noted in the job's folder first.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.files import write_whole
+from remuda.steps.errors import AgentError
+from remuda.steps.policy.cgroups import Groups, StepGroup, find_groups, named_places
+from remuda.steps.policy.values import Limits
+
+NOTE = "slot"
+"""In the job's folder: which groups were there before, and what they had used."""
+_KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
+"""In the runner's configuration."""
+
+
+class SlotGroup:
+    """Of one job."""
+
+    def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
+        """`path` as in every hierarchy; `name` of the agent's groups below it; `job` is the job's folder."""
+        self.limits = limits
+        self._path = path
+        self._name = name
+        self._note = job / NOTE
+
+    def begin(self) -> None:
+        """Make it. AgentError where a limit cannot be kept."""
+        if not self._note.exists():
+            there = [str(place) for place in named_places(self._path) if place.is_dir()]
+            used = self._group.usage() if there else None
+            write_whole(self._note, json.dumps({"there": there, "used": asdict(used) if used else {}}).encode())
+        groups = find_groups(self._name, parent=self._path)
+        lacking = {_KEYS[name]: groups.lacking.get(name, "") for name in self.limits.names() if not groups.limits(name)}
+        try:
+            if not lacking and groups.folders():
+                self._group.make(self.limits)
+        except OSError as error:
+            lacking = dict.fromkeys((_KEYS[name] for name in self.limits.names()), str(error))
+        if lacking:
+            why = "; ".join(dict.fromkeys(lacking.values()))
+            raise AgentError(
+                f"this runner holds jobs to {', '.join(lacking)}, which cannot be done on this machine: {why}. Let the "
+                "agent make control groups there (it has to be root), or remove the limit from [runners.remuda]"
+            )
+
+    def usage(self) -> dict[str, float]:
+        """What the whole job has used so far, as far as it is known, as results name it."""
+        used, noted = self._group.usage(), self._noted
+        if used is None or noted is None:
+            return {}
+        before: dict[str, Any] = noted["used"]
+        told = {name: value - (before.get(name) or 0) for name, value in asdict(used).items() if value is not None}
+        if noted["there"]:
+            # The most that it ever had may have been another job's.
+            told.pop("memory_peak_bytes", None)
+        return told
+
+    def refused_forks(self) -> int:
+        """How often the job could not start one more process, where the kernel counts that here."""
+        return self._group.refused_forks()
+
+    def remove(self) -> None:
+        """The job is over: what was made for it goes, unless something is in there that nobody could end."""
+        noted = self._noted
+        if noted is None:
+            return
+        for place in named_places(self._path):
+            if str(place) not in noted["there"]:
+                with suppress(OSError):
+                    place.rmdir()
+
+    @cached_property
+    def _group(self) -> StepGroup:
+        """The group, as one below those above it."""
+        groups = find_groups(self._name, parent=self._path)
+        above = {controller: folder.parent.parent for controller, folder in groups.v1.items()}
+        v2 = groups.v2.parent.parent if groups.v2 else None
+        around: Groups = replace(groups, v1=above, v2=v2)
+        return StepGroup(groups=around, key=Path(self._path).name)
+
+    @property
+    def _noted(self) -> dict[str, Any] | None:
+        try:
+            noted: dict[str, Any] = json.loads(self._note.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return noted
+
+
+def limits_of(memory_bytes: int, cpus: float, pids: int) -> Limits:
+    """Where 0 is none."""
+    return Limits(memory_bytes=memory_bytes or None, cpus=cpus or None, pids=pids or None)
