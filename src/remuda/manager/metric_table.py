@@ -14,11 +14,16 @@ _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _CALLS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = tuple(float(1 << exponent) for exponent in range(24, 37, 2))
 _INSTANCES = (1, 5, 10, 15, 30, 45, 60, 90, 120, 180)
+_CREATIONS = tuple(30 * 1.25**exponent for exponent in range(10))
+_REMOVALS = (1, 3, 5, 10, 30, 50, 60, 80, 90, 120)
+_BOOTS = (*_INSTANCES, 300, 600, 900)
+_WAITS = (0.1, 1, 5, 15, 30, 60, 120, 300, 600, 900, 1800)
+_TARGET = ("target_zone", "target_region", "target_project", "target_machine_type")
+"""Where machines of Docker Machine are made."""
 _LIVES = (60, 300, 600, 900, 1800, 3600, 21600, 43200, 86400)
 HIGH_CARDINALITY_FLAG = "FF_EXPORT_HIGH_CARDINALITY_METRICS"
 
 _NO_INPUTS = "jobs have no inputs yet (`job_inputs` is not among the features)"
-_OTHER_NAMES = "machines of Docker Machine are counted with those of all plugins, as `fleeting_*`"
 _NO_KUBERNETES = "there is no Kubernetes environment"
 _NO_ROLES = "no role is assumed: addresses of caches are signed with the configured keys"
 _NO_ROUTER = "there is no job router yet; every server is asked directly"
@@ -142,19 +147,43 @@ FAMILIES = (
         *RUNNER,
     ),
     _counter("gitlab_runner_worker_health_check_failures_total", "Refusals of the runner by its server.", *RUNNER),
-    *_missing(
-        "counter",
-        _OTHER_NAMES,
+    _counter(
         "gitlab_runner_autoscaling_actions_total",
+        "Machines of Docker Machine: created, creation-failed, used, removed.",
+        "executor",
+        "action",
+        *_TARGET,
     ),
-    *_missing("gauge", _OTHER_NAMES, "gitlab_runner_autoscaling_machine_states"),
-    *_missing(
-        "histogram",
-        _OTHER_NAMES,
+    _gauge(
+        "gitlab_runner_autoscaling_machine_states",
+        "Machines of Docker Machine: acquired, creating, idle, used, removing, stuck-on-removing.",
+        "executor",
+        "state",
+        *_TARGET,
+    ),
+    _histogram(
         "gitlab_runner_autoscaling_machine_creation_duration_seconds",
+        "From the request for one until it ran.",
+        _CREATIONS,
+        "executor",
+    ),
+    _histogram(
         "gitlab_runner_autoscaling_machine_stopping_duration_seconds",
+        "Stays empty: machines are removed without being stopped first.",
+        _REMOVALS,
+        "executor",
+    ),
+    _histogram(
         "gitlab_runner_autoscaling_machine_removal_duration_seconds",
+        "From the order to remove one until it was gone.",
+        _REMOVALS,
+        "executor",
+    ),
+    _histogram(
         "gitlab_runner_autoscaling_machine_failed_creation_duration_seconds",
+        "From the request for one until it had failed.",
+        _REMOVALS,
+        "executor",
     ),
     *_missing(
         "gauge",
@@ -242,13 +271,14 @@ FAMILIES = (
     _counter("fleeting_taskscaler_scale_operations_total", "Plans that went up or down.", *RUNNER, "operation"),
     _counter(
         "fleeting_taskscaler_task_operations_total",
-        "Slots: acquire, acquire_timeout, release.",
+        "Slots: acquire, acquire_timeout, release; of requests for jobs: reserve, unreserve, "
+        "reserve_iop_capacity_failure (no machine may be added), reserve_available_capacity_failure (one may).",
         *RUNNER,
         "operation",
     ),
     _histogram(
         "fleeting_taskscaler_task_instance_readiness_time_seconds",
-        "From the request for an instance until it took jobs.",
+        "From an instance that runs to one that takes jobs.",
         _INSTANCES,
         *RUNNER,
     ),
@@ -258,6 +288,60 @@ FAMILIES = (
         *RUNNER,
         "action",
         "reason",
+    ),
+    _gauge(
+        "remuda_manager_scaling_hindered_instances",
+        "Instances that are wanted and not created now: max_instances, quota, throttled, max_creating, backing_off, "
+        "probing, not_current.",
+        *RUNNER,
+        "group",
+        "reason",
+    ),
+    _gauge("remuda_manager_scaling_group_well", "1 while the group's plugin answers.", *RUNNER, "group"),
+    _counter(
+        "remuda_manager_scaling_machine_seconds_total",
+        "Seconds of machines that there were, by use: creating, idle, busy, unavailable, removing.",
+        *RUNNER,
+        "group",
+        "use",
+    ),
+    _histogram(
+        "remuda_manager_scaling_boot_seconds",
+        "From the request for a machine until it took jobs.",
+        _BOOTS,
+        *RUNNER,
+        "group",
+    ),
+    _histogram(
+        "remuda_manager_scaling_slot_wait_seconds",
+        "How long accepted jobs waited for their slot on a machine.",
+        _WAITS,
+        *RUNNER,
+    ),
+    _counter(
+        "remuda_manager_scaling_failed_creations_total",
+        "Machines that were asked for and never took jobs: refused, undelivered, unprepared, stuck, lost.",
+        *RUNNER,
+        "group",
+        "cause",
+    ),
+    _counter(
+        "remuda_manager_scaling_lost_machines_total",
+        "Machines that vanished, by whose doing it may be: none (not known), replaced, overprovisioned, taken_away.",
+        *RUNNER,
+        "group",
+        "cause",
+    ),
+    _counter(
+        "remuda_manager_scaling_plugin_starts_total",
+        "Starts of the group's plugin; the first counts.",
+        *RUNNER,
+        "group",
+    ),
+    _gauge(
+        "remuda_manager_scaling_orphans",
+        "Machines without an owner that the last sweep found, and left; absent until there was one.",
+        *RUNNER,
     ),
     _gauge("remuda_manager_slots", "Slots by what they are: running, asking, free.", "state"),
     _gauge("remuda_manager_saturation", "Part of the slots that jobs have, 0 to 1."),

@@ -6,9 +6,10 @@ everything else is counted when it happens. Nothing is decided here.
 
 import platform
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from weakref import WeakSet
 
 import msgspec
 
@@ -18,6 +19,7 @@ from remuda.manager.core.asking import RequestLimit
 from remuda.manager.core.pace import Health
 from remuda.manager.core.queuing import is_too_long
 from remuda.manager.errors import ManagerError
+from remuda.manager.machine_metrics import MACHINE_STATES, show_states
 from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, SERVED
 from remuda.manager.polling import Poller, Told
 from remuda.manager.scaling_metrics import SCALING_GAUGES, ScalingCounts
@@ -96,7 +98,10 @@ class ManagerMetrics:
         self._pollers: Callable[[], Iterable[Poller]] | None = None
         self._system_id = ""
         self._concurrent = 0
-        self.registry.refreshers += [self._count_jobs, self._look_at_parts]
+        self.machine_states: dict[str, Mapping[tuple[str, ...], int]] = {}
+        """Of runners with Docker Machine, by their short tokens."""
+        self._scalers: WeakSet[ScalingCounts] = WeakSet()
+        self.registry.refreshers += [self._count_jobs, self._look_at_parts, self._add_up_machines]
         self._version()
         for level in _LEVELS:
             self.counter("gitlab_runner_errors_total").labels(level)
@@ -154,6 +159,7 @@ class ManagerMetrics:
         self.gauge("gitlab_runner_limit").parts.clear()
         for name in SCALING_GAUGES:
             self.gauge(name).parts.clear()  # the next plan of every runner that is left sets them
+        self.machine_states.clear()
         for runner in config.runners:
             labels = self.labels(runner)
             self.gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
@@ -240,12 +246,14 @@ class ManagerMetrics:
             ),
             starved=self._starved,
             failed=self._refused,
+            emptied=lambda runner: self._reserved(runner, "unreserve"),
         )
 
     def _opened(self, runner: RunnerConfig, change: int) -> None:
         self.gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
         if change > 0:
             self.counter("gitlab_runner_worker_feeds_total").labels(*self.labels(runner)).inc()
+            self._reserved(runner, "reserve")
 
     def _limited(self, runner: RunnerConfig, limit: RequestLimit) -> None:
         for name, value in (("hard", limit.hard), ("adaptive", limit.adaptive), ("used", limit.used)):
@@ -258,6 +266,8 @@ class ManagerMetrics:
         if by_environment:
             name = "gitlab_runner_worker_processing_failures_total"
             self.counter(name).labels("no_free_executor", *labels).inc()
+            if counts := self._scaler(runner):
+                counts.starved()
 
     def _refused(self, runner: RunnerConfig, health: Health) -> None:
         labels = self.labels(runner)
@@ -266,9 +276,20 @@ class ManagerMetrics:
         else:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
-    def of_scaling(self, runner: Callable[[], RunnerConfig]) -> "ScalingCounts":
+    def _reserved(self, runner: RunnerConfig, operation: str) -> None:
+        """A request for a job holds a slot of a machine, or has ended without a job."""
+        if counts := self._scaler(runner):
+            counts.task_operation(operation)
+
+    def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
+        """Who counts for its scaler, if it has one."""
+        return next((one for one in self._scalers if one.short_token == runner.short_token), None)
+
+    def of_scaling(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
         """Who counts for the scaler of a runner, whose configuration may change."""
-        return ScalingCounts(self, runner)
+        counts = ScalingCounts(self, runner)
+        self._scalers.add(counts)
+        return counts
 
     def measured(self, labels: RunnerLabels, call: Measured) -> None:
         """A call to the server was answered, or not (status -1)."""
@@ -296,6 +317,9 @@ class ManagerMetrics:
         tally = Tally((*job.labels.values(), job.state, job.stage, job.executor_stage) for job in self._sample())
         for labels, number in tally.items():
             gauge.labels(*labels).set(number)
+
+    def _add_up_machines(self) -> None:
+        show_states(self.machine_states.values(), self.gauge(MACHINE_STATES))
 
     def _look_at_parts(self) -> None:
         load = self.load

@@ -73,6 +73,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """There was no slot for a request: `concurrent` or `limit` leave none, or the environment has no room (True)."""
     failed: Callable[[RunnerConfig, Health], None] = lambda _runner, _health: None
     """An answer was none, or a refusal."""
+    emptied: Callable[[RunnerConfig], None] = lambda _runner: None
+    """A request has ended, and brought no job."""
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,6 +296,8 @@ class Poller:
         finally:
             self._open.pop(task, None)
             self._asking.told.opened(self.runner, -1)
+            if offer is None or offer.payload is None:
+                self._asking.told.emptied(self.runner)
             if offer is None or offer.is_unanswered:
                 self._unanswered.append(request_id)
         self._heard(offer, took_seconds=self._asking.clock.monotonic() - began, may_hold=may_hold)

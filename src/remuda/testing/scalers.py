@@ -29,7 +29,7 @@ from remuda.fleeting import (
 from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.loop.group_watch import Deadlines
 from remuda.taskscaler.loop.scaler import Scaler
-from remuda.taskscaler.loop.setup import FleetSetup, GroupSetup
+from remuda.taskscaler.loop.setup import FleetSetup, GroupSetup, Told, Untold
 from remuda.taskscaler.loop.status import InstanceStatus
 from remuda.taskscaler.policy import PolicyRule
 from remuda.taskscaler.slots import Slot
@@ -246,6 +246,9 @@ class Stable:
             groups=tuple(GroupSetup(name=name, limits=Limits(**limits)) for name in self.clouds),
         )
         self.lost: list[tuple[str, list[str]]] = []
+        self.causes: list[str] = []
+        """Whose doing those losses may be."""
+        self.told: Told = Untold()
         self.demand: Callable[[], Demand] | None = None
         self.deadlines = Deadlines()
         self._task: asyncio.Task[None] | None = None
@@ -280,7 +283,8 @@ class Stable:
             folder=self.folder,
             demand=None if ask is None else self._ask,
             clock=self.clock,
-            on_lost=lambda instance, holders: self.lost.append((instance, list(holders))),
+            on_lost=self._note_lost,
+            told=self.told,
             writer=InlineWriter,
             deadlines=self.deadlines,
         )
@@ -340,6 +344,10 @@ class Stable:
     def instances(self, *states: str) -> dict[str, InstanceStatus]:
         """As the scaler has them."""
         return {one.name: one for one in self.scaler.status().instances if not states or one.state in states}
+
+    def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
+        self.lost.append((instance, list(holders)))
+        self.causes.append(why)
 
     async def _ask(self, _waiting: Mapping[str, int]) -> Demand:
         assert self.demand is not None

@@ -72,8 +72,9 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
                 ends = {float(one["le"]) for one in found if one["le"] != "+Inf"}
                 assert ends == set(family.buckets), family.name
         assert types.get(family.name, types.get(family.name.removesuffix("_total"))) == family.kind, family.name
-    # Those of machines are there when machines are; the unit tests of `scaling_metrics` count each of them.
-    assert absent == {name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))}
+    # Those of machines are there when machines are: see tests/integration/autoscaling/test_metrics.py.
+    of_machines = ("fleeting_", "gitlab_runner_autoscaling_", "remuda_manager_scaling_")
+    assert absent == {name for name in SERVED if name.startswith(of_machines)}
     assert {name for name in series if name.startswith(("gitlab_runner", "remuda", "fleeting"))} == set()
     assert not set(MISSING) & set(types)
 

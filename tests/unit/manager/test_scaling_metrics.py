@@ -1,11 +1,14 @@
 """What scalers count, under upstream's names."""
 
+import gc
+
 from msgspec.structs import replace
 
 from remuda.manager.config import ManagerConfig, RunnerConfig
 from remuda.manager.metric_table import SERVED
 from remuda.manager.metrics import ManagerMetrics
 from remuda.taskscaler.loop import Gauges, Told
+from remuda.taskscaler.loop.setup import GroupGauges
 from remuda.telemetry.metrics import render
 
 RUNNER = RunnerConfig(name="one", token="glrt-abcdefghijk")
@@ -16,6 +19,15 @@ GAUGES = Gauges(
     max_tasks_per_instance=2,
     max_use_count_per_instance=5,
     desired_instances=-1,
+    groups={
+        "lab": GroupGauges(
+            machines={"idle": 2, "busy": 1},
+            hindered={"quota": 4, "throttled": 0},
+            stuck=0,
+            is_well=True,
+            plugin_starts=3,
+        )
+    },
 )
 
 
@@ -49,6 +61,12 @@ def test_everything_has_the_runners_labels() -> None:
     ):
         told.took(what, 7.0)
     told.decided("create", "waiting_jobs", 2)
+    told.booted("lab", 200.0)
+    told.failed_creation("lab", "refused", 3.0, 2)
+    told.lost("lab", "replaced")
+    told.orphans(5)
+    told.took("slot_wait", 0.5)
+    told.gauges(replace(GAUGES, at=10.0))
     said = lines(metrics)
     for expected in (
         line("fleeting_provisioner_instances", 3.0, state="running"),
@@ -68,6 +86,18 @@ def test_everything_has_the_runners_labels() -> None:
         line("fleeting_provisioner_instance_life_duration_seconds_bucket", 1.0, le="60.0"),
         line("fleeting_taskscaler_task_instance_readiness_time_seconds_count", 1.0),
         line("remuda_manager_scaling_decisions_total", 2.0, action="create", reason="waiting_jobs"),
+        line("remuda_manager_scaling_hindered_instances", 4.0, group="lab", reason="quota"),
+        line("remuda_manager_scaling_group_well", 1.0, group="lab"),
+        line("remuda_manager_scaling_machine_seconds_total", 20.0, group="lab", use="idle"),
+        line("remuda_manager_scaling_machine_seconds_total", 10.0, group="lab", use="busy"),
+        line("remuda_manager_scaling_boot_seconds_bucket", 1.0, group="lab", le="300.0"),
+        line("remuda_manager_scaling_slot_wait_seconds_count", 1.0),
+        line("remuda_manager_scaling_failed_creations_total", 2.0, group="lab", cause="refused"),
+        line("remuda_manager_scaling_failed_creations_total", 0.0, group="lab", cause="stuck"),
+        line("remuda_manager_scaling_lost_machines_total", 1.0, group="lab", cause="replaced"),
+        line("remuda_manager_scaling_plugin_starts_total", 3.0, group="lab"),
+        line("remuda_manager_scaling_orphans", 5.0),
+        line("fleeting_taskscaler_task_operations_total", 0.0, operation="reserve"),
     ):
         assert expected in said
     of_machines = [name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))]
@@ -84,3 +114,38 @@ def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
     shown = [line for line in lines(metrics) if line.startswith("fleeting_provisioner_max_instances{")]
     assert len(shown) == 1
     assert 'runner="zyxwvutsr"' in shown[0]
+
+
+def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
+    metrics = ManagerMetrics(list)
+    metrics.configured(ManagerConfig(runners=(RUNNER,)), "s_1")
+    counts = metrics.of_scaling(lambda: RUNNER)
+    asking = metrics.told()
+    asking.opened(RUNNER, 1)
+    asking.opened(RUNNER, 1)
+    asking.opened(RUNNER, -1)
+    asking.emptied(RUNNER)
+    asking.opened(replace(RUNNER, token="glrt-zyxwvutsrqp"), 1)
+    counts.gauges(GAUGES)
+    asking.starved(RUNNER, True)
+    asking.starved(RUNNER, False)  # `concurrent` or `limit` leave no slot: the machines are not asked
+    counts.gauges(replace(GAUGES, may_grow=False))
+    asking.starved(RUNNER, True)
+    asking.starved(RUNNER, True)
+    said = lines(metrics)
+    for operation, count in (
+        ("reserve", 2.0),
+        ("unreserve", 1.0),
+        ("reserve_available_capacity_failure", 1.0),
+        ("reserve_iop_capacity_failure", 2.0),
+    ):
+        assert line("fleeting_taskscaler_task_operations_total", count, operation=operation) in said
+
+
+def test_a_runner_whose_scaler_is_gone_is_not_counted() -> None:
+    metrics = ManagerMetrics(list)
+    counts = metrics.of_scaling(lambda: RUNNER)
+    del counts
+    gc.collect()
+    metrics.told().opened(RUNNER, 1)
+    assert not any(one.startswith("fleeting_taskscaler_task_operations_total{") for one in lines(metrics))

@@ -72,7 +72,7 @@ class AutoscaledEnvironment:
         self._log = logger("manager").bind(runner=runner.short_token)
         self.demand: CellDemand | None = None
         """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
-        told = Untold() if counts is None else counts(lambda: self._runner)
+        told = self._told = Untold() if counts is None else counts(lambda: self._runner)
         self._scaler: Scaler | ProvidedScaler
         if runner.remuda.plugin_scales:
             self._scaler = ProvidedScaler(
@@ -142,9 +142,11 @@ class AutoscaledEnvironment:
 
     async def sweep(self, owners: Collection[str], *, remove: bool) -> Swept:
         """Instances that none of these, nor anybody else here, looks after any more."""
-        return await sweep(
+        swept = await sweep(
             self._setup, self._plugins, owners, folder=self._folder, now=self._clock.now(), remove=remove
         )
+        self._told.orphans(len({one.instance for one in swept.found} - set(swept.removed)))
+        return swept
 
     # As every environment.
 
@@ -158,7 +160,9 @@ class AutoscaledEnvironment:
         try:
             self._tell()
             key = self.demand.accepted() if self.demand is not None else ""
+            began = self._clock.monotonic()
             slot = await self._scaler.acquire(place.key, key=key, caches=(place.project,))
+            self._told.took("slot_wait", self._clock.monotonic() - began)
         except AcquireTimeoutError as error:
             self._scaler.release(place.key, is_used=False)
             raise EnvironmentLostError(f"there is no machine for it: {error}") from error
@@ -273,11 +277,13 @@ class AutoscaledEnvironment:
                 self._scaler.report(machine, is_well=False)
             raise EnvironmentTemporaryError(str(error)) from error
 
-    def _note_lost(self, instance: str, holders: Sequence[str]) -> None:
+    def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
         """An instance is gone without our doing: its jobs need not wait until that shows on their connections."""
-        self._log.error("an instance is gone, and nobody here asked for that", machine=instance, jobs=len(holders))
+        about = {"machine": instance, "jobs": len(holders)} | ({"cause": why} if why else {})
+        self._log.error("an instance is gone, and nobody here asked for that", **about)
         if holders or instance in self._held.values():
-            self._lost[instance] = f"its group has the instance {instance} no more, and nobody here had it removed"
+            text = f"its group has the instance {instance} no more, and nobody here had it removed"
+            self._lost[instance] = f"{text}: {why}" if why else text
         self._instances.cut(instance)
 
     def _notes(self, machine: str) -> tuple[str, ...]:

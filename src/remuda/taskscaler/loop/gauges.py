@@ -1,16 +1,29 @@
 """A fleet as a plan wants it, and in the numbers that dashboards show, whose words are upstream's. Pure."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from remuda.fleeting.port import InstanceState as Shown
-from remuda.taskscaler.decisions import Plan
+from remuda.taskscaler.decisions import Plan, Reason
 from remuda.taskscaler.loop.asking import Phase
 from remuda.taskscaler.loop.roster import Roster
-from remuda.taskscaler.loop.setup import Gauges
-from remuda.taskscaler.values import Fleet, InstanceState, free_slots
+from remuda.taskscaler.loop.setup import Gauges, GroupGauges
+from remuda.taskscaler.values import Fleet, Instance, InstanceState, free_slots
 
 INSTANCE_STATES = ("requested", "pending", "creating", "running", "deleting", "suspending", "suspended", "resuming")
 TASK_STATES = ("idle", "pending", "acquired", "reserved", "unavailable", "unhealthy")
+MACHINE_USES = ("creating", "idle", "busy", "unavailable", "removing")
+"""What a machine of ours costs its money for."""
+HINDRANCES = (
+    Reason.MAX_INSTANCES,
+    Reason.QUOTA,
+    Reason.THROTTLED,
+    Reason.MAX_CREATING,
+    Reason.BACKING_OFF,
+    Reason.PROBING,
+    Reason.NOT_CURRENT,
+)
+"""Why instances are not created though they are wanted."""
 
 
 def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
@@ -34,8 +47,10 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
     )
 
 
-def gauges_of(roster: Roster, made: Plan, open_requests: int) -> Gauges:
-    """After a plan."""
+def gauges_of(
+    roster: Roster, made: Plan, open_requests: int, *, now: float = 0.0, starts: Mapping[str, int] | None = None
+) -> Gauges:
+    """After a plan; `starts`: how often the plugin of each group was started."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():
@@ -57,11 +72,47 @@ def gauges_of(roster: Roster, made: Plan, open_requests: int) -> Gauges:
             tasks["unavailable"] += free
     tasks["pending"] = len(roster.slots.waiting)
     tasks["reserved"] = open_requests + len(roster.slots.waiting)
+    most = made.terms.max_instances
     return Gauges(
         instances=dict(instances),
         tasks=dict(tasks),
-        max_instances=made.terms.max_instances,
+        max_instances=most,
         max_tasks_per_instance=first.capacity,
         max_use_count_per_instance=first.max_use_count,
         desired_instances=made.created - len(made.remove),
+        at=now,
+        open_requests=open_requests,
+        may_grow=not most or made.terms.instances + made.created < most,
+        groups={name: _group(roster, name, made, (starts or {}).get(name, 0)) for name in roster.groups},
     )
+
+
+def _group(roster: Roster, name: str, made: Plan, starts: int) -> GroupGauges:
+    owner = roster.setup.owner
+    ours = {key: one for key, one in roster.members.items() if one.group == name and not one.is_foreign(owner)}
+    machines = Counter(dict.fromkeys(MACHINE_USES, 0))
+    machines.update(_use(known) for key in ours if (known := roster.slots.instance(key)) is not None)
+    hindered = Counter(dict.fromkeys(HINDRANCES, 0))
+    for one in made.hindered:
+        if one.group == name and one.because.reason in hindered:
+            hindered[one.because.reason] += one.count
+    return GroupGauges(
+        machines=dict(machines),
+        hindered={reason.value: count for reason, count in hindered.items()},
+        stuck=sum(one.removing_at != one.removed_at for one in ours.values()),
+        is_well=roster.groups[name].is_current,
+        plugin_starts=starts,
+    )
+
+
+def _use(one: Instance) -> str:
+    if one.is_busy:
+        return "busy"
+    return _USES.get(one.state, "unavailable")
+
+
+_USES = {
+    InstanceState.CREATING: "creating",
+    InstanceState.READY: "idle",
+    InstanceState.DELETING: "removing",
+}

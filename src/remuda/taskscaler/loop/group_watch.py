@@ -23,6 +23,7 @@ from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import GroupSetup, Told, instance_name
 from remuda.taskscaler.loop.sightings import take_in
 from remuda.taskscaler.loop.state import Keeper
+from remuda.taskscaler.rebalancing import Meddling
 from remuda.telemetry.logs import logger
 
 CALLS = 8
@@ -77,6 +78,12 @@ class GroupWatch:
         self._increases = 0
         self._decreases = 0
         self._stats_at = float("-inf")
+        self._warned_of = Meddling.NONE
+
+    @property
+    def starts(self) -> int:
+        """How often the plugin's process was started; of a plugin without one, how often it was begun."""
+        return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
         """Ask the plugin for its instances now."""
@@ -113,6 +120,15 @@ class GroupWatch:
         gone = take_in(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
         self._keeper.changed()
         self._ended(gone)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Of a provider that changes the group by itself; once, until it has stopped doing so."""
+        verdict = self._roster.groups[self.name].verdict
+        kind = verdict.kind if verdict.is_repeated else Meddling.NONE
+        if kind is not self._warned_of and kind is not Meddling.NONE:
+            self._log.warning(verdict.advice)
+        self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
         """Ask for the end of these. That they go has to be stored."""
@@ -208,7 +224,9 @@ class GroupWatch:
         except (TemporaryError, PermanentError) as error:
             now = self._clock.now()
             asking.failed(asked, now)
-            self._roster.creation_failed(self.name, str(error), now)
+            self._roster.creation_failed(
+                self.name, str(error), now, cause="refused", count=wanted, asked_at=asked.asked_at
+            )
             self._log.warning("instances could not be created", count=wanted, cause=str(error))
         else:
             accepted = min(max(accepted, 0), wanted)
@@ -217,7 +235,12 @@ class GroupWatch:
             if accepted < wanted:
                 self._log.warning("fewer instances were accepted than asked for", count=wanted, accepted=accepted)
             if not accepted:
-                self._roster.creation_failed(self.name, "the group accepted no instance", self._clock.now())
+                text, now = "the group accepted no instance", self._clock.now()
+                self._roster.creation_failed(
+                    self.name, text, now, cause="refused", count=wanted, asked_at=asked.asked_at
+                )
+            elif accepted < wanted:
+                self._told.failed_creation(self.name, "refused", count=wanted - accepted)
         self._sent()
         self._changed()
         self.look()

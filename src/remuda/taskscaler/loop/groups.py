@@ -1,7 +1,8 @@
 """What is known of one instance group beyond its configuration. Pure.
 
 Decided here: which limits hold when the plugin has less than the configuration wants, and what counts as a creation
-that failed or succeeded. `roster` keeps these, `group_watch` tells what the plugin says.
+that failed or succeeded. What its provider does by itself is judged in `rebalancing`, from what is kept here. `roster`
+keeps these, `group_watch` tells what the plugin says.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from remuda.fleeting.port import ProviderInfo
 from remuda.taskscaler.boot import Boots, estimate
+from remuda.taskscaler.rebalancing import Sighting, Verdict, judge, remembered
 from remuda.taskscaler.values import Bucket, Group, Limits
 
 
@@ -30,10 +32,13 @@ class GroupState(msgspec.Struct, kw_only=True):
     """Its instances have been seen."""
     updated_at: float = 0.0
     error: str = ""
-    info: ProviderInfo | None = None
-    quota: int | None = None
     starting_at: float | None = None
     """Since then its plugin is being started; None: it is not."""
+    info: ProviderInfo | None = None
+    quota: int | None = None
+    sightings: tuple[Sighting, ...] = ()
+    """What happened to its instances though nobody here had asked for it."""
+    verdict: Verdict = Verdict()
 
     @property
     def effective(self) -> Limits:
@@ -43,6 +48,11 @@ class GroupState(msgspec.Struct, kw_only=True):
 
     @property
     def note(self) -> str:
+        """What its operator should know, and mend."""
+        return "; ".join(filter(None, (self._too_small, self.verdict.advice)))
+
+    @property
+    def _too_small(self) -> str:
         """A maximum that cannot be reached, with both numbers."""
         if self.info is None or self.limits.max_instances <= self.info.max_size:
             return ""
@@ -54,6 +64,12 @@ class GroupState(msgspec.Struct, kw_only=True):
     @property
     def plugin(self) -> str:
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
+
+    def saw(self, now: float, *more: Sighting) -> None:
+        """Look again at what its provider does; with this, too."""
+        if more or self.sightings:
+            self.sightings = remembered((*self.sightings, *more), now)
+            self.verdict = judge(self.sightings)
 
     def failed(self, now: float, error: str) -> None:
         """A creation came to nothing."""

@@ -22,6 +22,7 @@ from remuda.taskscaler.loop.wanting import Wanting
 from remuda.taskscaler.plan import plan
 from remuda.taskscaler.policy import draining, resolve
 from remuda.taskscaler.rebalancing import Seen, Sighting
+from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.telemetry.logs import logger
 
 KEPT = 100
@@ -91,13 +92,16 @@ class Planner:
         self.last, self.granted = made, 0
         # Who had been given a slot of one that is gone is given another: only now, when all that go are marked.
         self._ended(gone)
-        self._told.gauges(gauges_of(roster, made, open_requests))
+        starts = {name: watch.starts for name, watch in self._watches.items()}
+        self._told.gauges(gauges_of(roster, made, open_requests, now=now, starts=starts))
         return made
 
     def _remove(self, made: Plan, now: float) -> None:
         for one in made.remove:
             if one.because.reason is Reason.STUCK:
-                self._roster.creation_failed(one.group, f"{one.id} {words(one.because)}", now)
+                asked_at = self._roster.members[one.id].asked_at
+                text = f"{one.id} {words(one.because)}"
+                self._roster.creation_failed(one.group, text, now, cause="stuck", asked_at=asked_at)
             self._roster.remove(one.id, now)
             self._watches[one.group].delete(one.id)
         for one in made.remove[:LOGGED]:
@@ -110,16 +114,24 @@ class Planner:
     def _forget(self, made: Plan, now: float) -> list[Gone]:
         gone = []
         for one in made.forget:
+            suspicion = ""
             if one.id:
                 member = self._roster.members[one.id]
                 if not member.is_prepared:
-                    self._roster.creation_failed(one.group, f"{one.id} was lost before it was ready", now)
+                    text = f"{one.id} was lost before it was ready"
+                    self._roster.creation_failed(one.group, text, now, cause="lost", asked_at=member.asked_at)
                 gone.append(self._roster.lose(one.id, now))
+                suspicion = gone[-1].why
             else:
                 self._roster.asking.forget(one.group, one.asked_at, one.count)
                 if one.because.reason is Reason.UNDELIVERED:
-                    self._roster.creation_failed(one.group, words(one.because), now)
-            self._decide("forget", one.group, one.because, instance=one.id, count=one.count)
+                    why, asked_at = words(one.because), one.asked_at
+                    self._roster.creation_failed(
+                        one.group, why, now, cause="undelivered", count=one.count, asked_at=asked_at
+                    )
+                    given_up = [Sighting(what=Seen.GIVEN_UP, at=now)] * one.count
+                    self._roster.groups[one.group].saw(now, *given_up)
+            self._decide("forget", one.group, one.because, instance=one.id, count=one.count, suspicion=suspicion)
         return gone
 
     def _decide(
@@ -131,8 +143,9 @@ class Planner:
         instance: str = "",
         count: int = 1,
         all_of: Sequence[Because] = (),
+        suspicion: str = "",
     ) -> None:
-        text = ", ".join(words(one) for one in all_of or (because,))
+        text = ", ".join(words(one) for one in all_of or (because,)) + (f": {suspicion}" if suspicion else "")
         self.decisions.append(
             Decision(
                 at=self._clock.now(),

@@ -55,7 +55,7 @@ class ProvidedScaler:
         demand: AskDemand | None = None,
         clock: Clock,
         told: Told = _UNTOLD,
-        on_lost: Callable[[str, Sequence[str]], None] = lambda _instance, _holders: None,
+        on_lost: Callable[[str, Sequence[str], str], None] = lambda _instance, _holders, _why: None,
     ) -> None:
         """`setup` has one group; `plugin` is not started. The rest is as for a `Scaler`."""
         self._setup = setup
@@ -319,7 +319,7 @@ class ProvidedScaler:
             del self._held[holder]
         name = instance_name(self._group, instance)
         if holders:
-            self._on_lost(name, holders)
+            self._on_lost(name, holders, "")
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CALL_SECONDS, self._machines.forget(name), what=f"to forget {name}")
 

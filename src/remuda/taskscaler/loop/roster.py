@@ -26,6 +26,7 @@ from remuda.taskscaler.loop.stored import (
     stored_group,
     stored_instance,
 )
+from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.taskscaler.slots import Slot, Slots
 from remuda.taskscaler.values import Cause, Instance, InstanceState, Limits
 
@@ -40,6 +41,8 @@ class Gone(msgspec.Struct, frozen=True):
 
     name: str
     holders: tuple[str, ...]
+    why: str = ""
+    """If nobody here had it removed: whose doing it may be, as far as that can be said."""
 
 
 class Roster:
@@ -143,9 +146,13 @@ class Roster:
         self.groups[group].is_current = False
         self.groups[group].error = error
 
-    def creation_failed(self, group: str, error: str, now: float) -> None:
+    def creation_failed(
+        self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
+    ) -> None:
+        """`cause` is one of `setup.FAILURES`."""
         self.groups[group].failed(now, error)
         self._changed_groups.add(group)
+        self.told.failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
 
     def group_changed(self, group: str) -> None:
         """Its bucket, or what was learned of it."""
@@ -157,6 +164,8 @@ class Roster:
         member.check_at = now + self.setup.heartbeat_seconds
         seconds = None if member.asked_at is None else now - member.asked_at
         self.groups[member.group].succeeded(seconds)
+        if seconds is not None:
+            self.told.booted(member.group, seconds)
         self._changed_groups.add(member.group)
         self.refresh(name, now)
 
@@ -164,7 +173,8 @@ class Roster:
         """It will not be, either."""
         member = self.members[name]
         member.is_failed, member.error = True, error
-        self.creation_failed(member.group, f"{name} could not be prepared: {error}", now)
+        text = f"{name} could not be prepared: {error}"
+        self.creation_failed(member.group, text, now, cause="unprepared", asked_at=member.asked_at)
         self.refresh(name, now)
 
     def checked(self, name: str, error: str | None, now: float) -> None:
@@ -206,7 +216,21 @@ class Roster:
             self.deleted[name] = now
         self.told.took("instance_life_duration", now - member.created_at)
         self._changed.add(name)
-        return Gone(name, self.slots.lose(name))
+        is_loss = member.removed_at is None and not member.is_foreign(self.setup.owner)
+        return Gone(name, self.slots.lose(name), self._lost(name, member, now) if is_loss else "")
+
+    def _lost(self, name: str, member: Member, now: float) -> str:
+        """Nobody here had it removed. Whose doing that may be."""
+        group = self.groups[member.group]
+        if member.shown is None:  # it went while nobody looked: there is no telling when
+            return ""
+        sighting = Sighting(
+            what=Seen.LOST, at=now, instance=name, came_at=member.created_at, was_ready=member.is_prepared
+        )
+        group.saw(now, sighting)
+        if member.is_prepared:
+            self.told.lost(member.group, group.verdict.kind)
+        return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
         """Tell the slots in which state an instance is."""

@@ -44,7 +44,7 @@ _UNTOLD = Untold()
 _DEADLINES = Deadlines()
 
 
-def _ignore(_instance: str, _holders: Sequence[str]) -> None:
+def _ignore(_instance: str, _holders: Sequence[str], _why: str) -> None:
     pass
 
 
@@ -68,12 +68,12 @@ class Scaler:
         demand: AskDemand | None = None,
         clock: Clock,
         told: Told = _UNTOLD,
-        on_lost: Callable[[str, Sequence[str]], None] = _ignore,
+        on_lost: Callable[[str, Sequence[str], str], None] = _ignore,
         writer: MakeWriter = Writer,
         deadlines: Deadlines = _DEADLINES,
     ) -> None:
         """`plugins`: by the groups' names, not started; `on_lost`: an instance is gone, and with it the jobs of these
-        holders. StateError if the state of a newer version is found."""
+        holders; whose doing that may be, if it can be said. StateError if the state of a newer version is found."""
         self._clock = clock
         self._wake = asyncio.Event()
         self._told = told
@@ -315,7 +315,7 @@ class Scaler:
                     self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
                 self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
-                self._on_lost(one.name, lost)
+                self._on_lost(one.name, lost, one.why)
             self._farewells.say(one.name)
         if gone:
             self._changed()

@@ -79,6 +79,20 @@ class Machines(Protocol):
         ...
 
 
+class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one group that are so at present."""
+
+    machines: dict[str, int]
+    """Ours, by what they are for: creating, idle, busy, unavailable, removing."""
+    hindered: dict[str, int]
+    """Instances that are wanted and not created, by reason."""
+    stuck: int
+    """Of those that are being removed: asked for more than once."""
+    is_well: bool
+    """Its plugin answered when last asked."""
+    plugin_starts: int
+
+
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers that are so at present. Instances by upstream's states: requested, pending, creating, running, deleting;
     tasks: idle, pending, acquired, reserved, unavailable, unhealthy."""
@@ -90,6 +104,16 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     max_use_count_per_instance: int
     desired_instances: int
     """The change that the last plan makes, not a level, as upstream has it."""
+    at: float = 0.0
+    open_requests: int = 0
+    may_grow: bool = True
+    """Whether there may be more instances than there are."""
+    groups: dict[str, GroupGauges] = {}
+
+
+FAILURES = ("refused", "undelivered", "unprepared", "stuck", "lost")
+"""Why a creation fails: its group did not accept it, did not show it, it could not be made ready, not in time, or it
+vanished before it was."""
 
 
 class Told(Protocol):
@@ -113,7 +137,7 @@ class Told(Protocol):
         ...
 
     def task_operation(self, operation: str) -> None:
-        """`task_operations_total`: acquire, acquire_timeout, release."""
+        """`task_operations_total`: acquire, acquire_timeout, release. Who asks for jobs counts reservations."""
         ...
 
     def missed_update(self) -> None:
@@ -122,7 +146,23 @@ class Told(Protocol):
 
     def took(self, what: str, seconds: float) -> None:
         """instance_creation (first seen), instance_is_running, instance_deletion, instance_life_duration,
-        task_instance_readiness."""
+        task_instance_readiness; slot_wait: a job's, from being accepted to its slot."""
+        ...
+
+    def booted(self, group: str, seconds: float) -> None:
+        """From the request for an instance until it takes jobs."""
+        ...
+
+    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+        """An instance that was asked for will not take jobs; so long after it was. A cause of `FAILURES`."""
+        ...
+
+    def lost(self, group: str, cause: str) -> None:
+        """An instance that took jobs is gone, and nobody here had it removed; whose doing it is, see `rebalancing`."""
+        ...
+
+    def orphans(self, count: int) -> None:
+        """Instances that a sweep found without an owner, and left."""
         ...
 
     def decided(self, action: str, reason: str, count: int = 1) -> None:
@@ -152,6 +192,18 @@ class Untold:
         pass
 
     def took(self, what: str, seconds: float) -> None:
+        pass
+
+    def booted(self, group: str, seconds: float) -> None:
+        pass
+
+    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+        pass
+
+    def lost(self, group: str, cause: str) -> None:
+        pass
+
+    def orphans(self, count: int) -> None:
         pass
 
     def decided(self, action: str, reason: str, count: int = 1) -> None:

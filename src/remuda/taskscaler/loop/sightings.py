@@ -13,6 +13,7 @@ from remuda.taskscaler.loop.groups import GroupState
 from remuda.taskscaler.loop.members import Member, is_gone
 from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import instance_name
+from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.taskscaler.values import Cause
 
 REMEMBERED_SECONDS = 600.0
@@ -52,7 +53,8 @@ def take_in(
             member.missed += 1
             roster.told.missed_update()
             roster.refresh(name, now)
-    roster.asking.believe(group, began_at)
+    given_up = roster.asking.believe(group, began_at)
+    state.saw(now, *[Sighting(what=Seen.GIVEN_UP, at=now)] * given_up)
     state.is_current = state.was_shown = True
     state.updated_at = now
     if not state.failures:
@@ -64,7 +66,9 @@ def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: Tagg
     member = Member(id=one, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
     member.owner = "" if tag is None else tag.owner
     name = instance_name(group.name, one)
-    asked = None if member.is_foreign(roster.setup.owner) else roster.asking.take(group.name)
+    is_back = any(one.what is Seen.LOST and one.instance == name for one in group.sightings)
+    is_new = not is_back and not member.is_foreign(roster.setup.owner)
+    asked = roster.asking.take(group.name) if is_new else None
     if asked is not None:
         member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
         roster.told.took("instance_creation", now - asked.asked_at)
@@ -73,6 +77,8 @@ def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: Tagg
         member.created_at = now if tag is None or tag.created_at is None else tag.created_at
     elif now - roster.deleted.get(name, -REMEMBERED_SECONDS) < REMEMBERED_SECONDS:
         member.removing_at = member.removed_at = roster.deleted[name]
+    elif not member.is_foreign(roster.setup.owner):
+        group.saw(now, Sighting(what=Seen.CAME, at=now, instance=name))
     roster.deleted = {key: at for key, at in roster.deleted.items() if now - at < REMEMBERED_SECONDS}
     roster.add(member, now)
 

@@ -48,7 +48,7 @@ class Ranch:
             machines=self.mechanic,
             demand=self._demand,
             clock=self.clock,
-            on_lost=lambda instance, holders: self.lost.append((instance, list(holders))),
+            on_lost=lambda instance, holders, _why: self.lost.append((instance, list(holders))),
         )
 
     async def start(self) -> None:
