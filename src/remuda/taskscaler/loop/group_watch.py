@@ -154,8 +154,10 @@ class GroupWatch:
         while True:
             settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
             call = self.plugin.init(self._setup.config, settings)
+            state.starting_at = self._clock.now()
             try:
                 state.info = await self._call(call, self._deadlines.init, "Init")
+                break
             except (TemporaryError, PermanentError) as error:
                 failures += 1
                 state.error = str(error)
@@ -170,10 +172,8 @@ class GroupWatch:
             self._log.warning(state.note)
 
     async def _watch(self) -> None:
-            state.starting_at = self._clock.now()
         failures = 0
         while True:
-                break
             setup = self._roster.setup
             self._look.clear()
             try:
