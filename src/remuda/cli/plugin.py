@@ -36,8 +36,12 @@ def install(
     """Install plugins out of a registry, or a file, into the plugin folder: FLEETING_PLUGIN_PATH, or
     ~/.config/fleeting/plugins.
 
+    `aws` is gitlab-org/fleeting/plugins/aws at registry.gitlab.com; other registries are named in full. A VERSION is
+    latest (also if none is given), 1, 1.2, 1.2.3 or 1.2.3-rc.1. A file is a program that answers `version`, or a tar
+    archive with plugin/plugin in it.
+
     What is there already is left as it is. Credentials are those of `docker login`. gitlab-runner finds the same
-    plugins there.
+    plugins there. A runner then uses it by `plugin = "aws:1"` in its [runners.autoscaler].
 
     Try:
 
@@ -66,10 +70,15 @@ def install(
 def list_plugins(*, output: Output = "text") -> None:
     """List the plugins that there are: installed ones, those on PATH, and those of distributions beside this Python.
 
+    In this order they are looked for: `plugin = "aws"` in config.toml is the highest version installed, else
+    fleeting-plugin-aws on PATH, else that of a distribution. With "fleeting-plugin-aws" PATH comes first, "aws:1.2" is
+    installed or nothing, "/opt/aws" is that program. A version of ? is that of a program that does not tell.
+
     Try:
 
         remuda plugin list
         remuda plugin list --output json
+        FLEETING_PLUGIN_PATH=/srv/plugins remuda plugin list
     """
     from remuda.cli.columns import laid_out
     from remuda.fleeting.finding import list_plugins as everything
@@ -97,13 +106,14 @@ def new(
 ) -> None:
     """Write the beginning of a plugin that makes machines for jobs: it works as it is, with a README and tests.
 
-    Its machines are folders of this computer; put your own kind in their place.
+    Its machines are folders of this computer; put your own kind in their place: in src/.../provider.py, or in
+    provider.go. docs/how-to/write-a-plugin.md does that step by step.
 
     Try:
 
         remuda plugin new cloud
         remuda plugin check fleeting-plugin-cloud/fleeting-plugin-cloud
-        remuda plugin new cloud --language go
+        remuda plugin new cloud --language go --folder ~/plugins/cloud
     """
     from remuda.fleeting.templates import files, is_name
 
@@ -129,7 +139,7 @@ def check(
     /,
     *,
     config: Annotated[
-        Path | None, Parameter(help="JSON or TOML: plugin_config, or a section [runners.autoscaler] with it.")
+        Path | None, Parameter(help="JSON or TOML: what is in plugin_config, or plugin_config and connector_config.")
     ] = None,
     instances: Annotated[int, Parameter(help="How many instances to make.")] = 1,
     boot_seconds: Annotated[
@@ -144,12 +154,22 @@ def check(
     INSTANCES ARE MADE at the provider, and deleted again; that may cost money. Two at most are made without --yes.
     Instances that are there before are not touched, but nobody else may use the group meanwhile.
 
-    Exit code 0 when all checks are passed, 1 when not, 2 when there is nothing to check.
+    Each check is one line: ok; note, with what hosts get along with; or FAILED, with what was expected, what happened
+    and what to do. Exit code 0 when all checks are passed, 1 when not, 2 when there is nothing to check.
 
     Try:
 
-        remuda plugin check ./fleeting-plugin-cloud --config cloud.toml
+        remuda plugin check ./fleeting-plugin-cloud
+        remuda plugin check ./fleeting-plugin-cloud --config cloud.toml --instances 2
         remuda plugin check aws --config aws.json --connect --boot-seconds 600
+
+    with a cloud.toml such as
+
+        [plugin_config]
+        folder = "/srv/machines"
+        [connector_config]
+        username = "ci"
+        key_path = "/etc/remuda/key"
     """
     from dataclasses import asdict
 
