@@ -20,7 +20,8 @@ _ORDER = ("refused", "unknown", "ignored", "differs", "works")
 def check(*, config: Config, output: Output = "text") -> int:
     """Say whether the manager would take a configuration file, and what it would warn about.
 
-    Exit code 1: it would not. Environment variables that url and token name must be set, as for a start.
+    Exit code 1: it would not. Environment variables that url and token name must be set, as for a start. Plugins that
+    are on this host are asked about their settings; what they say is a warning.
 
     Try:
 
@@ -28,9 +29,11 @@ def check(*, config: Config, output: Output = "text") -> int:
         remuda manager check --config config.toml --output json
     """
     from remuda.manager.config import inspect
+    from remuda.manager.plugin_checks import about_plugins
 
-    found = inspect(_text(config), file=str(config), environment=os.environ)
-    warnings = [*found.warnings, *_about_the_file(config)]
+    text = _text(config)
+    found = inspect(text, file=str(config), environment=os.environ)
+    warnings = [*found.warnings, *about_plugins(text), *_about_the_file(config)]
     if output == "json":
         print_json(
             {
@@ -52,7 +55,8 @@ def doctor(*, config: Config, output: Output = "text") -> int:
     """Go through an existing gitlab-runner configuration: what works, differs, has no effect, or is refused.
 
     For every key a line with its verdict; then why Remuda would not start with the file, if so, and what to do and to
-    know before switching. The file is only read, values are not shown. Exit code 1: Remuda would not start with it.
+    know before switching. The file is only read, values are not shown. Plugins that are on this host are asked about
+    their settings. Exit code 1: Remuda would not start with it.
 
     Try:
 
@@ -62,8 +66,9 @@ def doctor(*, config: Config, output: Output = "text") -> int:
     import msgspec
 
     from remuda.manager.doctor import examine
+    from remuda.manager.plugin_checks import look_at
 
-    report = examine(_text(config), file=str(config), environment=os.environ)
+    report = examine(_text(config), file=str(config), environment=os.environ, look=look_at)
     if output == "json":
         print_json(msgspec.to_builtins(report))
         return Exit.FAILURE if report.problems else Exit.SUCCESS
@@ -76,7 +81,13 @@ def doctor(*, config: Config, output: Output = "text") -> int:
         print(f"problem: {on_one_line(problem.in_file(str(config)))}")
     for advice in report.advice:
         print(f"advice: {advice}")
-    print(f"Remuda {'would not start with this file' if report.problems else 'can use this file'}")
+    refusals = [one for one in report.diagnoses if one.verdict == "refused"]
+    if report.problems:
+        print("Remuda would not start with this file")
+    elif refusals:
+        print("Remuda can use this file, but there are no machines where a plugin refuses a setting")
+    else:
+        print("Remuda can use this file")
     return Exit.FAILURE if report.problems else Exit.SUCCESS
 
 

@@ -131,7 +131,7 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
             if runner.autoscaler.plugin or runner.machine.machine_driver:
                 warnings.append(f"runners[{index}].{at} is not used: [[runners.remuda.machines]] lists the machines")
         elif not wrong and runner.executor in WITH_MACHINES:
-            from remuda.manager.scaling_setup import doubts  # only here: most have none
+            from remuda.manager.scaling_checks import doubts  # only here: most have none
 
             warnings += doubts(runner, f"runners[{index}]")
     # What one look says of a key, the other need not say again.

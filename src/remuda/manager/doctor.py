@@ -1,11 +1,12 @@
 """What switching to Remuda would change, read from an existing gitlab-runner configuration: line by line, then advice.
 
-Pure. Decides nothing about keys itself: the facts are those of `keys`, the problems those that the reader of the file
-would have. `remuda manager doctor` prints it. The file is only read.
+Decides nothing about keys itself: the facts are those of `keys`, the problems those that the reader of the file would
+have, and what stands in a plugin's settings is judged by what the plugin says of them. Pure but for who looks for
+plugins. `remuda manager doctor` prints it. The file is only read.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from remuda.manager.config_lines import find_lines, line_of
 from remuda.manager.config_values import WITH_MACHINES, ManagerConfig
 from remuda.manager.keys.fact import Verdict
 from remuda.manager.keys.table import Finding, walk
+from remuda.manager.plugin_checks import Look, Use, uses
+from remuda.manager.plugin_schema import mismatches
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,20 +43,56 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.verdict == verdict for one in self.diagnoses)
 
 
-def examine(text: str, *, file: str, environment: Mapping[str, str]) -> Report:
-    """Look a file's text through."""
+def examine(
+    text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
+) -> Report:
+    """Look a file's text through; `look` looks for a plugin, and asks it."""
     inspection = inspect(text, file=file, environment=environment)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return Report(problems=inspection.problems)
     lines = find_lines(text)
-    diagnoses = [_diagnosis(finding, lines) for finding in walk(document) if not _is_header(finding)]
+    used = uses(document)
+    looks = {plugin: look(plugin) for plugin in dict.fromkeys(use.plugin for use in used)}
+    settings = {f"{use.where}.plugin_config": _settings(use, looks[use.plugin], lines) for use in used}
+    diagnoses: list[Diagnosis] = []
+    for finding in walk(document):
+        if known := settings.get(finding.where):
+            diagnoses += known
+        elif not _is_header(finding):
+            diagnoses.append(_diagnosis(finding, lines))
     return Report(
         diagnoses=tuple(sorted(diagnoses, key=lambda one: one.line or 0)),
         problems=inspection.problems,
-        advice=tuple(_advice(document, inspection.config)),
+        advice=(*_advice(document, inspection.config), *_about_plugins(looks)),
     )
+
+
+def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]:
+    """Each of a plugin's settings, and what is missing; none where the plugin does not say what it knows."""
+    if seen.schema is None or use.settings is None:
+        return []
+    where = f"{use.where}.plugin_config"
+    wrong = {f"{where}.{key}" if key else where: text for key, text in mismatches(use.settings, seen.schema)}
+    found = {f"{where}.{key}": "" for key in use.settings}
+    # What is wrong deep in a setting stands for the whole of it.
+    found = {key: text for key, text in found.items() if not any(one.startswith(f"{key}.") for one in wrong)} | wrong
+    return [
+        Diagnosis(
+            line=line_of(key, lines),
+            key=key,
+            verdict=str(Verdict.REFUSED if text else Verdict.WORKS),
+            about=f"the plugin {use.plugin} refuses it: {text}" if text else f"a setting of the plugin {use.plugin}",
+        )
+        for key, text in found.items()
+    ]
+
+
+def _about_plugins(looks: Mapping[str, Look]) -> Iterator[str]:
+    for seen in looks.values():
+        if seen.problem:
+            yield f"on this host {seen.problem}. Its settings were not looked at"
 
 
 def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:

@@ -1,8 +1,8 @@
 """What a runner's configuration asks of the scaler: its groups, limits and policies, in the scaler's own values.
 
-Decided here: which runners have machines created for them, what missing keys mean, how a runner is called in what is
-kept of its machines (the same after its token was renewed), and which settings cannot work. `config_checks` asks for
-the last, the `autoscaled` environment for the rest. Nothing is opened but the file of a key.
+Decided here: which runners have machines created for them, what missing keys mean, and how a runner is called in what
+is kept of its machines (the same after its token was renewed). Which settings cannot work is in `scaling_checks`. The
+`autoscaled` environment is the caller. Nothing is opened but the file of a key.
 """
 
 import hashlib
@@ -10,13 +10,12 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from remuda.lib.durations import in_seconds
 from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig, FallbackConfig, as_autoscaler
 from remuda.manager.config_values import WITH_MACHINES, RunnerConfig
 from remuda.manager.errors import ConfigError
-from remuda.taskscaler.policy import PolicyRule, mistakes
+from remuda.taskscaler.policy import PolicyRule
 
 if TYPE_CHECKING:
     from remuda.fleeting.port import Connector
@@ -32,14 +31,6 @@ DELETION_RETRY_SECONDS = 60.0
 SHUTDOWN_RETRIES, SHUTDOWN_INTERVAL_SECONDS = 3, 10.0
 MOST_SHUTDOWN_SECONDS = 25.0
 """The whole manager has 30 seconds to stop where nothing else is configured."""
-_SPANS = (
-    "instance_acquire_timeout",
-    "update_interval",
-    "update_interval_when_expecting",
-    "deletion_retry_interval",
-    "shutdown_deletion_interval",
-)
-_NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_threshold")
 
 
 def is_autoscaled(runner: RunnerConfig) -> bool:
@@ -135,7 +126,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
             name=first,
             config=scaling.plugin_config,
             settings=Settings(connector=_connector(scaling.connector_config), owner=owner),
-            limits=_limits(runner, scaling, None),
+            limits=limits_of(runner),
             use_external_addr=scaling.connector_config.use_external_addr,
         )
     ]
@@ -146,16 +137,18 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
                 name=name,
                 config=fallback.plugin_config,
                 settings=Settings(connector=_connector(login), owner=owner),
-                limits=_limits(runner, scaling, fallback),
+                limits=limits_of(runner, fallback),
                 use_external_addr=login.use_external_addr,
             )
         )
     return tuple(made)
 
 
-def _limits(runner: RunnerConfig, scaling: AutoscalerConfig, fallback: FallbackConfig | None) -> "Limits":
+def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "Limits":
+    """Those of its first group, or of one that it falls back to."""
     from remuda.taskscaler.values import Limits
 
+    scaling = autoscaler_of(runner)
     own = fallback or scaling
     is_machine = runner.executor == DOCKER_MACHINE
     return Limits(
@@ -174,7 +167,7 @@ def _connector(login: ConnectorConfig) -> "Connector":
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
-        key = _key(login)
+        key = read_key(login)
     except OSError as error:
         raise ConfigError(f"connector_config.key_path: {login.key_path} cannot be read: {error.strerror}") from None
     return Connector(
@@ -191,99 +184,9 @@ def _connector(login: ConnectorConfig) -> "Connector":
     )
 
 
-def _key(login: ConnectorConfig) -> bytes:
+def read_key(login: ConnectorConfig) -> bytes:
+    """The private key that it names; empty: it names none."""
     return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
-
-
-def check_scaling(runner: RunnerConfig, where: str) -> None:
-    """Refuse what could never create a machine, or nothing could be told of."""
-    scaling = autoscaler_of(runner)
-    at = f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
-    if runner.executor == DOCKER_MACHINE:
-        for key, value in (
-            ("MachineDriver", runner.machine.machine_driver),
-            ("MachineName", runner.machine.machine_name),
-        ):
-            if not value:
-                raise ConfigError(
-                    f"{at}.{key}: is missing; Docker Machine creates nothing without it. Machines that exist already "
-                    "are listed in [[runners.remuda.machines]]"
-                )
-        if "%s" not in runner.machine.machine_name:
-            raise ConfigError(f"{at}.MachineName: has no %s in it, so all machines would have one name; add it")
-    elif not scaling.plugin:
-        raise ConfigError(
-            f'{at}.plugin: is missing; name the plugin that creates machines, for example plugin = "aws". Machines '
-            "that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
-        )
-    for key in _SPANS:
-        _span(getattr(scaling, key), f"{at}.{key}")
-    for key in _NUMBERS:
-        if getattr(scaling, key) < 0:
-            raise ConfigError(f"{at}.{key}: {getattr(scaling, key)} is below 0")
-    _check_login(scaling.connector_config, f"{at}.connector_config")
-    for index, policy in enumerate(scaling.policy):
-        _span(policy.idle_time, f"{at}.policy[{index}].idle_time")
-        if policy.idle_count < 0:
-            raise ConfigError(f"{at}.policy[{index}].idle_count: {policy.idle_count} is below 0")
-    if found := mistakes(rules_of(runner), has_demand=True):
-        raise ConfigError(f"{at}: {found[0]}")
-    if runner.remuda.plugin_scales and runner.remuda.fallback:
-        raise ConfigError(
-            f"{where}.remuda.plugin_scales: a plugin that scales by itself has no groups to fall back to; remove "
-            f"{where}.remuda.fallback, or plugin_scales"
-        )
-    for index, fallback in enumerate(runner.remuda.fallback):
-        place = f"{where}.remuda.fallback[{index}]"
-        if not fallback.plugin:
-            raise ConfigError(f"{place}.plugin: is missing; name the plugin that creates machines for this group")
-        if "/" in fallback.name:
-            raise ConfigError(f"{place}.name: {fallback.name!r} has a / in it; use letters, digits and dashes")
-        for key in _NUMBERS:
-            if getattr(fallback, key) < 0:
-                raise ConfigError(f"{place}.{key}: {getattr(fallback, key)} is below 0")
-        if fallback.connector_config is not None:
-            _check_login(fallback.connector_config, f"{place}.connector_config")
-
-
-def doubts(runner: RunnerConfig, where: str) -> list[str]:
-    """What works only with a Remuda cell, which tells how many jobs wait; a server that no machine can reach."""
-    at = f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
-    known = mistakes(rules_of(runner), has_demand=True)
-    found = [
-        f"{at}: on a plain GitLab, {one}" for one in mistakes(rules_of(runner), has_demand=False) if one not in known
-    ]
-    if (host := urlsplit(runner.url).hostname or "") in ("localhost", "::1") or host.startswith("127."):
-        found.append(
-            f"{where}.url: {host} is the machine itself for the machines that are created, so jobs there reach no "
-            "artifacts and no sources; give an address that they can reach"
-        )
-    return found
-
-
-def _check_login(login: ConnectorConfig, where: str) -> None:
-    if login.protocol not in ("", "ssh"):
-        raise ConfigError(f"{where}.protocol: {login.protocol!r} is not supported; machines are reached by ssh")
-    if not 0 <= login.protocol_port < 65536:
-        raise ConfigError(f"{where}.protocol_port: {login.protocol_port} is no port")
-    for key in ("keepalive", "timeout"):
-        _span(getattr(login, key), f"{where}.{key}")
-    if login.use_static_credentials and not login.username:
-        raise ConfigError(f"{where}.username: is missing; use_static_credentials needs to know who logs in")
-    try:
-        _key(login)
-    except OSError as error:
-        raise ConfigError(
-            f"{where}.key_path: {login.key_path} cannot be read: {error.strerror}; name the file of a private key that "
-            "the manager's user may read, or remove key_path if the plugin has keys of its own"
-        ) from None
-
-
-def _span(given: str | float, where: str) -> None:
-    try:
-        in_seconds(given)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _plugin_name(plugin: str) -> str:

@@ -10,6 +10,7 @@ is due next, and refuse or misread ranges that go round.
 """
 
 import re
+from calendar import monthrange
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -68,21 +69,35 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
         return all(len(found) == size for found, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
 
     @property
+    def is_never(self) -> bool:
+        """Whether it matches no day of the calendar, as on the 31st of February."""
+        days = (
+            (first + day - 1, day)
+            for year in self.years
+            for month in self.months
+            for first, length in [monthrange(year, month)]
+            for day in range(1, length + 1)
+        )
+        return not any(self._has(day, (weekday + 1) % 7) for weekday, day in days)
+
+    @property
     def is_by_the_second(self) -> bool:
         return len(self.seconds) < 60
 
     def matches(self, local: datetime) -> bool:
         """Whether it holds at this moment, which is given in the time zone of the policy."""
-        by_date = local.day in self.days
-        by_weekday = local.isoweekday() % 7 in self.weekdays
         return (
             local.minute in self.minutes
             and local.hour in self.hours
-            and (by_date or by_weekday if self.either_day else by_date and by_weekday)
+            and self._has(local.day, local.isoweekday() % 7)
             and local.month in self.months
             and local.second in self.seconds
             and local.year in self.years
         )
+
+    def _has(self, day: int, weekday: int) -> bool:
+        by_date, by_weekday = day in self.days, weekday in self.weekdays
+        return by_date or by_weekday if self.either_day else by_date and by_weekday
 
 
 _YEARS = _YEAR.high - _YEAR.low + 1

@@ -5,7 +5,7 @@ default one, not 0: to remove at once has to be asked for. Outside of all period
 those that are there go after the default time. Configuration is read elsewhere; `plan` gets what `resolve` gives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 
 import msgspec
@@ -72,30 +72,47 @@ def draining(policy: Policy) -> Policy:
     return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, because=because)
 
 
-def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[str]:
-    """What cannot work, in words. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
-    found = []
-    for number, rule in enumerate(rules, start=1):
-        for line in rule.periods:
-            try:
-                period(line, machine=rule.is_machine)
-            except ValueError as error:
-                found.append(f"policy {number}: {error}")
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that cannot work in a policy."""
+
+    policy: int
+    """Which one, from 0 on."""
+    key: str
+    """Its setting, as `[[runners.autoscaler.policy]]` calls it."""
+    text: str
+
+
+def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
+    """What cannot work. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
+    return [
+        Mistake(policy=number, key=key, text=text)
+        for number, rule in enumerate(rules)
+        for key, text in _mistakes(rule, has_demand=has_demand)
+    ]
+
+
+def _mistakes(rule: PolicyRule, *, has_demand: bool) -> Iterator[tuple[str, str]]:
+    for line in rule.periods:
         try:
-            zone(rule.timezone)
+            period(line, machine=rule.is_machine)
         except ValueError as error:
-            found.append(f"policy {number}: {error}")
-        if rule.preemptive and rule.idle_count <= 0 and not has_demand:
-            found.append(
-                f"policy {number}: preemptive_mode without an idle_count never takes a job: none is asked for without "
-                "a ready instance, and none is created without a job. Set idle_count, or leave preemptive_mode out"
-            )
-        if 0 < rule.scale_factor_limit < rule.idle_count and rule.scale_factor > 0:
-            found.append(
-                f"policy {number}: scale_factor_limit {rule.scale_factor_limit} is below idle_count "
-                f"{rule.idle_count}, so scale_factor has no effect; raise the limit"
-            )
-    return found
+            yield "periods", str(error)
+    try:
+        zone(rule.timezone)
+    except ValueError as error:
+        yield "timezone", str(error)
+    if rule.preemptive and rule.idle_count <= 0 and not has_demand:
+        yield (
+            "preemptive_mode",
+            "preemptive_mode without an idle_count never takes a job: none is asked for without a ready instance, and "
+            "none is created without a job. Set idle_count, or leave preemptive_mode out",
+        )
+    if 0 < rule.scale_factor_limit < rule.idle_count and rule.scale_factor > 0:
+        yield (
+            "scale_factor_limit",
+            f"scale_factor_limit {rule.scale_factor_limit} is below idle_count {rule.idle_count}, so scale_factor has "
+            "no effect; raise the limit",
+        )
 
 
 def _periods(rule: PolicyRule) -> list[Period]:

@@ -7,6 +7,7 @@ import pytest
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.testing.instance_groups import a_program
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
 
@@ -50,6 +51,28 @@ def test_the_doctor_says_a_line_for_each_key(capsys: pytest.CaptureFixture[str])
     found = json.loads(out)
     assert (code, len(found["problems"])) == (1, 1)
     assert {one["key"]: one["verdict"] for one in found["diagnoses"]}["runners[0].executor"] == "refused"
+
+
+def test_plugins_are_looked_for_and_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = '{"properties": {"zone": {"type": "string"}}, "additionalProperties": false}'
+    a_program(tmp_path, f"#!/bin/sh\necho '{schema}'\n", name="fleeting-plugin-here")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    file = tmp_path / "config.toml"
+    runner = '[[runners]]\nname = "{0}"\nurl = "https://x.y"\ntoken = "glrt-{0}"\nexecutor = "instance"\n'
+    section = '[runners.autoscaler]\nplugin = "{0}"\nplugin_config = {{zoen = "x"}}\n'
+    file.write_text("".join((runner + section).format(name) for name in ("here", "gone")))
+    file.chmod(0o600)
+    code, out = printed(capsys, "check", "--config", str(file))
+    assert code == 0
+    assert f"warning: {file}:8: runners[0].autoscaler.plugin_config.zoen: there is no such setting" in out
+    assert f"warning: {file}:15: runners[1].autoscaler.plugin: on this host there is no plugin gone. Looked" in out
+    code, out = printed(capsys, "doctor", "--config", str(file))
+    assert "   8  refused   runners[0].autoscaler.plugin_config.zoen: the plugin here refuses it: there is no" in out
+    assert out.splitlines()[-1] == (
+        "Remuda can use this file, but there are no machines where a plugin refuses a setting"
+    )
 
 
 def test_a_schema_and_a_unit(capsys: pytest.CaptureFixture[str]) -> None:

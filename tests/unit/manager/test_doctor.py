@@ -5,6 +5,7 @@ from pathlib import Path
 
 from remuda.manager.doctor import Report, examine
 from remuda.manager.keys.fact import Verdict
+from remuda.manager.plugin_checks import Look
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
 EXPECTED = re.compile(r"# (works|differs|ignored|refused|unknown)$")
@@ -49,6 +50,32 @@ def test_advice_goes_by_what_the_file_has() -> None:
     pool = examined('[[runners]]\nurl = "https://x.y"\ntoken = "t"\nexecutor = "docker+machine"\n')
     assert any("[[runners.remuda.machines]]" in one for one in pool.advice)
     assert any("remuda plugin list" in one for one in pool.advice)
+
+
+def test_settings_of_a_plugin_are_judged_by_it() -> None:
+    text = (
+        '[[runners]]\nurl = "https://x.y"\ntoken = "t"\nexecutor = "instance"\n[runners.autoscaler]\nplugin = "p"\n'
+        '[runners.autoscaler.plugin_config]\nzone = "hidden"\nzoen = "hidden"\ndisk = {size = "hidden"}\n'
+    )
+    disk = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    properties = {"zone": {"type": "string"}, "disk": disk, "name": {"type": "string"}}
+    schema = {"properties": properties, "required": ["name"], "additionalProperties": False}
+
+    def about(seen: Look) -> list[tuple[int | None, str, str]]:
+        report = examine(text, file="config.toml", environment={}, look=lambda _: seen)
+        assert "hidden" not in str(report)
+        keys = [(one, one.key.partition("plugin_config")) for one in report.diagnoses]
+        return [(one.line, rest.lstrip("."), one.verdict) for one, (_, name, rest) in keys if name]
+
+    assert about(Look(schema=schema)) == [
+        (7, "name", "refused"),
+        (8, "zone", "works"),
+        (9, "zoen", "refused"),
+        (10, "disk.size", "refused"),
+    ]
+    assert about(Look()) == [(7, "", "works")]
+    report = examine(text, file="config.toml", environment={}, look=lambda _: Look(problem="there is no plugin p"))
+    assert report.advice[-1] == "on this host there is no plugin p. Its settings were not looked at"
 
 
 def test_no_value_is_shown() -> None:

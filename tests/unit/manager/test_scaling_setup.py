@@ -1,4 +1,4 @@
-"""What a configuration asks of the scaler, and what it is refused for."""
+"""What a configuration asks of the scaler."""
 
 import tomllib
 from pathlib import Path
@@ -97,34 +97,6 @@ def test_a_runner_is_called_the_same_after_its_token_was_renewed() -> None:
     assert runner_key(RunnerConfig(url="https://x.y", token="glrt-abcdefghijk")).startswith("abcdefghi-")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (HEAD + 'executor = "instance"\n', ["config.toml:1: runners[0].autoscaler.plugin", "is missing"]),
-        (AWS + "[[runners.autoscaler.policy]]\nidle_count = -3\n", ["policy[0].idle_count: -3 is below 0"]),
-        (AWS + "max_instances = -1\n", ["config.toml:8: runners[0].autoscaler.max_instances", "below 0"]),
-        (AWS + 'update_interval = "soon"\n', ["autoscaler.update_interval", "no span of time"]),
-        (AWS + '[[runners.autoscaler.policy]]\nperiods = ["* * *"]\n', ["autoscaler: policy 1", "has 3 fields"]),
-        (AWS + '[[runners.autoscaler.policy]]\ntimezone = "Mars"\n', ["no time zone 'Mars'"]),
-        (AWS + '[runners.autoscaler.connector_config]\nprotocol = "winrm"\n', ["protocol", "reached by ssh"]),
-        (AWS + "[runners.autoscaler.connector_config]\nuse_static_credentials = true\n", ["username", "who logs in"]),
-        (AWS + "[[runners.remuda.fallback]]\nmax_instances = 1\n", ["remuda.fallback[0].plugin", "is missing"]),
-        (AWS + '[[runners.remuda.fallback]]\nplugin = "b"\nname = "a/b"\n', ["fallback[0].name", "has a /"]),
-        (MACHINE.replace("ci-%s", "ci"), ["machine.MachineName", "no %s"]),
-        (AWS + AWS.replace("abcdefghijk", "other"), ["are called 'builder' at the same server"]),
-    ],
-)
-def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read(text)
-    assert all(word in str(caught.value) for word in words), caught.value
-
-
-def test_what_only_a_cell_makes_work_is_warned_of() -> None:
-    found = inspect(AWS + "[[runners.autoscaler.policy]]\npreemptive_mode = true\n", file="config.toml", environment={})
-    assert "on a plain GitLab, policy 1: preemptive_mode without an idle_count" in found.warnings[0].text
-
-
 def test_a_key_that_cannot_be_read_is_said_so() -> None:
     """By the check of the file already, and once more if it goes after that."""
     text = "connector_config.key_path: /no/such/key cannot be read: No such file"
@@ -142,13 +114,3 @@ def test_the_example_of_the_guide_works() -> None:
     assert parsed["runners"][0]["autoscaler"]["plugin"] == "aws"
     found = inspect(first, file="config.toml", environment={})
     assert (found.problems, found.warnings) == ((), ())
-
-
-@pytest.mark.parametrize(
-    ("host", "is_told"), [("127.0.0.1:80", True), ("localhost", True), ("[::1]:8", True), ("x.y", False)]
-)
-def test_a_server_that_is_the_machine_itself_there_is_told_of(host: str, is_told: bool) -> None:
-    found = inspect(AWS.replace("https://x.y", f"http://{host}"), file="config.toml", environment={})
-    assert (
-        any("is the machine itself for the machines that are created" in str(one) for one in found.warnings) is is_told
-    )

@@ -121,6 +121,24 @@ def test_a_year_range_does_not_go_round() -> None:
         period("* * * * * 2027-2026", machine=True)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_never"),
+    [
+        ("* * * * *", False),
+        ("* * 31 2 *", True),
+        ("* * 31 4,6,9,11 *", True),
+        ("* * 30,31 2-3 *", False),
+        ("* * 29 2 *", False),
+        ("* * 29 2 mon", False),
+        ("* * 29 2 * 2027", True),
+        ("* * 29 2 mon 2028", False),  # one of the two days is enough here
+        ("* * 29 2 * 2028", False),
+    ],
+)
+def test_never(line: str, is_never: bool) -> None:
+    assert period(line, machine=True).is_never is is_never
+
+
 def test_time_zones() -> None:
     assert zone("") is UTC
     assert zone("Local", ZoneInfo("Asia/Tokyo")) == ZoneInfo("Asia/Tokyo")

@@ -73,9 +73,15 @@ def test_mistakes() -> None:
         ],
         has_demand=False,
     )
-    assert [text[:9] for text in found] == ["policy 1:", "policy 1:", "policy 1:", "policy 2:", "policy 3:"]
-    assert "never takes a job" in found[3]
-    assert "scale_factor_limit 2 is below idle_count 5" in found[4]
+    assert [(one.policy, one.key) for one in found] == [
+        (0, "periods"),
+        (0, "periods"),
+        (0, "timezone"),
+        (1, "preemptive_mode"),
+        (2, "scale_factor_limit"),
+    ]
+    assert "never takes a job" in found[3].text
+    assert "scale_factor_limit 2 is below idle_count 5" in found[4].text
 
 
 def test_a_server_that_tells_its_demand_makes_preemptive_mode_work_without_idle_instances() -> None:

@@ -1,0 +1,136 @@
+"""What is wrong with a plugin's settings by the JSON schema that the plugin has for them. Pure.
+
+Decided here: which rules of a schema are understood. Those that are not count as kept, so that a newer plugin is not
+wronged; a plugin judges its settings itself when it starts. No value is ever shown: it may be a password.
+`plugin_checks` calls this.
+"""
+
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+DEEPEST = 64
+"""References may go round."""
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "object": Mapping,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+_WORDS = {
+    "object": "a table",
+    "array": "a list",
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "nothing",
+}
+_LIMITS = (
+    ("minimum", operator.lt, "at least"),
+    ("maximum", operator.gt, "at most"),
+    ("exclusiveMinimum", operator.le, "more than"),
+    ("exclusiveMaximum", operator.ge, "less than"),
+)
+
+
+def mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The settings that are not as the schema wants them, such as `qemu.disk`, each with what is wrong."""
+    return list(_look(settings, schema, "", schema, 0))
+
+
+def _look(value: Any, rule: Any, where: str, schema: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
+    if not isinstance(rule, Mapping) or depth > DEEPEST:
+        return
+    if isinstance(rule.get("$ref"), str):
+        yield from _look(value, _referred(rule["$ref"], schema), where, schema, depth + 1)
+    for key in ("anyOf", "oneOf"):
+        if rules := _list(rule.get(key)):
+            found = [list(_look(value, one, where, schema, depth + 1)) for one in rules]
+            if all(found):
+                yield from min(found, key=len)
+    types = [one for one in (_list(rule.get("type")) or [rule.get("type")]) if isinstance(one, str)]
+    if types and not any(_is(value, one) for one in types):
+        wanted = " or ".join(_WORDS.get(one, one) for one in types)
+        yield where, f"has to be {wanted}, not {_word(value)}"
+        return
+    if (allowed := _list(rule.get("enum"))) and value not in allowed:
+        yield where, f"has to be one of {', '.join(map(str, allowed))}"
+    if isinstance(value, str):
+        yield from ((where, text) for text in _of_text(value, rule))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from ((where, text) for text in _of_number(value, rule))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _look(one, rule.get("items"), f"{where}[{number}]", schema, depth + 1)
+    elif isinstance(value, Mapping):
+        yield from _of_table(value, rule, where, schema, depth)
+
+
+def _of_table(
+    table: Mapping[str, Any], rule: Mapping[str, Any], where: str, schema: Mapping[str, Any], depth: int
+) -> Iterator[tuple[str, str]]:
+    known = rule["properties"] if isinstance(rule.get("properties"), Mapping) else {}
+    others = rule.get("additionalProperties")
+    for key, value in table.items():
+        here = f"{where}.{key}" if where else str(key)
+        if key in known:
+            yield from _look(value, known[key], here, schema, depth + 1)
+        elif others is False:
+            near = get_close_matches(str(key), list(known), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
+            yield here, f"there is no such setting; {hint}"
+        else:
+            yield from _look(value, others, here, schema, depth + 1)
+    for key in _list(rule.get("required")):
+        if isinstance(key, str) and key not in table:
+            yield f"{where}.{key}" if where else key, "is missing"
+
+
+def _of_text(value: str, rule: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(pattern := rule.get("pattern"), str):
+        try:
+            is_right = re.search(pattern, value) is not None
+        except re.error:
+            is_right = True  # patterns of other languages have more in them
+        if not is_right:
+            yield f"is not of the form {pattern}"
+    if isinstance(least := rule.get("minLength"), int) and len(value) < least:
+        yield "must not be empty" if least == 1 else f"has to have at least {least} characters"
+
+
+def _of_number(value: float, rule: Mapping[str, Any]) -> Iterator[str]:
+    for key, is_wrong, words in _LIMITS:
+        limit = rule.get(key)
+        if isinstance(limit, int | float) and is_wrong(value, limit):
+            yield f"has to be {words} {limit}"
+
+
+def _referred(reference: str, schema: Mapping[str, Any]) -> Any:
+    """What a reference within the schema means; None: nothing that is known."""
+    found: Any = schema if reference.startswith("#") else None
+    for part in filter(None, reference.removeprefix("#").split("/")):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind not in _TYPES:
+        return True
+    if isinstance(value, bool) and kind != "boolean":
+        return False
+    return isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, float) and value.is_integer())
+
+
+def _word(value: Any) -> str:
+    return next((word for kind, word in _WORDS.items() if _is(value, kind)), f"a {type(value).__name__}")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
