@@ -9,7 +9,8 @@ FREEZER := .venv-freeze
 FREEZER_STAMP := $(FREEZER)/.installed
 FREEZE_PYTHON ?= /usr/bin/python3
 FROZEN := build/remuda-agent-linux-$(shell uname -m)
-WORKERS ?= 2
+# More than processors: most of the tests wait for something most of the time.
+WORKERS ?= 3
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
