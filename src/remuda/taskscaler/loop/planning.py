@@ -22,7 +22,6 @@ from remuda.taskscaler.loop.wanting import Wanting
 from remuda.taskscaler.plan import plan
 from remuda.taskscaler.policy import draining, resolve
 from remuda.taskscaler.rebalancing import Seen, Sighting
-from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.telemetry.logs import logger
 
 KEPT = 100

@@ -286,6 +286,9 @@ class Roster:
         self._changed_groups.update(changes.groups)
         self.asking.changed.update(changes.requests)
 
+    def _strike_seconds(self, member: Member) -> float:
+        return strike_seconds(self.setup, threshold=self._limits[member.group].failure_threshold)
+
     def _effective(self) -> dict[str, Limits]:
         return {name: group.effective for name, group in self.groups.items()}
 
@@ -310,9 +313,6 @@ class Roster:
                 group=member.group,
                 state=state,
                 since=now if member.removing_at is None else member.removing_at,
-    def _strike_seconds(self, member: Member) -> float:
-        return strike_seconds(self.setup, threshold=self._limits[member.group].failure_threshold)
-
                 created_at=member.created_at,
                 cause=member.cause,
                 owner=member.owner,
