@@ -190,9 +190,8 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
         [
             (
                 fleet.name or fleet.runner,
-                ", ".join(f"{count} {state}" for state, count in sorted(fleet.instances.items()))
-                + (f" of at most {fleet.max_instances}" if fleet.max_instances else "")
-                or "none",
+                (", ".join(f"{count} {state}" for state, count in sorted(fleet.instances.items())) or "none")
+                + (f" of at most {fleet.max_instances}" if fleet.max_instances else ""),
                 str(fleet.requested),
                 str(fleet.held),
                 str(fleet.waiting),

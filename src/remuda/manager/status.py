@@ -1,20 +1,25 @@
 """What a manager says of itself to whoever asks: `remuda manager status` prints this document, `control.py` sends it.
 
-Read from the parts as they are at this moment; nothing is kept or decided here. Times are RFC 3339, empty for never.
+Read from the parts as they are at this moment; nothing is kept here. Decided is only what is worth showing: whether a
+runner can be called well, and which machines are its own. Times are RFC 3339, empty for never.
 """
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from remuda import __version__
 from remuda.lib.clock import rfc3339
+from remuda.manager.core.pace import Health
 from remuda.manager.core.record import Phase
+from remuda.manager.scaling import Scaled
 
 if TYPE_CHECKING:
     from remuda.manager.config import RunnerConfig
+    from remuda.manager.link import AgentLink
     from remuda.manager.supervision import Manager
     from remuda.taskscaler.loop import ScalerStatus
 
@@ -52,6 +57,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int | None
     """What its environment can have; None: as many as there are slots."""
     health: str
+    """How its server treats it: well, refused, troubled. Troubled, too, is who has no plugin that could be used."""
     problem: str
     last_status: int | None
     asked_at: str
@@ -131,7 +137,7 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
     load = manager.load
     jobs = manager.jobs
     by_runner = Counter(job.runner for job in jobs)
-    by_machine = Counter(job.life.machine for job in jobs)
+    by_machine = Counter((id(job.environment), job.life.machine) for job in jobs)
     return ManagerStatus(
         pid=os.getpid(),
         system_id=manager.system_id,
@@ -161,21 +167,47 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
             )
             for job in sorted(jobs, key=lambda job: job.received_at)
         ),
-        machines=tuple(
-            MachineStatus(
-                machine=link.machine,
-                is_connected=link.connected.is_set(),
-                jobs=by_machine[link.machine],
-                problem=link.problem,
-            )
-            for link in sorted(manager.links, key=lambda link: link.machine)
-        ),
+        machines=machines_of(manager.links, by_machine),
         fleets=tuple(_fleet(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
     )
 
 
+def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
+    """The machines that are reached, or should be; `jobs` counts them by environment and machine.
+
+    A link stays for a while when its machine is gone, and a fleet looks at the machines of another one for jobs of an
+    earlier process: without jobs neither is of interest.
+    """
+    own: dict[int, set[str]] = {}
+    found = []
+    for link in sorted(links, key=lambda link: link.machine):
+        key, environment = id(link.environment), link.environment
+        if isinstance(environment, Scaled) and key not in own:
+            from remuda.taskscaler.loop.status import FOREIGN  # only here: who has no fleet need not wait for it
+
+            own[key] = {one.name for one in environment.status().instances if one.state != FOREIGN}
+        count = jobs.get((key, link.machine), 0)
+        if count or key not in own or link.machine in own[key]:
+            found.append(
+                MachineStatus(
+                    machine=link.machine, is_connected=link.connected.is_set(), jobs=count, problem=link.problem
+                )
+            )
+    return tuple(found)
+
+
+def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
+    """In a word; the server's part, unless all is well there and no group of machines can be used."""
+    groups = fleet.groups if fleet is not None else ()
+    is_without = bool(groups) and all(group.error and not group.is_current for group in groups)
+    return (Health.TROUBLED if is_without and health is Health.WELL else health).value
+
+
 def _fleet(runner: "RunnerConfig", now: "ScalerStatus") -> FleetStatus:
-    problems = [f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note) if text]
+    # One may say both in the same words.
+    problems = dict.fromkeys(
+        f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note) if text
+    )
     return FleetStatus(
         runner=runner.short_token,
         name=runner.name,
@@ -190,8 +222,10 @@ def _fleet(runner: "RunnerConfig", now: "ScalerStatus") -> FleetStatus:
 
 def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
     found = []
+    fleets = {runner.short_token: scaled for runner, scaled in manager.scaling.fleets}
     for poller in manager.pollers:
         runner, now = poller.runner, poller.status
+        fleet = fleets.get(runner.short_token)
         found.append(
             RunnerStatus(
                 runner=runner.short_token,
@@ -201,7 +235,7 @@ def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
                 jobs=jobs[runner.short_token],
                 limit=runner.limit,
                 capacity=poller.capacity,
-                health=now.health,
+                health=health_of(now.health, fleet.status() if fleet is not None else None),
                 problem=now.problem,
                 last_status=now.last_status,
                 asked_at=_time(now.asked_at),

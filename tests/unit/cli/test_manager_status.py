@@ -7,7 +7,7 @@ import pytest
 from remuda.cli.exits import BadInputError
 from remuda.cli.manager_status import managed_folder, show
 from remuda.manager.control import NAME
-from remuda.manager.status import ManagerStatus, RunnerStatus
+from remuda.manager.status import FleetStatus, ManagerStatus, RunnerStatus
 
 
 def bound(folder: Path) -> socket.socket:
@@ -63,3 +63,22 @@ def test_what_keeps_a_runner_from_asking_is_called_by_its_name(
     output = capsys.readouterr().out
     assert f"  {word}  " in output
     assert "builder: the plugin does not run" in output
+
+
+@pytest.mark.parametrize(
+    ("instances", "most", "words"),
+    [
+        ({}, 0, "none"),
+        ({}, 2, "none of at most 2"),
+        ({"ready": 1, "creating": 2}, 4, "2 creating, 1 ready of at most 4"),
+        ({"ready": 1}, 0, "1 ready"),
+    ],
+)
+def test_how_many_machines_a_runner_has(
+    instances: dict[str, int], most: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = FleetStatus(
+        runner="abcdefghi", name="builder", instances=instances, requested=0, max_instances=most, held=0, waiting=0
+    )
+    show(ManagerStatus(fleets=(fleet,)))
+    assert f"builder  {words}  " in capsys.readouterr().out

@@ -21,8 +21,11 @@ from remuda.wire.runner_client import OwnReply, RunnerClient, RunnerReply
 class _Fleet:
     """What `Scaling` sees of an environment; its setups are named after runners."""
 
+    is_closed = False
+
     def __init__(self, name: str) -> None:
         self.demand: CellDemand | None = None
+        self.runner = RunnerConfig(name=name)
         self.setup = FleetSetup(name=name, owner=name, groups=(), rules=())
         self.is_discarded = False
 
@@ -43,6 +46,10 @@ class _Fleet:
     def hear(self, taken: int) -> None: ...
 
     def recovered(self) -> None: ...
+
+    def drain(self, *, is_draining: bool) -> None: ...
+
+    def look(self) -> None: ...
 
     def status(self) -> ScalerStatus:
         raise NotImplementedError

@@ -1,0 +1,139 @@
+"""What is worth showing of machines, and when a runner is well."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from remuda.fleeting import InProcess
+from remuda.lib.clock import SystemClock
+from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+from remuda.manager.autoscaler_config import AutoscalerConfig
+from remuda.manager.config import RunnerConfig
+from remuda.manager.core.pace import Health
+from remuda.manager.link import AgentLink
+from remuda.manager.ports import Environment
+from remuda.manager.scaling import Scaled
+from remuda.manager.status import health_of, machines_of
+from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus
+from remuda.testing.environment import FakeEnvironment
+from remuda.testing.instance_groups import PlainGroup
+
+
+def a_group(name: str = "local", *, error: str = "", is_current: bool = True) -> GroupStatus:
+    return GroupStatus(
+        name=name,
+        plugin="",
+        is_current=is_current,
+        error=error,
+        note="",
+        failures=0,
+        failed_at=0.0,
+        boot_seconds=0.0,
+        boots=0,
+        max_instances=0,
+        quota=None,
+        updated_at=0.0,
+    )
+
+
+def an_instance(name: str, state: str) -> InstanceStatus:
+    return InstanceStatus(
+        name=name,
+        id=name,
+        group="local",
+        state=state,
+        provider_state="running",
+        since=0.0,
+        slots_used=0,
+        capacity=1,
+        uses=0,
+        created_at=0.0,
+        idle_since=None,
+        cause="",
+        address="",
+        owner="",
+        failures=0,
+        error="",
+        holders=(),
+    )
+
+
+def a_fleet(*groups: GroupStatus, instances: Mapping[str, str] | None = None) -> ScalerStatus:
+    """`instances` has a state for each name."""
+    return ScalerStatus(
+        name="fleet",
+        owner="s_1/fleet",
+        at=0.0,
+        held=0,
+        waiting=0,
+        reserved=0,
+        capacity=0,
+        instances=tuple(an_instance(name, state) for name, state in (instances or {}).items()),
+        requests=(),
+        groups=groups,
+        plan=None,
+        explanation="",
+        decisions=(),
+    )
+
+
+class _Fleet(AutoscaledEnvironment):
+    """A real one that never runs, with the instances that a test wants."""
+
+    def __init__(self, folder: Path, instances: Mapping[str, str]) -> None:
+        runner = RunnerConfig(name="bench", executor="instance", autoscaler=AutoscalerConfig(plugin="table"))
+        super().__init__(
+            runner, folder=folder, system_id="s_1", clock=SystemClock(), plugins=lambda _: InProcess(PlainGroup())
+        )
+        self._shown = a_fleet(instances=instances)
+
+    def status(self) -> ScalerStatus:
+        return self._shown
+
+
+@pytest.mark.parametrize(
+    ("health", "fleet", "word"),
+    [
+        (Health.WELL, None, "well"),
+        (Health.WELL, a_fleet(a_group()), "well"),
+        (Health.WELL, a_fleet(a_group(is_current=False)), "well"),  # it has not begun
+        (Health.WELL, a_fleet(a_group(error="no such plugin", is_current=False)), "troubled"),
+        (Health.WELL, a_fleet(a_group(error="quota")), "well"),
+        (Health.WELL, a_fleet(a_group(error="gone", is_current=False), a_group("other")), "well"),
+        (Health.REFUSED, a_fleet(a_group(error="gone", is_current=False)), "refused"),
+    ],
+)
+def test_who_has_no_plugin_is_not_well(health: Health, fleet: ScalerStatus | None, word: str) -> None:
+    assert health_of(health, fleet) == word
+
+
+async def test_machines_are_shown_by_those_whose_they_are(tmp_path: Path) -> None:
+    """After a runner was renamed two fleets see the same machines; and links outlive machines for a while."""
+    old = _Fleet(tmp_path / "old", {"local/a": "ready"})
+    new = _Fleet(tmp_path / "new", {"local/a": "foreign", "local/b": "ready"})
+    plain = FakeEnvironment(tmp_path)
+    assert isinstance(old, Scaled)
+    links = [
+        AgentLink(cast("Environment", environment), machine, SystemClock())
+        for environment, machine in (
+            (new, "local/a"),
+            (old, "local/a"),
+            (new, "local/b"),
+            (old, "local/gone"),
+            (new, "local/lost"),
+            (plain, "local"),
+        )
+    ]
+    shown = machines_of(links, {(id(old), "local/a"): 2, (id(new), "local/lost"): 1})
+    assert [(one.machine, one.jobs) for one in shown] == [
+        ("local", 0),
+        ("local/a", 2),
+        ("local/b", 0),
+        ("local/lost", 1),
+    ]
+    for environment in (old, new):
+        await environment.close()
+    await plain.remove()
