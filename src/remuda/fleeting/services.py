@@ -65,6 +65,10 @@ class GroupService(InstanceGroupBase):
             config = json.loads(request.config or b"null")
         except ValueError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, f"plugin_config is no JSON: {error}") from error
+        if not request.HasField("settings") or not request.settings.HasField("connector_config"):
+            # Without it nobody would know how to log in, and only the first login would say so.
+            what = "Init came without settings.connector_config; a host has to send it, even if nothing is set in it"
+            raise GRPCError(Status.INVALID_ARGUMENT, what)
         settings = settings_from_wire(request.settings)
         with _as_status():
             info = await self.group.init(config, settings)

@@ -137,13 +137,16 @@ async def test_missing_submessage_survived(host: Host, tmp_path: Path) -> None:
         await ours.connect_info("a")
     assert await ours.update() == {}
 
-    # The other side: a host that leaves out settings, or the connector in them, and what is to be configured.
+    # The other side: a host that leaves out settings, or the connector in them.
     process = PluginProcess(str(a_plugin(tmp_path / "ours")), say=lambda _: None)
     try:
         channel = await process.start()
         stub = InstanceGroupStub(channel)
         for request in (pb.InitRequest(), pb.InitRequest(config=b"{}", settings=pb.Settings())):
-            assert (await stub.Init(request)).id == "test/table"
+            with pytest.raises(GRPCError, match=r"Init came without settings\.connector_config"):
+                await stub.Init(request)
+        empty = pb.Settings(connector_config=pb.ConnectorConfig())
+        assert (await stub.Init(pb.InitRequest(settings=empty))).id == "test/table"
         await stub.Increase(pb.IncreaseRequest(n=1))
         answer = await stub.ConnectInfo(pb.ConnectInfoRequest(instance="instance-1"))
         assert answer.HasField("connector")
@@ -385,9 +388,9 @@ async def test_old_plugin_verbs(host: Host, tmp_path: Path, missing: str) -> Non
         "        raise GRPCError(Status.UNIMPLEMENTED, 'unknown method')\n"
         "    async def Shutdown(self, stream):\n"
         f"        open('{calls}', 'a').write('Shutdown')\n        await super().Shutdown(stream)\n"
-        f"    {missing} = Suspend = Resume = missing\nasyncio.run(main(Old(PlainGroup())))\n"
+        f"    {missing} = Suspend = Resume = missing\n"
     )
-    group = host(a_program(tmp_path, RAW + text))
+    group = host(a_program(tmp_path, f"{RAW}{text}asyncio.run(main(Old(PlainGroup())))\n"))
     assert (await group.init({}, Settings())).capabilities == frozenset()
     assert await group.increase(1) == 1
     [one] = await group.update()
@@ -406,6 +409,10 @@ async def test_old_plugin_verbs(host: Host, tmp_path: Path, missing: str) -> Non
     for call in unsupported:
         with pytest.raises(UnsupportedError, match="does not have"):
             await call()
+    boasting = host(a_program(tmp_path / "boasting", f"{RAW}{text}asyncio.run(main(Old(TableGroup())))\n"))
+    assert "suspend_resume" in (await boasting.init({}, Settings())).capabilities
+    with pytest.raises(UnsupportedError, match="does not have Suspend"):
+        await boasting.suspend(["a"])
 
 
 async def test_answers_are_not_believed_further_than_they_can_be(host: Host, tmp_path: Path) -> None:
