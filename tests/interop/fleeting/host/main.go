@@ -1,7 +1,7 @@
 // A host of fleeting plugins around upstream's library: `fleeting-host PROGRAM CONFIG`. It makes one call a line of stdin,
 // such as `{"call": "increase", "n": 2}`, and answers each with a line of JSON. At the end of stdin it ends the plugin as
 // upstream does. `fleeting-host PROGRAM` alone asks the plugin for TLS, which upstream's library does not, looks whether
-// it is well, calls Init without anything in it, and prints the size of the answer.
+// it is well, calls Init with empty settings, and prints the size of the answer.
 package main
 
 import (
@@ -129,8 +129,9 @@ func callWithTLS(program string, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	answer := &emptypb.Empty{}
-	err = found.(*grpc.ClientConn).Invoke(context.Background(), "/proto.InstanceGroup/Init", &emptypb.Empty{}, answer)
+	asked, answer := &emptypb.Empty{}, &emptypb.Empty{}
+	asked.ProtoReflect().SetUnknown([]byte{0x12, 2, 0x0a, 0}) // settings with an empty connector_config
+	err = found.(*grpc.ClientConn).Invoke(context.Background(), "/proto.InstanceGroup/Init", asked, answer)
 	if err != nil {
 		return err
 	}
