@@ -1,0 +1,86 @@
+"""Runners that have machines created: what a configuration that cannot be used changes, and how their plugins show."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from remuda.fleeting import InProcess
+from remuda.manager.control import Order, ask, ask_status
+from remuda.manager.scale_orders import ScaleReport
+from remuda.manager.service import ManagerService
+from remuda.manager.status import ManagerStatus
+from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
+from remuda.testing.instance_groups import PlainGroup
+
+
+def runner(coordinator: Coordinator, name: str, token: str, section: str) -> str:
+    return (
+        f'[[runners]]\nname = "{name}"\nurl = "{coordinator.url}"\ntoken = "{token}"\nexecutor = "instance"\n'
+        f'[runners.autoscaler]\nplugin = "table"\n{section}\n'
+    )
+
+
+@asynccontextmanager
+async def manager(folder: Path) -> AsyncIterator[asyncio.Event]:
+    """One with plugins in its own process; what it gives is set to have the file read again."""
+    stop, reload, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    service = ManagerService(folder / "config.toml", folder / "data", plugins=lambda _: InProcess(PlainGroup()))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(service.run(stop, reload=reload, ready=ready.set), name="manager")
+        await ready.wait()
+        try:
+            yield reload
+        finally:
+            stop.set()
+
+
+async def status(folder: Path) -> ManagerStatus:
+    return await ask_status(folder / "data")
+
+
+async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path, coordinator: Coordinator) -> None:
+    def write_config(most: int, key: str) -> None:
+        login = f'max_instances = {most}\n[runners.autoscaler.connector_config]\nkey_path = "{tmp_path}'
+        (tmp_path / "config.toml").write_text(
+            runner(coordinator, "first", RUNNER_TOKEN, f'{login}/kept"')
+            + runner(coordinator, "second", OTHER_TOKEN, f'{login}/{key}"')
+        )
+
+    async def limits() -> list[int]:
+        report = await ask(tmp_path / "data", Order(command="scale"), ScaleReport)
+        return [fleet.status.groups[0].max_instances for fleet in report.fleets]
+
+    for name in ("kept", "old", "new"):
+        (tmp_path / name).write_bytes(b"PRIVATE")
+    write_config(2, "old")
+    async with manager(tmp_path) as reload:
+        assert await limits() == [2, 2]
+        # The new key counts after a restart, so that the old one is still wanted.
+        (tmp_path / "old").unlink()
+        write_config(5, "new")
+        reload.set()
+        while not (error := (await status(tmp_path)).config.error):
+            pass
+        assert "old cannot be read" in error
+        assert await limits() == [2, 2]
+        (tmp_path / "old").write_bytes(b"PRIVATE")
+        reload.set()
+        while (await status(tmp_path)).config.error:
+            pass
+        assert await limits() == [5, 5]
+
+
+async def test_a_runner_whose_plugin_refuses_its_settings_is_not_well(tmp_path: Path, coordinator: Coordinator) -> None:
+    wrong = "[runners.autoscaler.plugin_config]\nmax_sise = 3"
+    (tmp_path / "config.toml").write_text(
+        runner(coordinator, "right", RUNNER_TOKEN, "max_instances = 2")
+        + runner(coordinator, "wrong", OTHER_TOKEN, wrong)
+    )
+    async with manager(tmp_path):
+        while not (found := await status(tmp_path)).fleets[1].problems:
+            pass
+        assert {one.name: one.health for one in found.runners} == {"right": "well", "wrong": "troubled"}
+        [problem] = found.fleets[1].problems
+        assert "there is no setting max_sise; did you mean max_size?" in problem
+        assert [one.disk_free_bytes for one in found.runners] == [None, None]
