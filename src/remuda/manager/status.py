@@ -15,7 +15,6 @@ from remuda import __version__
 from remuda.lib.clock import rfc3339
 from remuda.manager.core.pace import Health
 from remuda.manager.core.record import Phase
-from remuda.manager.scaling import Scaled
 
 if TYPE_CHECKING:
     from remuda.manager.config import RunnerConfig
@@ -178,14 +177,14 @@ def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int
     A link stays for a while when its machine is gone, and a fleet looks at the machines of another one for jobs of an
     earlier process: without jobs neither is of interest.
     """
+    from remuda.manager.scaling import Scaled  # only here: who asks a manager need not wait for what it has
+
     own: dict[int, set[str]] = {}
     found = []
     for link in sorted(links, key=lambda link: link.machine):
         key, environment = id(link.environment), link.environment
         if isinstance(environment, Scaled) and key not in own:
-            from remuda.taskscaler.loop.status import FOREIGN  # only here: who has no fleet need not wait for it
-
-            own[key] = {one.name for one in environment.status().instances if one.state != FOREIGN}
+            own[key] = _own(environment.status())
         count = jobs.get((key, link.machine), 0)
         if count or key not in own or link.machine in own[key]:
             found.append(
@@ -194,6 +193,12 @@ def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int
                 )
             )
     return tuple(found)
+
+
+def _own(fleet: "ScalerStatus") -> set[str]:
+    from remuda.taskscaler.loop.status import FOREIGN  # only here: most have no fleet
+
+    return {one.name for one in fleet.instances if one.state != FOREIGN}
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
