@@ -189,7 +189,7 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
         ("runner", "machines", "asked for", "jobs there", "jobs that wait"),
         [
             (
-                fleet.name or fleet.runner,
+                (fleet.name or fleet.runner) + (" (ending)" if fleet.is_ending else ""),
                 (", ".join(f"{count} {state}" for state, count in sorted(fleet.instances.items())) or "none")
                 + (f" of at most {fleet.max_instances}" if fleet.max_instances else ""),
                 str(fleet.requested),

@@ -61,7 +61,9 @@ def sweep(
     data: Data = None,
     output: Output = "text",
 ) -> int:
-    """List machines with this manager's tag that nobody owns any more: of runners that are gone, or forgotten ones.
+    """List machines of this manager that nobody owns any more: of runners that are gone, or forgotten ones.
+
+    They are found by their tags, and those of runners that were taken out while no manager ran by what is kept of them.
 
     Exit code 1 when a group could not be asked, or did not take a removal.
 
@@ -86,8 +88,10 @@ def sweep(
         ]
         if rows:
             print_table([("machine", "owner", "created", "why", ""), *rows])
-        elif not found.problems and not found.passed_over:
+        elif not found.problems and not found.passed_over and not found.remarks:
             print("no machine is without an owner")
+        for remark in found.remarks:
+            print(remark)
         for problem in found.problems:
             print(problem)
         for group in found.passed_over:
@@ -100,14 +104,19 @@ def sweep(
 
 def _show(fleet: "FleetReport") -> None:
     now = fleet.status
+    name = (fleet.name or fleet.runner) + (" (ending)" if fleet.is_ending else "")
     states = Counter(one.state for one in now.instances)
     there = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
-    print(f"{fleet.name or fleet.runner}: {there}; {now.held} jobs there, {now.waiting} wait for a slot")
+    print(f"{name}: {there}; {now.held} jobs there, {now.waiting} wait for a slot")
+    if fleet.is_ending:
+        print("Its runner is not configured any more: its machines go when their jobs are over")
     print(now.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
     for group in now.groups:
         learned = f"learned from {group.boots}" if group.boots else "a guess, none has been seen"
         seconds = in_words(round(group.boot_seconds))
-        print(f"Group {group.name} ({group.plugin or 'not started'}): ready after {seconds}, {learned}")
+        since = group.starting_seconds
+        plugin = group.plugin or ("not started" if since is None else f"is starting, {in_words(round(since))}")
+        print(f"Group {group.name} ({plugin}): ready after {seconds}, {learned}")
         for text in (group.error, group.note):
             if text:
                 print(f"  {text}")
@@ -130,7 +139,7 @@ def _row(one: "InstanceStatus") -> tuple[str, ...]:
         one.name,
         one.state,
         _time(one.since),
-        f"{one.slots_used}/{one.capacity}",
+        "" if one.state == "foreign" else f"{one.slots_used}/{one.capacity}",
         str(one.uses),
         one.address,
         one.error,

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,13 +84,20 @@ def kind_of(runner: RunnerConfig) -> str:
     return AUTOSCALED if kind == "machines" and not runner.remuda.machines else kind
 
 
+def plugins_in(around: Around, clock: Clock) -> "Callable[[str], InstanceGroup]":
+    """Who makes the groups of plugins."""
+
+    def hosted(plugin: str) -> "InstanceGroup":
+        from remuda.fleeting.host import HostedGroup
+
+        return HostedGroup(plugin, clock=clock)
+
+    return around.plugins or hosted
+
+
 def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environment:
-    from remuda.fleeting.host import HostedGroup
     from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
     from remuda.taskscaler.loop.state import StateError
-
-    def hosted(plugin: str) -> HostedGroup:
-        return HostedGroup(plugin, clock=clock)
 
     try:
         return AutoscaledEnvironment(
@@ -97,7 +105,7 @@ def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environme
             folder=around.folder,
             system_id=around.system_id,
             clock=clock,
-            plugins=around.plugins or hosted,
+            plugins=plugins_in(around, clock),
             counts=around.counts,
         )
     except (StateError, OSError, sqlite3.Error) as error:
@@ -121,6 +129,11 @@ def make_environment(
     return LocalEnvironment(jobs, clock=clock, idle_exit_seconds=agent_idle_exit_seconds)
 
 
+def fleet_identity(fleet: str) -> str:
+    """The same for the machines of a runner, by the name of what is kept of them."""
+    return f"{AUTOSCALED}-{fleet}"
+
+
 def identity(runner: RunnerConfig) -> str:
     """Equal for runners that share an environment, in every process."""
     kind = kind_of(runner)
@@ -129,7 +142,8 @@ def identity(runner: RunnerConfig) -> str:
         case "autoscaled":
             from remuda.manager.scaling_setup import runner_key
 
-            return f"{kind}-{runner_key(runner)}"  # its machines are nobody else's, and stay when its token is renewed
+            # Its machines are nobody else's, and stay when its token is renewed.
+            return fleet_identity(runner_key(runner))
         case "ssh":
             where = (runner.ssh,)
         case "machines":
@@ -180,6 +194,18 @@ class Environments:
         if name not in self._known:
             self._known[name] = self._make(runner, self._around)
         return self._known[name]
+
+    @contextmanager
+    def held(self, fleet: str) -> Iterator[None]:
+        """Nobody gets an environment over the machines of that fleet meanwhile. ClosingError: that is so already."""
+        name = fleet_identity(fleet)
+        if name in self._closing:
+            raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")
+        self._closing.add(name)
+        try:
+            yield
+        finally:
+            self._closing.discard(name)
 
     def end_unused(
         self,

@@ -37,5 +37,9 @@ class EnvironmentTemporaryError(Exception):
     """The environment or its agent cannot be reached now; trying again may help."""
 
 
+class ConnectingError(EnvironmentTemporaryError):
+    """The first connection to its agent is being made, and nothing is wrong so far."""
+
+
 class EnvironmentLostError(Exception):
     """The environment can never run this job (any more); the message is the cause the user sees."""

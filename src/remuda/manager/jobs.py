@@ -36,7 +36,7 @@ from remuda.manager.core.life import Life
 from remuda.manager.core.record import Phase, Record, again_bytes
 from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.entries import CompileError
-from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.errors import ConnectingError, EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.journal import JobRow
 from remuda.manager.link import AgentLink
 from remuda.manager.metrics import RunnerLabels, mode_of
@@ -212,7 +212,8 @@ class ManagedJob:
                     await self._bell.until(action.until)
         except EnvironmentTemporaryError as error:
             if self.hindrance.is_new(str(error)):
-                self._log.warning("the job waits for its environment", cause=str(error))
+                say = self._log.info if isinstance(error, ConnectingError) else self._log.warning
+                say("the job waits for its environment", cause=str(error))
             self.agent_failed(str(error))
         except EnvironmentLostError as error:
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
@@ -262,8 +263,7 @@ class ManagedJob:
         payload, row = self._payload, self._row
         assert payload is not None, "a job is started once"
         assert row is not None
-        if not self._linked().connected.is_set():
-            raise EnvironmentTemporaryError(self._linked().problem or "there is no connection to the agent")
+        self._linked().need()
         self._row = row = await in_slot(row, self._around.settle(self), self.life.record, self._around.journal)
         if row.slot != self.slot:
             own = self._around.keeps_in is not None

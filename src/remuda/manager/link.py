@@ -12,7 +12,7 @@ from typing import Protocol
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.errors import ConnectingError, EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.ports import Environment
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import (
@@ -246,6 +246,13 @@ class AgentLink:
     async def close_job(self, job_id: str) -> None:
         """Have the agent forget the job."""
         await self._call(lambda client: client.close_job(job_id))
+
+    def need(self) -> None:
+        """EnvironmentTemporaryError says why there is no connection; ConnectingError, if that is in good order."""
+        if not self.connected.is_set():
+            if self.problem:
+                raise EnvironmentTemporaryError(self.problem)
+            raise ConnectingError("there is no connection to the agent yet")
 
     async def _call(self, call: Callable[[AgentClient], Awaitable[None]]) -> None:
         if self._client is None:

@@ -4,17 +4,20 @@ Nothing is decided here: plans explain themselves, and what an orphan is stands 
 cross the control socket; `remuda.cli.scale` is the other end.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.control import Order
 from remuda.manager.errors import ManagerError
+from remuda.manager.left_machines import LeftMachines
 from remuda.manager.scaling import Scaled, Scaling
 from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.loop.sweep import Swept
 
-SWEEP_SECONDS = 300.0
+SWEEP_SECONDS = 400.0
 """How long a sweep may take: it asks providers, and has them remove machines."""
 
 
@@ -25,6 +28,8 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     """Its short token."""
     name: str
     status: ScalerStatus
+    is_ending: bool = False
+    """It is not configured any more: its machines go when their jobs are over."""
 
 
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,54 +59,83 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that could not be asked."""
     passed_over: tuple[str, ...] = ()
     """Groups whose plugins cannot find machines by their tags."""
+    remarks: tuple[str, ...] = ()
+    """What else is to be known of machines that were left."""
 
 
-def orders(scaling: Scaling) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
+def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
     """What can be asked of a manager, by command."""
 
     async def explain(order: Order) -> ScaleReport:
+        known = [*scaling.fleets, *((one.runner, one) for one in scaling.ending)]
+        ending = {id(one) for one in scaling.ending}
         return ScaleReport(
             fleets=tuple(
-                FleetReport(runner=runner.short_token, name=runner.name, status=scaled.status())
-                for runner, scaled in _chosen(scaling.fleets, order.runner)
+                FleetReport(
+                    runner=runner.short_token, name=runner.name, status=one.status(), is_ending=id(one) in ending
+                )
+                for runner, one in _chosen(known, order.runner)
             )
         )
 
     async def sweep(order: Order) -> SweepReport:
-        found: dict[tuple[str, str], FoundOrphan] = {}
-        problems: list[str] = []
-        passed_over: list[str] = []
-        for runner, scaled in _chosen(scaling.fleets, order.runner):
-            swept = await scaled.sweep(scaling.owners, remove=order.remove)
-            problems += [f"{runner.name or runner.short_token}: {text}" for text in swept.errors]
-            passed_over += [f"{runner.name or runner.short_token}: {group}" for group in swept.passed_over]
-            for one in swept.found:
-                is_removed = one.instance in swept.removed
-                # Runners of one provider see the same machines.
-                if is_removed or (one.instance, one.owner) not in found:
-                    found[one.instance, one.owner] = FoundOrphan(
-                        runner=runner.short_token,
-                        instance=one.instance,
-                        owner=one.owner,
-                        cause=one.why,
-                        created_at=one.created_at,
-                        is_removed=is_removed,
-                    )
-        return SweepReport(orphans=tuple(found.values()), problems=tuple(problems), passed_over=tuple(passed_over))
+        behind = [one for one in await left.find() if order.runner in ("", one.name, one.kept.runner)]
+        fleets = [] if behind and not scaling.fleets else _chosen(scaling.fleets, order.runner, others=bool(behind))
+        # What is swept by what is kept of it is nobody's else to sweep.
+        owners = scaling.owners | {one.kept.owner for one in behind if not one.unknown}
+        async with asyncio.TaskGroup() as tasks:
+            looks = [
+                tasks.create_task(scaled.sweep(owners, remove=order.remove), name=f"sweep of {runner.short_token}")
+                for runner, scaled in fleets
+            ]
+            left_looks = [
+                tasks.create_task(left.sweep(one, remove=order.remove), name=f"sweep of {one.name}") for one in behind
+            ]
+        names = [*(runner.name or runner.short_token for runner, _ in fleets), *(one.title for one in behind)]
+        swept = [*(look.result() for look in looks), *(look.result()[0] for look in left_looks)]
+        if order.remove:
+            # What is gone takes up room until it is seen.
+            for scaled in scaling.all:
+                scaled.look()
+        return _report(list(zip(names, swept, strict=True)), (text for look in left_looks for text in look.result()[1]))
 
     return {"scale": explain, "sweep": sweep}
 
 
-def _chosen(fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str) -> list[tuple[RunnerConfig, Scaled]]:
+def _report(swept: Sequence[tuple[str, Swept]], remarks: Iterable[str]) -> SweepReport:
+    orphans: dict[tuple[str, str], FoundOrphan] = {}
+    for runner, part in swept:
+        for one in part.found:
+            is_removed = one.instance in part.removed
+            # Runners of one provider see the same machines.
+            if is_removed or (one.instance, one.owner) not in orphans:
+                orphans[one.instance, one.owner] = FoundOrphan(
+                    runner=runner,
+                    instance=one.instance,
+                    owner=one.owner,
+                    cause=one.why,
+                    created_at=one.created_at,
+                    is_removed=is_removed,
+                )
+    return SweepReport(
+        orphans=tuple(orphans.values()),
+        problems=tuple(f"{runner}: {text}" for runner, part in swept for text in part.errors),
+        passed_over=tuple(f"{runner}: {group}" for runner, part in swept for group in part.passed_over),
+        remarks=tuple(remarks),
+    )
+
+
+def _chosen(
+    fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
+) -> list[tuple[RunnerConfig, Scaled]]:
+    """Those that are meant; `others`: what is meant may be something else."""
     known = list(fleets)
     if not known:
         raise ManagerError(
-            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should. "
-            "To be rid of the machines of a runner that is gone, put its section back and take it out while the "
-            "manager runs"
+            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should"
         )
     found = [one for one in known if wanted in ("", one[0].name, one[0].short_token)]
-    if not found:
+    if not found and not others:
         names = ", ".join(runner.name or runner.short_token for runner, _ in known)
         raise ManagerError(f"no runner {wanted!r} has machines created; there are: {names}")
     return found

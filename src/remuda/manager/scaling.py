@@ -35,7 +35,13 @@ class Scaled(Protocol):
     demand: "CellDemand | None"
 
     @property
+    def runner(self) -> RunnerConfig: ...
+
+    @property
     def setup(self) -> "FleetSetup": ...
+
+    @property
+    def is_closed(self) -> bool: ...
 
     async def run(self) -> None: ...
 
@@ -49,6 +55,10 @@ class Scaled(Protocol):
 
     def discard(self) -> None: ...
 
+    def drain(self, *, is_draining: bool) -> None: ...
+
+    def look(self) -> None: ...
+
     def status(self) -> "ScalerStatus": ...
 
     async def sweep(self, owners: Collection[str], *, remove: bool) -> "Swept": ...
@@ -61,15 +71,28 @@ class Scaling:
         self._start = start
         self._begun: dict[int, tuple[Scaled, asyncio.Task[None]]] = {}
         self._tellers: dict[int, CellDemand] = {}
+        self._left: list[Scaled] = []
+        self._is_draining = False
         self.fleets: list[tuple[RunnerConfig, Scaled]] = []
         """The runners for whom machines are created, and who does it."""
 
     @property
+    def ending(self) -> list[Scaled]:
+        """Those of runners that are not configured any more: they wait for the last jobs, or their machines go."""
+        self._left = [one for one in self._left if not one.is_closed]
+        served = {id(one) for _, one in self.fleets}
+        there = {id(one): one for one in (*(one for one, _ in self._begun.values()), *self._left)}
+        return [one for key, one in there.items() if key not in served]
+
+    @property
+    def all(self) -> list[Scaled]:
+        """Whoever looks after machines here; one that is configured counts before it has begun."""
+        return [*(one for _, one in self.fleets), *self.ending]
+
+    @property
     def owners(self) -> set[str]:
-        """By whose tags machines are known here; those of runners that are only finishing their jobs, too."""
-        # One that is configured counts before it has begun.
-        scaled = [one for one, _ in self._begun.values()] + [one for _, one in self.fleets]
-        return {one.setup.owner for one in scaled}
+        """By whose tags machines are known here."""
+        return {one.setup.owner for one in self.all}
 
     def follow(self, environments: Iterable[Environment]) -> None:
         """These are there now: run those that are new."""
@@ -95,11 +118,24 @@ class Scaling:
                 environment.demand = self._tellers[key]
         room.hearers = {one.config.short_token: environment.hear for one, environment in scaled}
         self.fleets = [(one.config, environment) for one, environment in scaled]
+        self._tell()
 
     def leave(self, environment: Environment) -> None:
         """Its runner is not configured any more: its machines go. One that was never run has none of this process."""
         if id(environment) in self._begun and isinstance(environment, Scaled):
             environment.discard()
+            self._left.append(environment)
+
+    def drain(self) -> None:
+        """No more jobs are asked for, so machines are only wanted for those that are here."""
+        self._is_draining = True
+        self._tell()
+
+    def _tell(self) -> None:
+        for _, one in self.fleets:
+            one.drain(is_draining=self._is_draining)
+        for one in self.ending:
+            one.drain(is_draining=True)
 
 
 def all_found(environments: Iterable[Environment]) -> None:

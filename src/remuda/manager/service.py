@@ -21,7 +21,7 @@ from remuda.lib.descriptors import raise_limit
 from remuda.manager.config import LOG_LEVELS, ManagerConfig, load
 from remuda.manager.core.limits import Limits
 from remuda.manager.data_folder import DataFolder, jobs_folder
-from remuda.manager.environments import Around, Environments, identity, make_environment
+from remuda.manager.environments import Around, Environments, identity, make_environment, plugins_in
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.metrics import serve_metrics
 from remuda.manager.ports import Environment
@@ -33,6 +33,7 @@ from remuda.wire.runner_server import new_session
 if TYPE_CHECKING:
     from remuda.fleeting.port import InstanceGroup
     from remuda.manager.control import Control
+    from remuda.manager.left_machines import LeftMachines
     from remuda.manager.rotation import Rotation
 
 RELOAD_SECONDS = 2.0
@@ -78,7 +79,7 @@ class ManagerService:
         self._clock = clock or SystemClock()
         self._log = logs.logger("manager")
         self._config_status = ConfigStatus()
-        around = Around(folder=data / "machines", plugins=plugins)
+        around = self._machines = Around(folder=data / "machines", plugins=plugins)
         if environment is not None:
             self._environments = Environments(lambda _runner, _around: environment, lambda _: "given", around)
         else:
@@ -146,14 +147,27 @@ class ManagerService:
                 parts.append(("watch of the configuration", watch))
                 parts.append(("renewal of tokens", self._rotation(manager, self._config, reload).run))
             if self._recovers:
-                parts.append(("control socket", self._control(manager, drain).run))
+                left = self._left(manager)
+                parts.append(("look for machines that are left", left.tell))
+                parts.append(("control socket", self._control(manager, drain, left).run))
 
             def stopping() -> None:
                 limit.reschedule(asyncio.get_running_loop().time() + manager.config.shutdown_seconds)
 
             await manager.serve(stop, drain, ready, parts=parts, stopping=stopping)
 
-    def _control(self, manager: Manager, drain: asyncio.Event) -> "Control":
+    def _left(self, manager: Manager) -> "LeftMachines":
+        from remuda.manager.left_machines import LeftMachines  # not at the top: a manager inside a command has none
+
+        return LeftMachines(
+            self._machines.folder,
+            scaling=manager.scaling,
+            plugins=plugins_in(self._machines, self._clock),
+            hold=self._environments.held,
+            clock=self._clock,
+        )
+
+    def _control(self, manager: Manager, drain: asyncio.Event, left: "LeftMachines") -> "Control":
         from remuda.manager.control import Control  # not at the top: a manager inside a command has none
         from remuda.manager.scale_orders import orders
 
@@ -162,7 +176,7 @@ class ManagerService:
             status=lambda: status_of(manager, self._config_status),
             drain=drain.set,
             clock=self._clock,
-            others=orders(manager.scaling),
+            others=orders(manager.scaling, left),
         )
 
     def _rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "Rotation":

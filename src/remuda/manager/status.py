@@ -78,7 +78,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Its short token."""
     name: str
     instances: dict[str, int]
-    """By state: creating, ready, draining, failed, deleting, lost, unknown."""
+    """By state: creating, ready, draining, failed, deleting, lost, unknown, suspect, foreign."""
     requested: int
     """Asked for, and not shown by their group yet."""
     max_instances: int
@@ -88,6 +88,8 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     """Jobs that wait for a slot."""
     problems: tuple[str, ...] = ()
+    is_ending: bool = False
+    """Its runner is not configured any more: it waits for the last jobs, or its machines are being removed."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +169,10 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
             for job in sorted(jobs, key=lambda job: job.received_at)
         ),
         machines=machines_of(manager.links, by_machine),
-        fleets=tuple(_fleet(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
+        fleets=(
+            *(_fleet(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
+            *(_fleet(scaled.runner, scaled.status(), is_ending=True) for scaled in manager.scaling.ending),
+        ),
     )
 
 
@@ -208,7 +213,7 @@ def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
     return (Health.TROUBLED if is_without and health is Health.WELL else health).value
 
 
-def _fleet(runner: "RunnerConfig", now: "ScalerStatus") -> FleetStatus:
+def _fleet(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
     # One may say both in the same words.
     problems = dict.fromkeys(
         f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note) if text
@@ -222,6 +227,7 @@ def _fleet(runner: "RunnerConfig", now: "ScalerStatus") -> FleetStatus:
         held=now.held,
         waiting=now.waiting,
         problems=(*problems, *([now.store_error] if now.store_error else [])),
+        is_ending=is_ending,
     )
 
 

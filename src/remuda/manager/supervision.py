@@ -266,6 +266,7 @@ class Manager:
         self._enter("draining", "graceful-shutdown")
         self._log.info("no more jobs are asked for", running=len(self._jobs), seconds=self.config.drain_seconds)
         self._retire(self._runners)
+        self.scaling.drain()
         self._table.drain()
         limit = waiting.create_task(self._clock.sleep(self.config.drain_seconds), name="drain limit")
         quiet = waiting.create_task(self._until_quiet(), name="last job")

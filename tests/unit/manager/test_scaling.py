@@ -1,137 +1,133 @@
-"""Environments with machines under a configuration that changes, and the question for a server's demand."""
+"""Fleets as the supervisor sees them: those that end, and those that are drained."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, cast
+from pathlib import Path
 
 import pytest
 
-from remuda.fleeting.errors import TemporaryError
+from remuda.fleeting import InProcess
+from remuda.lib.clock import VirtualClock, settle
+from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
 from remuda.manager.config import RunnerConfig
-from remuda.manager.errors import ConfigError
-from remuda.manager.ports import Environment
-from remuda.manager.room import Room
-from remuda.manager.runners import ServedRunner
-from remuda.manager.scaling import CellDemand, Scaled, Scaling
-from remuda.taskscaler.loop import FleetSetup, ScalerStatus
-from remuda.taskscaler.loop.sweep import Swept
-from remuda.wire.runner_client import OwnReply, RunnerClient, RunnerReply
+from remuda.manager.control import Order
+from remuda.manager.environments import Around, Environments, identity
+from remuda.manager.left_machines import LeftMachines
+from remuda.manager.scale_orders import ScaleReport, SweepReport, orders
+from remuda.manager.scaling import Scaling
+from remuda.testing.scalers import Cloud, CloudGroup
 
 
-class _Fleet:
-    """What `Scaling` sees of an environment; its setups are named after runners."""
+class Site:
+    """One fleet that a supervisor runs; its machines never come so far that somebody logs in to them."""
 
-    is_closed = False
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.cloud = Cloud(self.clock, boot_seconds=1e9)
+        self.runner = RunnerConfig(
+            name="builder",
+            url="http://cell.invalid",
+            executor="instance",
+            autoscaler=AutoscalerConfig(plugin="cloud", policy=(AutoscalerPolicy(idle_count=2, idle_time="1m"),)),
+        )
+        self.environment = AutoscaledEnvironment(
+            self.runner,
+            folder=folder,
+            system_id="s_1",
+            clock=self.clock,
+            plugins=lambda _: InProcess(CloudGroup(self.cloud)),
+        )
+        self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
+        environments = Environments(lambda _runner, _around: self.environment, identity, Around(folder=folder))
+        self.left = LeftMachines(
+            folder,
+            scaling=self.scaling,
+            plugins=lambda _: InProcess(CloudGroup(self.cloud)),
+            hold=environments.held,
+            clock=self.clock,
+        )
+        self.scaling.fleets = [(self.runner, self.environment)]
 
-    def __init__(self, name: str) -> None:
-        self.demand: CellDemand | None = None
-        self.runner = RunnerConfig(name=name)
-        self.setup = FleetSetup(name=name, owner=name, groups=(), rules=())
-        self.is_discarded = False
+    def begin(self) -> None:
+        self.scaling.follow([self.environment])
 
-    def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        if runner.name == "broken":
-            raise ConfigError("its key cannot be read")
-        return FleetSetup(name=runner.name, owner=runner.name, groups=(), rules=())
+    async def run(self, seconds: float) -> None:
+        while seconds > 0:
+            await self.clock.advance(0.5)
+            await settle(50)
+            await asyncio.sleep(0.001)  # the state is written in a thread
+            seconds -= 0.5
 
-    def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        self.setup = setup
+    async def explained(self) -> ScaleReport:
+        found = await orders(self.scaling, self.left)["scale"](Order(command="scale"))
+        assert isinstance(found, ScaleReport)
+        return found
 
-    def discard(self) -> None:
-        self.is_discarded = True
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-    def hear(self, taken: int) -> None: ...
-
-    def recovered(self) -> None: ...
-
-    def drain(self, *, is_draining: bool) -> None: ...
-
-    def look(self) -> None: ...
-
-    def status(self) -> ScalerStatus:
-        raise NotImplementedError
-
-    async def sweep(self, owners: Collection[str], *, remove: bool) -> Swept:
-        raise NotImplementedError
-
-
-class _Server:
-    """A server that answers the question who it is with these numbers, one after the other."""
-
-    system_id = "s_1"
-
-    def __init__(self, *statuses: int, is_cell: bool) -> None:
-        self._statuses = list(statuses)
-        self._is_cell = is_cell
-        self.is_remuda = asyncio.Event()
-        self.asked = 0
-
-    async def verify(self) -> RunnerReply:
-        self.asked += 1
-        status = self._statuses.pop(0)
-        if status == 200 and self._is_cell:
-            self.is_remuda.set()
-        return RunnerReply(status=status, message="" if status == 200 else "go away")
-
-    async def own(self, method: str, path: str, *, endpoint: str) -> OwnReply:
-        return OwnReply(status=200, headers={}, body=b"{}")
+    async def close(self) -> None:
+        closing = asyncio.create_task(self.environment.close(), name="close")
+        while not closing.done():
+            await self.run(0.5)
+        await closing
 
 
-def _environment(fleet: _Fleet) -> Environment:
-    assert isinstance(fleet, Scaled)
-    return cast("Environment", fleet)
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
-def _served(fleet: _Fleet, name: str) -> ServedRunner:
-    client = cast("RunnerClient", _Server(is_cell=False))
-    return ServedRunner(RunnerConfig(name=name, token=name), client, _environment(fleet))
+async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Site) -> None:
+    site.begin()
+    await site.run(5)
+    assert len(site.cloud.living()) == 2
+    assert [one.is_ending for one in (await site.explained()).fleets] == [False]
+    site.scaling.fleets = []
+    (fleet,) = (await site.explained()).fleets
+    assert (fleet.name, fleet.is_ending, len(fleet.status.instances)) == ("builder", True, 2)
+    site.scaling.leave(site.environment)
+    site.scaling.follow([])
+    assert site.scaling.owners == {site.environment.setup.owner}
+    assert [one.runner.name for one in site.scaling.ending] == ["builder"]
+    await site.close()
+    assert site.scaling.ending == []
+    assert site.cloud.living() == {}
 
 
-def _starter(tasks: asyncio.TaskGroup) -> Callable[[str, Callable[[], Awaitable[None]]], "asyncio.Task[None]"]:
-    return lambda name, work: tasks.create_task(cast("Any", work()), name=name)
+async def test_a_manager_that_drains_keeps_no_idle_machines(site: Site) -> None:
+    site.scaling.drain()
+    site.begin()
+    await site.run(10)
+    assert site.cloud.made == 0
+    assert "no more jobs are asked for" in (await site.explained()).fleets[0].status.explanation
+    site.scaling.follow([])
+    await site.close()
 
 
-async def test_a_configuration_that_one_runner_cannot_have_changes_none() -> None:
-    room = Room(concurrent=1, limits={})
-    async with asyncio.TaskGroup() as tasks:
-        scaling = Scaling(_starter(tasks))
-        fleets = [_Fleet("old"), _Fleet("old")]
-        scaling.serve([_served(fleets[0], "one"), _served(fleets[1], "two")], room)
-        assert [one.setup.name for one in fleets] == ["one", "two"]
-        known, hearers = scaling.fleets, room.hearers
-        with pytest.raises(ConfigError):
-            scaling.serve([_served(fleets[0], "new"), _served(fleets[1], "broken")], room)
-        assert [one.setup.name for one in fleets] == ["one", "two"]
-        assert (scaling.fleets, room.hearers) == (known, hearers)
+async def test_a_plugin_that_hangs_at_its_start_is_said_to_be_starting(site: Site) -> None:
+    site.cloud.hung.add("init")
+    site.begin()
+    await site.run(12)
+    (group,) = (await site.explained()).fleets[0].status.groups
+    assert group.starting_seconds == pytest.approx(12, abs=1)
+    swept = await orders(site.scaling, site.left)["sweep"](Order(command="sweep"))
+    assert isinstance(swept, SweepReport)
+    assert swept.problems[0].startswith("builder: group cloud: its plugin is starting, 1")
+    site.scaling.follow([])
+    await site.close()
 
 
-async def test_only_what_was_run_has_its_machines_removed() -> None:
-    """An environment made for a configuration that was refused has no say about the machines of its name."""
-    async with asyncio.TaskGroup() as tasks:
-        scaling = Scaling(_starter(tasks))
-        run, made = _Fleet("run"), _Fleet("made")
-        scaling.follow([_environment(run)])
-        for one in (run, made):
-            scaling.leave(_environment(one))
-        assert (run.is_discarded, made.is_discarded) == (True, False)
-        scaling.follow([])
-
-
-async def test_who_answers_in_place_of_a_cell_does_not_make_it_a_plain_server() -> None:
-    server = _Server(502, 403, 200, is_cell=True)
-    demand = CellDemand(cast("RunnerClient", server))
-    for status in (502, 403):
-        with pytest.raises(TemporaryError, match=f"with {status}: go away"):
-            await demand.ask({})
-    await demand.ask({})
-    assert (server.asked, server.is_remuda.is_set()) == (3, True)
-
-
-async def test_a_plain_server_is_asked_once_who_it_is() -> None:
-    server = _Server(200, is_cell=False)
-    demand = CellDemand(cast("RunnerClient", server))
-    assert [(await demand.ask({})).keys for _ in range(2)] == [(), ()]
-    assert server.asked == 1
+async def test_what_a_sweep_has_removed_is_looked_at_at_once(site: Site) -> None:
+    foreign = site.cloud.make(1, "s_1/gone-name")
+    site.cloud.machines[foreign[0]].created_at -= 3600.0
+    site.begin()
+    await site.run(5)
+    states = {one.id: one.state for one in (await site.explained()).fleets[0].status.instances}
+    assert states[foreign[0]] == "foreign"
+    site.cloud.delete_seconds = 0.0
+    sweeping = orders(site.scaling, site.left)["sweep"](Order(command="sweep", remove=True))
+    task = asyncio.ensure_future(sweeping)
+    while not task.done():
+        await site.run(0.5)
+    await site.run(8)
+    assert foreign[0] not in {one.id for one in (await site.explained()).fleets[0].status.instances}
+    site.scaling.follow([])
+    await site.close()

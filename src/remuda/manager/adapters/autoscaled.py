@@ -21,10 +21,11 @@ from remuda.manager.adapters.remote_machine import RemoteMachine
 from remuda.manager.adapters.ssh import SshError
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.manager.left_machines import forget, remember
 from remuda.manager.ports import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
-from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, Scaler, ScalerStatus, Told, Untold
+from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupStatus, Scaler, ScalerStatus, Told, Untold
 from remuda.taskscaler.loop.provided import ProvidedScaler
 from remuda.taskscaler.loop.sweep import Swept, sweep
 from remuda.taskscaler.values import Demand, KeyDemand
@@ -61,6 +62,8 @@ class AutoscaledEnvironment:
         self._system_id = system_id
         self._clock = clock
         self._setup = fleet_setup(runner, system_id=system_id)
+        if not runner.remuda.plugin_scales:
+            remember(folder, runner, self._setup)
         self._instances = Instances(runner, self._setup, folder, clock=clock, ask=self._connect_info, base=base)
         self._plugins = {name: plugins(plugin) for name, plugin in plugins_of(runner).items()}
         self._held: dict[str, str] = {}
@@ -69,6 +72,7 @@ class AutoscaledEnvironment:
         """Instances that are gone, and why; while jobs of theirs are here."""
         self._taken = 0
         self._running: asyncio.Task[None] | None = None
+        self._is_discarded = self.is_closed = False
         self._log = logger("manager").bind(runner=runner.short_token)
         self.demand: CellDemand | None = None
         """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
@@ -97,6 +101,11 @@ class AutoscaledEnvironment:
             )
 
     # For who runs it.
+
+    @property
+    def runner(self) -> RunnerConfig:
+        """Whose machines they are."""
+        return self._runner
 
     @property
     def setup(self) -> FleetSetup:
@@ -134,16 +143,33 @@ class AutoscaledEnvironment:
 
     def discard(self) -> None:
         """The runner is not configured any more: its machines go when it is closed."""
-        self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True)
+        self._is_discarded = True
+        because = "their runner is not configured any more"
+        self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=because)
         self._scaler.change(self._setup)
+
+    def drain(self, *, is_draining: bool) -> None:
+        """Whether no more jobs are asked for."""
+        self._scaler.drain(is_draining=is_draining)
+
+    def look(self) -> None:
+        """Something may be otherwise at the provider."""
+        self._scaler.look()
 
     def status(self) -> ScalerStatus:
         return self._scaler.status()
 
     async def sweep(self, owners: Collection[str], *, remove: bool) -> Swept:
         """Instances that none of these, nor anybody else here, looks after any more."""
+        starting = {group.name: _start_of(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
-            self._setup, self._plugins, owners, folder=self._folder, now=self._clock.now(), remove=remove
+            self._setup,
+            self._plugins,
+            owners,
+            folder=self._folder,
+            clock=self._clock,
+            remove=remove,
+            not_begun=starting,
         )
         self._told.orphans(len({one.instance for one in swept.found} - set(swept.removed)))
         return swept
@@ -245,7 +271,10 @@ class AutoscaledEnvironment:
             self._running = None
         try:
             await self._scaler.close()
+            if self._is_discarded:
+                await asyncio.to_thread(forget, self._folder, self._setup)
         finally:
+            self.is_closed = True
             await self._instances.close()
 
     async def _running_instances(self) -> list[str]:
@@ -302,3 +331,11 @@ class AutoscaledEnvironment:
         if self.demand is not None:
             return await self.demand.ask(waiting)
         return Demand(keys=tuple(KeyDemand(key=key, waiting=jobs) for key, jobs in sorted(waiting.items()) if jobs))
+
+
+def _start_of(group: GroupStatus) -> str:
+    """How far a plugin is that has never run."""
+    if group.starting_seconds is not None:
+        before = f"; the last start failed: {group.error}" if group.error else ""
+        return f"its plugin is starting, {group.starting_seconds:.0f} s so far{before}"
+    return f"its plugin cannot be started: {group.error}" if group.error else "its plugin has not been started yet"

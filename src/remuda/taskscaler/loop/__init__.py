@@ -12,7 +12,7 @@ from remuda.taskscaler.loop.setup import (
     instance_name,
 )
 from remuda.taskscaler.loop.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
-from remuda.taskscaler.loop.sweep import Orphan, Swept, orphans, sweep
+from remuda.taskscaler.loop.sweep import Orphan, Swept, sweep
 
 __all__ = [
     "AcquireTimeoutError",
@@ -30,6 +30,5 @@ __all__ = [
     "Told",
     "Untold",
     "instance_name",
-    "orphans",
     "sweep",
 ]

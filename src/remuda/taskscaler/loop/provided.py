@@ -80,6 +80,7 @@ class ProvidedScaler:
         self._begun = asyncio.Event()
         self._is_complete = False
         self._updated_at = 0.0
+        self._starting_at: float | None = None
         self._error = ""
         self._name = ""
         self._note = "the plugin scales by itself"
@@ -183,9 +184,9 @@ class ProvidedScaler:
         """Look at the instances now."""
         self._wake.set()
 
-    def drain(self) -> None:
-        """No more jobs will be asked for."""
-        self._wanting.close()
+    def drain(self, *, is_draining: bool = True) -> None:
+        """Whether no more jobs are asked for."""
+        self._wanting.is_closed = is_draining
         self._wake.set()
 
     def change(self, setup: FleetSetup) -> None:
@@ -210,6 +211,7 @@ class ProvidedScaler:
                     name=self._group,
                     plugin=self._name,
                     is_current=not self._error and bool(self._updated_at),
+                    starting_seconds=None if self._starting_at is None else self._clock.now() - self._starting_at,
                     error=self._error,
                     note=self._note,
                     failures=0,
@@ -231,6 +233,7 @@ class ProvidedScaler:
         failures = 0
         group = self._setup.groups[0]
         while True:
+            self._starting_at = self._clock.now()
             try:
                 info = await within(
                     self._clock, CALL_SECONDS, self._plugin.init(group.config, group.settings), what="Init"
@@ -244,7 +247,9 @@ class ProvidedScaler:
             except (TemporaryError, PermanentError) as error:
                 failures += 1
                 self._say(str(error))
-                await self._clock.sleep(_AGAIN.delay(failures))
+            finally:
+                self._starting_at = None
+            await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
         """Tell what was released, what is wanted, and look at the instances."""

@@ -229,11 +229,11 @@ class Scaler:
         for watch in self._watches.values():
             watch.look()
 
-    def drain(self) -> None:
-        """No more jobs will be asked for: from now on only jobs that are here, or wait here, want instances."""
-        self._wanting.close()
-        self._planner.is_draining = True
-        self._changed()
+    def drain(self, *, is_draining: bool = True) -> None:
+        """Whether no more jobs are asked for: then only those that are here, or wait here, want instances."""
+        if is_draining != self._planner.is_draining:
+            self._wanting.is_closed = self._planner.is_draining = is_draining
+            self._changed()
 
     def status(self) -> ScalerStatus:
         """All that there is to see."""

@@ -3,21 +3,35 @@
 An orphan is an instance that is tagged with an owner of this manager (`SYSTEM_ID/RUNNER_KEY`) which is not configured
 any more, or with this fleet's own while neither its group shows it nor the fleet's state knows it. What another manager
 has made is never one; nor is one that is younger than the grace, since it may be just being made. Groups that cannot
-find instances by tags are passed over. Plugins have to be started; called by `remuda scale sweep`.
+find instances by tags are passed over. `sweep` wants plugins that have been started. `sweep_left` starts the plugin of
+a group that is left behind, and finds its instances by their tags, or else by its state. Groups are asked at the same
+time, and every call has a deadline. Called by `remuda scale sweep`.
 """
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
-from remuda.fleeting.port import CanRecover, InstanceGroup
+from remuda.fleeting.port import CanRecover, InstanceGroup, Settings, TaggedInstance
+from remuda.lib.clock import Clock
+from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.ending import LOOKS, CanClose
 from remuda.taskscaler.loop.members import is_gone
 from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.taskscaler.loop.state import StateError, read_state, state_path
+from remuda.taskscaler.loop.stored import Stored
 
 GRACE_SECONDS = 600.0
+INIT_SECONDS, ASK_SECONDS, REMOVE_SECONDS, END_SECONDS = 70.0, 40.0, 90.0, 10.0
+"""For the calls of one group. All of them together are less than who waits for a sweep has."""
+GONE_SECONDS = 30.0
+"""So long is looked whether what was asked to go is gone."""
+T = TypeVar("T")
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +48,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
-    found: tuple[Orphan, ...]
+    found: tuple[Orphan, ...] = ()
     removed: tuple[str, ...] = ()
     """Ids whose end was accepted."""
     errors: tuple[str, ...] = ()
@@ -42,23 +56,17 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that cannot find instances by tags."""
 
 
-async def orphans(
-    setup: FleetSetup,
-    plugins: Mapping[str, InstanceGroup],
-    known_owners: Collection[str],
-    *,
-    folder: Path,
-    now: float,
-    grace_seconds: float = GRACE_SECONDS,
-) -> tuple[Orphan, ...]:
-    """All orphans; `known_owners` are those of all runners that are configured. TemporaryError, PermanentError."""
-    found: list[Orphan] = []
-    for group in plugins:
-        try:
-            found += await _orphans_of(setup, group, plugins[group], known_owners, folder, now - grace_seconds)
-        except UnsupportedError:
-            continue
-    return tuple(found)
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of which a fleet's state has instances, though nobody looks after it any more."""
+
+    fleet: str
+    owner: str
+    group: str
+    config: Mapping[str, Any] = {}
+    """What its plugin was told, besides `settings`."""
+    settings: Settings = Settings()
+    instances: tuple[str, ...] = ()
+    """The ids that its state has."""
 
 
 async def sweep(
@@ -67,42 +75,144 @@ async def sweep(
     known_owners: Collection[str],
     *,
     folder: Path,
-    now: float,
+    clock: Clock,
     remove: bool,
     grace_seconds: float = GRACE_SECONDS,
+    not_begun: Mapping[str, str] | None = None,
 ) -> Swept:
-    """Find orphans, and remove them or not. What goes wrong with one group is told, and keeps no other from it."""
-    found: list[Orphan] = []
-    removed: list[str] = []
-    errors: list[str] = []
-    passed_over: list[str] = []
-    for group, plugin in plugins.items():
+    """Find orphans, and remove them or not. `known_owners` are those of all runners that are configured; `not_begun`
+    says of groups why they cannot be asked. What goes wrong with one group is told, and keeps no other from it."""
+
+    async def look(group: str, plugin: InstanceGroup) -> Swept:
+        if cause := (not_begun or {}).get(group):
+            return Swept(errors=(f"group {group}: {cause}",))
+        calls = _Calls(group, plugin, clock)
         try:
-            own = await _orphans_of(setup, group, plugin, known_owners, folder, now - grace_seconds)
-            found += own
-            if remove and own:
-                removed += await plugin.decrease([one.instance for one in own])
+            tagged = await calls.recover()
+            shown = await calls.update()
+            # Read last: what is made meanwhile is written first.
+            stored = await asyncio.to_thread(read_state, state_path(folder, setup.name))
+            found = _orphans_of(setup, group, tagged, shown, stored, known_owners, clock.now() - grace_seconds)
+            return await calls.swept(found, remove=remove)
         except UnsupportedError:
-            passed_over.append(group)
-        except (TemporaryError, PermanentError, StateError) as error:
-            errors.append(f"group {group}: {error}")
-    return Swept(found=tuple(found), removed=tuple(removed), errors=tuple(errors), passed_over=tuple(passed_over))
+            return Swept(passed_over=(group,))
+        except (TemporaryError, PermanentError, StateError, OSError) as error:
+            return Swept(errors=(f"group {group}: {error}",))
+
+    async with asyncio.TaskGroup() as tasks:
+        looks = [tasks.create_task(look(*one), name=f"sweep of group {one[0]}") for one in plugins.items()]
+    return joined(one.result() for one in looks)
 
 
-async def _orphans_of(
+async def sweep_left(
+    left: Left, plugin: InstanceGroup, *, taken: Collection[str], clock: Clock, remove: bool
+) -> tuple[Swept, tuple[str, ...]]:
+    """The same for a group that nobody looks after; its plugin is started for it, and ended. `taken` are ids that are
+    somebody else's here by now, as where a plugin cannot tag. With it: the ids of its state that are gone for good."""
+    calls = _Calls(left.group, plugin, clock)
+    try:
+        await calls.within(plugin.init(left.config, left.settings), INIT_SECONDS, "Init")
+        owners: dict[str, TaggedInstance] = {}
+        with suppress(UnsupportedError):
+            owners = {one.instance: one for one in await calls.recover()}
+        shown = await calls.update()
+        ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in taken]
+        ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *taken)]
+        why = f"its runner, {left.fleet}, is not configured here any more"
+        found = [
+            Orphan(
+                instance=one,
+                group=left.group,
+                owner=left.owner,
+                created_at=owners[one].created_at if one in owners else None,
+                why=why,
+            )
+            for one in ours
+        ]
+        swept = await calls.swept(found, remove=remove)
+        still = set(ours)
+        if swept.removed:
+            with suppress(TemporaryError, PermanentError):
+                still = await calls.until_gone(ours)
+        return swept, tuple(one for one in left.instances if one not in still)
+    except (TemporaryError, PermanentError) as error:
+        return Swept(errors=(f"group {left.group}: {error}",)), ()
+    finally:
+        await calls.end()
+
+
+def joined(parts: Iterable[Swept]) -> Swept:
+    """What came of several."""
+    all_of = list(parts)
+    return Swept(
+        found=tuple(one for part in all_of for one in part.found),
+        removed=tuple(one for part in all_of for one in part.removed),
+        errors=tuple(one for part in all_of for one in part.errors),
+        passed_over=tuple(one for part in all_of for one in part.passed_over),
+    )
+
+
+class _Calls:
+    """The calls of a plugin that a sweep makes; each has its deadline."""
+
+    def __init__(self, group: str, plugin: InstanceGroup, clock: Clock) -> None:
+        self._group = group
+        self._plugin = plugin
+        self._clock = clock
+
+    async def within(self, call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+        return await within(self._clock, seconds, call, what=f"{what} of group {self._group}")
+
+    async def recover(self) -> Sequence[TaggedInstance]:
+        if not isinstance(self._plugin, CanRecover):
+            raise UnsupportedError("the plugin cannot find instances by tags")
+        return await self.within(self._plugin.recover(), ASK_SECONDS, "Recover")
+
+    async def update(self) -> set[str]:
+        """What is there."""
+        shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
+        return {one for one, state in shown.items() if not is_gone(state)}
+
+    async def swept(self, found: Sequence[Orphan], *, remove: bool) -> Swept:
+        """Remove them or not; one that cannot be removed is still found."""
+        if not remove or not found:
+            return Swept(found=tuple(found))
+        try:
+            call = self._plugin.decrease([one.instance for one in found])
+            removed = await self.within(call, REMOVE_SECONDS, "Decrease")
+        except (TemporaryError, PermanentError) as error:
+            return Swept(found=tuple(found), errors=(f"group {self._group}: {error}",))
+        return Swept(found=tuple(found), removed=tuple(removed))
+
+    async def until_gone(self, instances: Collection[str]) -> set[str]:
+        """Those of them that are still there after a while."""
+        until, looks = self._clock.now() + GONE_SECONDS, 0
+        while (still := set(instances) & await self.update()) and self._clock.now() < until:
+            looks += 1
+            await self._clock.sleep(LOOKS.delay(looks))
+        return still
+
+    async def end(self) -> None:
+        """The plugin is not needed any more."""
+        with suppress(TemporaryError, PermanentError):
+            await self.within(self._plugin.shutdown(), END_SECONDS, "Shutdown")
+        if isinstance(self._plugin, CanClose):
+            await self._plugin.close()
+
+
+def _is_left(left: Left, instance: str, tag: TaggedInstance | None) -> bool:
+    return tag.owner == left.owner if tag is not None and tag.owner else instance in left.instances
+
+
+def _orphans_of(
     setup: FleetSetup,
     group: str,
-    plugin: InstanceGroup,
+    tagged: Sequence[TaggedInstance],
+    shown: Collection[str],
+    stored: Stored,
     known_owners: Collection[str],
-    folder: Path,
     before: float,
 ) -> list[Orphan]:
-    if not isinstance(plugin, CanRecover):
-        raise UnsupportedError("the plugin cannot find instances by tags")
-    tagged = await plugin.recover()
-    shown = {one for one, state in (await plugin.update()).items() if not is_gone(state)}
-    # Read last: what is made meanwhile is written first.
-    stored = read_state(state_path(folder, setup.name))
     known = {one.id for one in stored.instances if one.group == group}
     is_asking = any(one.group == group for one in stored.requests)
     system = setup.owner.partition("/")[0]

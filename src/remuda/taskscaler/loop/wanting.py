@@ -42,7 +42,8 @@ class Wanting:
         self._told_at = float("-inf")
         self._accepted: Counter[str] = Counter()
         self._keys: dict[str, str] = {}
-        self._is_closed = False
+        self.is_closed = False
+        """What waits at the server is none of our business: nobody asks for it."""
         self.error = ""
 
     def wait(self, holder: str, key: str) -> None:
@@ -54,14 +55,10 @@ class Wanting:
         """It will not wait any more."""
         self._keys.pop(holder, None)
 
-    def close(self) -> None:
-        """What waits at the server is none of our business any more: nobody will ask for it."""
-        self._is_closed = True
-
     def demand(self) -> Demand:
         """As a plan wants it."""
         left = self._waiting_by_key()
-        is_believed = not self._is_closed and self._clock.now() - self._told_at <= BELIEVED_SECONDS
+        is_believed = not self.is_closed and self._clock.now() - self._told_at <= BELIEVED_SECONDS
         keys = [
             replace(one, waiting=left.pop(one.key, 0), ready=max(one.ready - self._accepted[one.key], 0))
             for one in (self._told.keys if is_believed else ())
@@ -71,7 +68,10 @@ class Wanting:
 
     async def run(self, setup: Callable[[], FleetSetup]) -> None:
         """Ask until it is cancelled, if there is somebody to ask."""
-        while self._ask is not None and not self._is_closed:
+        while self._ask is not None:
+            if self.is_closed:
+                await self._clock.sleep(setup().demand_seconds)
+                continue
             before = Counter(self._accepted)
             try:
                 told = await within(

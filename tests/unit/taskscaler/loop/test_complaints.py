@@ -14,7 +14,7 @@ from remuda.fleeting import InProcess, InstanceState, PermanentError, TemporaryE
 from remuda.lib.clock import settle
 from remuda.taskscaler.loop import AcquireTimeoutError, GroupSetup
 from remuda.taskscaler.loop.state import state_path
-from remuda.taskscaler.loop.sweep import orphans, sweep
+from remuda.taskscaler.loop.sweep import sweep
 from remuda.taskscaler.policy import PolicyRule
 from remuda.taskscaler.values import Limits
 from remuda.testing.scalers import OWNER, CloudGroup, InlineWriter, Stable
@@ -440,12 +440,10 @@ async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
         stable.cloud.machines[one].created_at -= 3600.0
     plugins = {"": InProcess(CloudGroup(stable.cloud))}
     await plugins[""].init({}, stable.setup.groups[0].settings)
-    how = {"folder": tmp_path, "now": stable.clock.now()}
-    found = await orphans(stable.setup, plugins, {OWNER}, **how)  # type: ignore[arg-type]
-    assert [one.instance for one in found] == old
-    assert (await sweep(stable.setup, plugins, {OWNER}, remove=False, **how)).removed == ()  # type: ignore[arg-type]
-    assert not (stable.cloud.calls.count("decrease"))
-    swept = await sweep(stable.setup, plugins, {OWNER}, remove=True, **how)  # type: ignore[arg-type]
+    swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+    assert [one.instance for one in swept.found] == old
+    assert (swept.removed, stable.cloud.calls.count("decrease")) == ((), 0)
+    swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
     assert swept.removed == tuple(old)
     await stable.run(20)
     assert set(stable.cloud.living()) >= {*mine, *other, *young}
@@ -463,8 +461,8 @@ async def test_leaked_machines_swept(tmp_path: Path) -> None:
     await plugins[""].init({}, stable.setup.groups[0].settings)
 
     async def found() -> list[str]:
-        now = stable.clock.now()
-        return [one.instance for one in await orphans(stable.setup, plugins, {OWNER}, folder=tmp_path, now=now)]
+        swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+        return [one.instance for one in swept.found]
 
     assert await found() == []
     await stable.run(700, step=60.0)

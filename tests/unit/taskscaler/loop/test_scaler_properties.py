@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from remuda.fleeting import InProcess, PermanentError, TemporaryError
 from remuda.lib.clock import settle
 from remuda.taskscaler.loop.state import read_state, state_path
-from remuda.taskscaler.loop.sweep import orphans
+from remuda.taskscaler.loop.sweep import sweep
 from remuda.testing.scalers import OWNER, CloudGroup, Stable
 
 MOST = 6
@@ -178,8 +178,8 @@ class AnyLife(RuleBasedStateMachine):
         assert self.stable.scaler.status().requests == ()
         plugins = {"": InProcess(CloudGroup(self.stable.cloud))}
         await plugins[""].init({}, self.stable.setup.groups[0].settings)
-        how = {"folder": self.stable.folder, "now": self.stable.clock.now() + 1e6}
-        assert await orphans(self.stable.setup, plugins, {OWNER}, **how) == ()  # type: ignore[arg-type]
+        how = {"folder": self.stable.folder, "clock": self.stable.clock, "grace_seconds": 0.0, "remove": False}
+        assert (await sweep(self.stable.setup, plugins, {OWNER}, **how)).found == ()  # type: ignore[arg-type]
         stored = read_state(state_path(self.stable.folder, self.stable.setup.name))
         assert (stored.instances, stored.requests) == ((), ())
         await self.stable.close()

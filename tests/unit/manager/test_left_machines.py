@@ -1,0 +1,257 @@
+"""Machines of runners that are not configured any more: told of, found, removed, and forgotten."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from remuda.fleeting import InProcess, InstanceGroup, TemporaryError
+from remuda.lib.clock import VirtualClock, settle
+from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
+from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig
+from remuda.manager.config import RunnerConfig
+from remuda.manager.control import Order
+from remuda.manager.environments import Around, Environments, identity
+from remuda.manager.errors import ClosingError, ManagerError
+from remuda.manager.left_machines import LeftMachines, left_of
+from remuda.manager.scale_orders import SweepReport, orders
+from remuda.manager.scaling import Scaling
+from remuda.taskscaler.loop.asking import Asked, Phase
+from remuda.taskscaler.loop.state import StateFile, state_path
+from remuda.taskscaler.loop.stored import Changes, Stored, StoredInstance
+from remuda.testing.scalers import Cloud, CloudGroup
+
+SYSTEM = "s_1"
+
+
+def a_runner(name: str = "builder", **autoscaler: object) -> RunnerConfig:
+    login = ConnectorConfig(username="ci", password="secret")
+    told = {"plugin": "cloud", "plugin_config": {"anything": "eu-1"}, "connector_config": login} | autoscaler
+    return RunnerConfig(
+        name=name,
+        url="http://cell.invalid",
+        executor="instance",
+        autoscaler=AutoscalerConfig(**told),  # type: ignore[arg-type]
+    )
+
+
+class Site:
+    """A manager's folder and parts, without the manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = VirtualClock()
+        self.cloud = Cloud(self.clock, boot_seconds=1e9, delete_seconds=5.0)
+        self.asked: list[str] = []
+        self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
+        self.environments = Environments(lambda runner, _: self.environment(runner), identity, Around(folder=folder))
+        self.left = LeftMachines(
+            folder,
+            scaling=self.scaling,
+            plugins=self.plugin,
+            hold=self.environments.held,
+            clock=self.clock,
+        )
+
+    def plugin(self, plugin: str) -> InstanceGroup:
+        self.asked.append(plugin)
+        return InProcess(CloudGroup(self.cloud))
+
+    def environment(self, runner: RunnerConfig) -> AutoscaledEnvironment:
+        return AutoscaledEnvironment(
+            runner, folder=self.folder, system_id=SYSTEM, clock=self.clock, plugins=self.plugin
+        )
+
+    async def of_a_dead_manager(self, runner: RunnerConfig, *, machines: int = 2) -> list[str]:
+        """A fleet with machines whose process was killed."""
+        environment = self.environment(runner)
+        made = self.cloud.make(machines, environment.setup.owner)
+        file = StateFile(state_path(self.folder, environment.setup.name))
+        group = environment.setup.groups[0].name
+        owner = environment.setup.owner
+        await file.write(
+            Changes(instances={f"{group}/{one}": StoredInstance(id=one, group=group, owner=owner) for one in made})
+        )
+        file.close()
+        self.asked.clear()
+        return made
+
+    async def sweep(self, *, remove: bool = False, runner: str = "") -> SweepReport:
+        order = Order(command="sweep", runner=runner, remove=remove)
+        work = orders(self.scaling, self.left)["sweep"](order)
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await self.clock.advance(0.5)
+            await settle(50)
+            await asyncio.sleep(0.001)  # files are read in threads
+        report = task.result()
+        assert isinstance(report, SweepReport)
+        return report
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "machines").mkdir()
+    return Site(tmp_path / "machines")
+
+
+async def test_machines_of_a_runner_that_is_gone_are_told_of_at_the_start(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    with capture_logs() as said:
+        await site.left.tell()
+    (line,) = said
+    assert line["log_level"] == "warning"
+    assert line["machines"] == [f"cloud/{one}" for one in made]
+    assert (line["runner"], line["file"].startswith(str(site.folder))) == ("builder", True)
+    assert "remuda scale sweep --remove" in line["what_to_do"]
+
+
+async def test_they_are_shown_first_and_removed_when_asked_to(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    shown = await site.sweep()
+    assert [one.instance for one in shown.orphans] == made
+    assert not any(one.is_removed for one in shown.orphans)
+    assert (len(site.cloud.living()), site.asked) == (2, ["cloud"])
+    report = await site.sweep(remove=True)
+    assert all(one.is_removed for one in report.orphans)
+    assert (report.problems, report.remarks) == ((), ())
+    assert site.cloud.living() == {}
+    assert list(site.folder.iterdir()) == []
+    assert await site.left.find() == []
+    with capture_logs() as said:
+        await site.left.tell()
+    assert said == []
+
+
+async def test_what_is_kept_is_for_this_user_only_and_what_the_plugin_was_told(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a key")
+    login = ConnectorConfig(username="ci", key_path=str(tmp_path / "key"))
+    await site.of_a_dead_manager(a_runner(connector_config=login))
+    (tmp_path / "key").unlink()
+    (file,) = site.folder.glob("*.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+    (left,) = await site.left.find()
+    kept = left.kept.groups["cloud"]
+    assert (kept.plugin, kept.config, kept.login) == ("cloud", {"anything": "eu-1"}, login)
+    assert "a key" not in file.read_text()
+    assert len((await site.sweep()).orphans) == 2  # without the key, too
+
+
+async def test_what_is_gone_already_is_said_and_forgotten(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    site.cloud.machines.clear()
+    report = await site.sweep()
+    assert report.orphans == ()
+    assert [f"cloud/{one} is gone" in text for one, text in zip(made, report.remarks, strict=True)] == [True, True]
+    assert len(await site.left.find()) == 1
+    await site.sweep(remove=True)
+    assert await site.left.find() == []
+
+
+async def test_a_provider_that_does_not_answer_costs_nothing(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    site.cloud.broken["update"] = TemporaryError("come back later")
+    report = await site.sweep(remove=True)
+    assert report.problems[0].endswith("group cloud: come back later")
+    site.cloud.broken.clear()
+    assert [one.instance for one in (await site.sweep(remove=True)).orphans] == made
+
+
+async def test_machines_whose_settings_nobody_kept_are_said_with_what_to_do(site: Site) -> None:
+    """As those of a version that did not keep them."""
+    await site.of_a_dead_manager(a_runner())
+    for file in site.folder.glob("*.json"):
+        file.unlink()
+    report = await site.sweep(remove=True)
+    assert "put the runner's section back" in report.problems[0]
+    assert len(site.cloud.living()) == 2
+    with capture_logs() as said:
+        await site.left.tell()
+    assert "put the runner's section back" in said[0]["what_to_do"]
+
+
+async def test_a_runner_cannot_come_back_while_its_machines_are_removed(site: Site) -> None:
+    await site.of_a_dead_manager(a_runner())
+    site.cloud.delete_seconds = 20.0
+    sweeping = asyncio.create_task(site.sweep(remove=True), name="sweep")
+    while "decrease" not in site.cloud.calls:  # noqa: ASYNC110 - by virtual time
+        await asyncio.sleep(0.001)
+    with pytest.raises(ClosingError):
+        site.environments.of(a_runner())
+    await sweeping
+    environment = site.environments.of(a_runner())
+    await environment.close()
+
+
+async def test_a_runner_that_is_there_leaves_nothing(site: Site) -> None:
+    await site.of_a_dead_manager(a_runner())
+    environment = site.environment(a_runner())
+    site.scaling.fleets = [(a_runner(), environment)]
+    assert await site.left.find() == []
+    await environment.close()
+
+
+async def test_the_group_of_a_plugin_that_was_changed_is_left(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    environment = site.environment(a_runner(plugin="other", plugin_config={}))
+    site.scaling.fleets = [(a_runner(), environment)]
+    (left,) = await site.left.find()
+    assert left.groups == {"cloud": tuple(made)}
+    await site.left.sweep(left, remove=False)
+    work = asyncio.create_task(site.left.sweep(left, remove=True), name="sweep")
+    while not work.done():
+        await site.clock.advance(0.5)
+        await asyncio.sleep(0.001)
+    swept, _ = await work
+    assert list(swept.removed) == made
+    assert await site.left.find() == []
+    assert state_path(site.folder, environment.setup.name).exists()
+    await environment.close()
+
+
+async def test_what_the_next_runner_has_taken_over_is_not_removed(site: Site) -> None:
+    """A plugin that cannot tag: after a change of its name the runner uses the machines it had as before."""
+    made = await site.of_a_dead_manager(a_runner("old"))
+    for one in site.cloud.machines.values():
+        one.owner = ""
+    environment = site.environment(a_runner("new"))
+    site.scaling.follow([environment])
+    while len(environment.status().instances) < 2:
+        await site.clock.advance(0.5)
+        await settle(50)
+    site.scaling.fleets = [(a_runner("new"), environment)]
+    report = await site.sweep(remove=True, runner="old")
+    assert report.orphans == ()
+    assert site.cloud.living().keys() == set(made)
+    site.scaling.follow([])
+    await environment.close()
+
+
+async def test_a_fleet_that_ends_in_order_leaves_no_file(site: Site) -> None:
+    environment = site.environment(a_runner())
+    assert len(list(site.folder.glob("*.json"))) == 1
+    environment.discard()
+    await environment.close()
+    assert [one for one in site.folder.iterdir() if one.suffix in (".db", ".json")] == []
+
+
+async def test_without_any_machines_the_command_says_what_to_do(site: Site) -> None:
+    with pytest.raises(ManagerError, match="set a plugin in"):
+        await site.sweep()
+
+
+def test_which_groups_are_left() -> None:
+    stored = Stored(
+        instances=(
+            StoredInstance(id="a", group="kept"),
+            StoredInstance(id="b", group="gone", owner="s/own"),
+            StoredInstance(id="c", group="gone", owner="s/another"),
+        ),
+        requests=(
+            Asked(number=1, group="asked", count=1, asked_at=0.0, phase=Phase.SENT),
+            Asked(number=2, group="never sent", count=1, asked_at=0.0),
+        ),
+    )
+    assert left_of(stored, {"kept"}, "own") == {"gone": ("b",), "asked": ()}
+    assert left_of(stored, {"kept", "gone", "asked"}, "own") == {}
