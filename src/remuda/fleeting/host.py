@@ -13,10 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError
 from grpclib.client import Channel
-from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.fleeting.client import Deadlines, HungError, WireGroup
 from remuda.fleeting.errors import PermanentError, TemporaryError
@@ -33,16 +31,16 @@ from remuda.fleeting.port import (
     Wishes,
 )
 from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess
+from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.telemetry.logs import logger
 from remuda.wire.proto import fleeting_process_pb2 as pb
-from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerStub, GRPCControllerStub, GRPCStdioStub
+from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
 STEADY_SECONDS = 60.0
 """A plugin that ran so long has worked; what ends it then is another failure."""
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
-_ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 T = TypeVar("T")
 
 
@@ -197,8 +195,8 @@ class HostedGroup:
         try:
             channel = await process.start()
             side += [
-                asyncio.create_task(self._read_stdio(channel), name=f"stdio of {self._plugin}"),
-                asyncio.create_task(_hold_broker(channel), name=f"broker of {self._plugin}"),
+                asyncio.create_task(read_stdio(channel, self._hearing()), name=f"stdio of {self._plugin}"),
+                asyncio.create_task(hold_broker(channel), name=f"broker of {self._plugin}"),
             ]
             self.starts += 1
             group = WireGroup(channel, self._log, self._deadlines)
@@ -219,7 +217,7 @@ class HostedGroup:
     async def _end(self, process: PluginProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
         if channel is not None and not process.ended.is_set():
             # Go's plugins end before they have answered.
-            with suppress(*_ENDS):
+            with suppress(*ENDS):
                 await GRPCControllerStub(channel).Shutdown(pb.Empty(), timeout=self._end_seconds)
         for task in side:
             task.cancel()
@@ -230,14 +228,14 @@ class HostedGroup:
             process.kill()  # it cannot be asked to end
         await process.close()
 
-    async def _read_stdio(self, channel: Channel) -> None:
+    def _hearing(self) -> Callable[[bytes], None]:
         splitter, reader = Splitter(), Reader()
-        with suppress(*_ENDS):
-            async with GRPCStdioStub(channel).StreamStdio.open() as stream:
-                await stream.send_message(Empty(), end=True)
-                async for piece in stream:
-                    for text in splitter.feed(piece.data) if piece.data else ():
-                        self._say(reader.read(text))
+
+        def hear(data: bytes) -> None:
+            for text in splitter.feed(data):
+                self._say(reader.read(text))
+
+        return hear
 
     def _say(self, line: Line) -> None:
         if not self._gate.passes(self._clock.monotonic()):
@@ -246,14 +244,6 @@ class HostedGroup:
             self._log.warning("the plugin writes too much; lines were left out", lines=left_out)
         log = self._log.bind(values=line.values) if line.values else self._log
         getattr(log, line.level)(line.text)
-
-
-async def _hold_broker(channel: Channel) -> None:
-    """The stream that go-plugin's hosts keep open; nothing comes."""
-    with suppress(*_ENDS):
-        async with GRPCBrokerStub(channel).StartStream.open() as stream:
-            await stream.send_request()
-            await stream.recv_message()
 
 
 def _saying(error: Exception, text: str) -> Exception:

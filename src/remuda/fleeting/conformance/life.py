@@ -6,24 +6,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
-from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connector_to_wire
 from remuda.fleeting.conformance.values import Check, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.process import END_SECONDS, PluginProcess
+from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as own
 from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesStub
 from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
-from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerStub, GRPCControllerStub, GRPCStdioStub
+from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
-ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 OWNER = "remuda-check"
 MOST_SHOWN = 5
 DYING_SECONDS = 0.3
@@ -69,8 +67,8 @@ class Life:
         self.process = PluginProcess(self.trial.program, say=lambda _: None, stray=self.stray.append)
         self.channel = await self.process.start()
         self._side = [
-            asyncio.create_task(_read_stdio(self.channel), name="stdio of the plugin"),
-            asyncio.create_task(_hold_broker(self.channel), name="broker of the plugin"),
+            asyncio.create_task(read_stdio(self.channel, lambda _: None), name="stdio of the plugin"),
+            asyncio.create_task(hold_broker(self.channel), name="broker of the plugin"),
         ]
 
     async def init(self, config: object) -> pb.InitResponse:
@@ -204,18 +202,3 @@ async def judged(check: Check, life: Life) -> Result:
         outcome, happened = Outcome.FAILED, f"{happened}; {died}" if happened else died
     to_do = check.to_do if outcome is not Outcome.PASSED else ""
     return Result(name=check.name, outcome=outcome, expected=check.expected, happened=happened, to_do=to_do)
-
-
-async def _read_stdio(channel: Channel) -> None:
-    with suppress(*ENDS):
-        async with GRPCStdioStub(channel).StreamStdio.open() as stream:
-            await stream.send_message(Empty(), end=True)
-            async for _ in stream:
-                pass
-
-
-async def _hold_broker(channel: Channel) -> None:
-    with suppress(*ENDS):
-        async with GRPCBrokerStub(channel).StartStream.open() as stream:
-            await stream.send_request()
-            await stream.recv_message()
