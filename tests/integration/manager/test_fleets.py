@@ -5,9 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from remuda.fleeting import InProcess
+from remuda.manager import supervision
+from remuda.manager.config import RunnerConfig
 from remuda.manager.control import Order, ask, ask_status
 from remuda.manager.scale_orders import ScaleReport
+from remuda.manager.scaling_setup import runner_key
 from remuda.manager.service import ManagerService
 from remuda.manager.status import ManagerStatus
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
@@ -69,6 +74,34 @@ async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path
         while (await status(tmp_path)).config.error:
             pass
         assert await limits() == [5, 5]
+
+
+async def test_a_fleet_that_cannot_be_made_keeps_the_others_from_nothing(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made for the same file is let go again, and comes with the file that can be used."""
+
+    def write_config(*runners: tuple[str, str]) -> None:
+        sections = [runner(coordinator, name, token, "max_instances = 2") for name, token in runners]
+        (tmp_path / "config.toml").write_text("".join(sections))
+
+    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
+    broken = tmp_path / "data" / "machines" / f"{runner_key(RunnerConfig(name='broken', url=coordinator.url))}.db"
+    broken.mkdir(parents=True)
+    write_config(("old", RUNNER_TOKEN))
+    async with manager(tmp_path) as reload:
+        write_config(("new", OTHER_TOKEN), ("broken", RUNNER_TOKEN))
+        reload.set()
+        while not (error := (found := await status(tmp_path)).config.error):
+            pass
+        assert "runner broken: what is kept of its machines" in error
+        assert [one.name for one in found.runners] == [one.name for one in found.fleets] == ["old"]
+        broken.rmdir()
+        reload.set()
+        while (found := await status(tmp_path)).config.error:
+            reload.set()
+        assert [one.name for one in found.runners] == ["new", "broken"]
+        assert {one.health for one in found.runners} == {"well"}
 
 
 async def test_a_runner_whose_plugin_refuses_its_settings_is_not_well(tmp_path: Path, coordinator: Coordinator) -> None:
