@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from remuda.cli.main import call
 from remuda.fleeting import InProcess
@@ -142,7 +143,10 @@ async def test_a_runner_that_is_put_back_while_its_machines_go_waits_for_that(si
             while not (status := await site.status()).config.error:  # noqa: ASYNC110 - it is asked over a socket
                 await asyncio.sleep(0.05)
         assert "what it had is still being closed or removed" in status.config.error
-        assert (status.fleets, site.group.events) == ((), ["init", "delete m1-1", "shutdown"])
+        assert ([one.is_ending for one in status.fleets], site.group.events) == (
+            [True],
+            ["init", "delete m1-1", "shutdown"],
+        )
         site.group.may_end.set()
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         assert (await site.jobs(await site.push(ONE)))["one"]["status"] == "success"
@@ -168,6 +172,30 @@ async def test_leaked_machines_swept(site: Any, capsys: pytest.CaptureFixture[st
         assert len(site.group.instances) == 1
         assert await asyncio.to_thread(call, words) == 0
         assert "no machine is without an owner" in capsys.readouterr().out
+
+
+async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
+    site: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without any runner left that has machines: what is kept of the one that is gone leads to its plugin."""
+    site.configure(policy=IDLE)
+    async with site.manager():
+        await until(lambda: len(site.group.instances) == 1, seconds=60)
+    (machine,) = site.group.instances
+    config = site.folder / "config.toml"
+    lines = config.read_text().partition("[runners.autoscaler]")[0]
+    config.write_text(lines.replace('executor = "instance"', 'executor = "shell"'))
+    with capture_logs() as said:
+        async with site.manager():
+            words = ["scale", "sweep", "--data", str(site.data)]
+            assert await asyncio.to_thread(call, words) == 0
+            assert "its runner, bench (bench-" in capsys.readouterr().out
+            assert machine in site.group.instances
+            assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
+            assert not site.group.instances
+    left = [one for one in said if one["event"] == "machines are left of a runner that is not configured any more"]
+    assert [one["machines"] for one in left] == [[f"lab/{machine}"]]
+    assert not list((site.data / "machines").glob("*.json"))
 
 
 async def test_a_machine_that_cannot_be_prepared_is_replaced_and_said_why(site: Any) -> None:
