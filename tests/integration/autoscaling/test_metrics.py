@@ -120,7 +120,7 @@ async def look(address: str) -> Seen:
 
 async def look_until(address: str, is_so: Callable[[Seen], bool]) -> Seen:
     """The first look of which that is so."""
-    while not is_so(seen := await look(address)):
+    while not is_so(seen := await look(address)):  # noqa: ASYNC110 - another process would see no more than this
         await asyncio.sleep(0.05)
     return seen
 
