@@ -69,8 +69,14 @@ def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
     if runner.executor != DOCKER_MACHINE:
         return f"{where}.autoscaler.policy[{index}].{key}"
     # As `as_autoscaler` makes them: the section itself, its off-peak keys if there are any, then its list.
-    name = "".join(part.capitalize() for part in {"scale_factor": "idle_scale_factor"}.get(key, key).split("_"))
     off_peak = bool(runner.machine.off_peak_periods)
+    has_factor = autoscaler_of(runner).policy[index].scale_factor > 0
+    others = {
+        "scale_factor": "IdleScaleFactor",
+        "scale_factor_limit": "IdleCount",
+        "idle_count": "IdleCountMin" if has_factor else "IdleCount",
+    }
+    name = others.get(key) or "".join(part.capitalize() for part in key.split("_"))
     if index == 0:
         return f"{where}.machine.{name}"
     if index == 1 and off_peak:

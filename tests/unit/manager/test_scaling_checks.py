@@ -80,6 +80,10 @@ def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str])
             AWS + '[[runners.autoscaler.policy]]\nperiods = ["* * * * *", "* * 31 2 *"]\n',
             "config.toml:9: runners[0].autoscaler.policy[0].periods: '* * 31 2 *' never comes",
         ),
+        (
+            MACHINE + "IdleCount = 90\nIdleScaleFactor = 0.5\nIdleCountMin = 40\n",
+            "config.toml:16: runners[0].machine.IdleCountMin: there can never be room for 40",
+        ),
         (MACHINE + "IdleCount = 31\n", "config.toml:14: runners[0].machine.IdleCount: there can never be room for 31"),
         (
             AWS.replace('"instance"', '"docker-autoscaler"'),
