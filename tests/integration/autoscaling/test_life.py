@@ -18,6 +18,7 @@ from remuda.lib.clock import SystemClock
 from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
 from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
 from remuda.manager.config import RunnerConfig
+from remuda.manager.control import ask_drain
 from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
@@ -172,6 +173,21 @@ async def test_leaked_machines_swept(site: Any, capsys: pytest.CaptureFixture[st
         assert len(site.group.instances) == 1
         assert await asyncio.to_thread(call, words) == 0
         assert "no machine is without an owner" in capsys.readouterr().out
+
+
+async def test_a_manager_that_drains_makes_no_idle_machines(site: Any, tmp_path: Path) -> None:
+    site.configure(policy=IDLE)
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
+    async with site.manager():
+        pipeline = await site.push(f"long: {{script: [touch {tmp_path}/runs, '{wait}']}}\n")
+        await until((tmp_path / "runs").exists, seconds=60)
+        await ask_drain(site.data, begun=lambda _: None, waits=False)
+        async with asyncio.timeout(60):
+            while "no more jobs are asked for" not in (await site.scaling()).explanation:  # noqa: ASYNC110 - a socket
+                await asyncio.sleep(0.05)
+        await until(lambda: len(site.group.instances) == 1, seconds=60)
+        (tmp_path / "go").touch()
+        assert (await site.jobs(pipeline))["long"]["status"] == "success"
 
 
 async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(

@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.cli.main import call
 from remuda.testing.agent_process import until
 from remuda.testing.served_cell import ServedCell
 from remuda_plugin_local.testing import PROGRAM, Yard
@@ -23,20 +24,6 @@ one: {script: [hostname, sleep 8, echo done]}
 two: {script: [hostname, sleep 8, echo done]}
 three: {script: [hostname, sleep 1, echo done]}
 """
-
-
-@pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    if missing := Yard.missing():
-        pytest.skip(missing)
-    async with Yard(tmp_path) as yard:
-        yield yard
-
-
-@pytest.fixture
-def plain_cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
 
 
 @asynccontextmanager
@@ -94,3 +81,37 @@ async def test_plugin_crash_recovers_and_a_killed_manager_goes_on(
         retried = plain_cell.api("GET", f"{path}/jobs?include_retried=true").json()
         assert len(retried) == 3
         await until(lambda: not list(yard.folder.glob("machines/*")), seconds=60)
+
+
+async def test_machines_of_a_runner_that_was_renamed_while_no_manager_ran_are_swept(
+    plain_cell: ServedCell, yard: Yard, tmp_path: Path
+) -> None:
+    """The manager is killed, and its plugin with it; the next one has no runner with machines."""
+    text = (
+        f'concurrent = 2\n[[runners]]\nname = "bench"\nurl = "{plain_cell.url}"\n'
+        f'token = "{plain_cell.new_runner().token}"\nexecutor = "instance"\n'
+    )
+    scaling = (
+        f'[runners.autoscaler]\nplugin = "{PROGRAM}"\nmax_instances = 2\nupdate_interval_when_expecting = "300ms"\n'
+        f'[runners.autoscaler.plugin_config]\nname = "{yard.name}"\nfolder = "{yard.folder}"\n'
+        f"[[runners.autoscaler.policy]]\nidle_count = 2\n"
+    )
+    (tmp_path / "config.toml").write_text(text + scaling)
+
+    def machines() -> list[Path]:
+        return list(yard.folder.glob("machines/*"))
+
+    def said(text: str) -> int:
+        return (tmp_path / "manager.out").read_text().count(text)
+
+    async with a_manager(tmp_path) as first:
+        await until(lambda: said("a machine is ready") == len(machines()) == 2, seconds=60)
+        first.kill()
+    (tmp_path / "config.toml").write_text(text.replace('"instance"', '"shell"'))
+    words = ["scale", "sweep", "--data", str(tmp_path / "data")]
+    async with a_manager(tmp_path):
+        await until(lambda: said("machines are left of a runner") == 1, seconds=60)
+        assert await asyncio.to_thread(call, words) == 0
+        assert len(machines()) == 2
+        assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
+        await until(lambda: not machines(), seconds=30)

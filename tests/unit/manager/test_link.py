@@ -3,7 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from remuda.lib.clock import VirtualClock
+from remuda.manager.errors import ConnectingError, EnvironmentTemporaryError
 from remuda.manager.link import STEADY_SECONDS, AgentLink
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError
@@ -45,4 +48,18 @@ async def test_an_agent_that_dies_at_once_is_left_alone_for_ever_longer_and_one_
         running.cancel()
     assert early[-1] > 2.0
     assert clock.waits[len(early)] < 0.1
+    await environment.remove()
+
+
+async def test_that_the_first_connection_is_being_made_is_no_problem(tmp_path: Path) -> None:
+    environment = FakeEnvironment(tmp_path)
+    link = AgentLink(environment, "fake", VirtualClock())
+    with pytest.raises(ConnectingError):
+        link.need()
+    link.problem = "it denies the login"
+    with pytest.raises(EnvironmentTemporaryError, match="denies the login") as found:
+        link.need()
+    assert not isinstance(found.value, ConnectingError)
+    link.connected.set()
+    link.need()
     await environment.remove()

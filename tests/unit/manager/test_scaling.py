@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from remuda.manager.config import RunnerConfig
 from remuda.manager.control import Order
 from remuda.manager.environments import Around, Environments, identity
 from remuda.manager.left_machines import LeftMachines
+from remuda.manager.room import Room
+from remuda.manager.runners import ServedRunner
 from remuda.manager.scale_orders import ScaleReport, SweepReport, orders
 from remuda.manager.scaling import Scaling
 from remuda.testing.scalers import Cloud, CloudGroup
@@ -51,6 +54,12 @@ class Site:
     def begin(self) -> None:
         self.scaling.follow([self.environment])
 
+    def serve(self, *runners: RunnerConfig) -> None:
+        """These are configured now."""
+        client: Any = None
+        served = [ServedRunner(one, client, self.environment) for one in runners]
+        self.scaling.serve(served, Room(concurrent=2, limits={}))
+
     async def run(self, seconds: float) -> None:
         while seconds > 0:
             await self.clock.advance(0.5)
@@ -80,7 +89,8 @@ async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Sit
     await site.run(5)
     assert len(site.cloud.living()) == 2
     assert [one.is_ending for one in (await site.explained()).fleets] == [False]
-    site.scaling.fleets = []
+    site.serve()
+    await site.run(1)
     (fleet,) = (await site.explained()).fleets
     assert (fleet.name, fleet.is_ending, len(fleet.status.instances)) == ("builder", True, 2)
     site.scaling.leave(site.environment)
@@ -90,6 +100,20 @@ async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Sit
     await site.close()
     assert site.scaling.ending == []
     assert site.cloud.living() == {}
+
+
+async def test_a_runner_that_only_ends_its_jobs_keeps_no_idle_machines_until_it_comes_back(site: Site) -> None:
+    site.begin()
+    await site.run(5)
+    site.serve()
+    await site.run(1)
+    assert "none idle are wanted" in (await site.explained()).fleets[0].status.explanation
+    site.serve(site.runner)
+    await site.run(1)
+    (fleet,) = (await site.explained()).fleets
+    assert (fleet.is_ending, "none idle are wanted" in fleet.status.explanation) == (False, False)
+    site.scaling.follow([])
+    await site.close()
 
 
 async def test_a_manager_that_drains_keeps_no_idle_machines(site: Site) -> None:

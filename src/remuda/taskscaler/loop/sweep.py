@@ -25,6 +25,7 @@ from remuda.taskscaler.loop.members import is_gone
 from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.taskscaler.loop.state import StateError, read_state, state_path
 from remuda.taskscaler.loop.stored import Stored
+from remuda.telemetry.logs import logger
 
 GRACE_SECONDS = 600.0
 INIT_SECONDS, ASK_SECONDS, REMOVE_SECONDS, END_SECONDS = 70.0, 40.0, 90.0, 10.0
@@ -182,6 +183,8 @@ class _Calls:
             removed = await self.within(call, REMOVE_SECONDS, "Decrease")
         except (TemporaryError, PermanentError) as error:
             return Swept(found=tuple(found), errors=(f"group {self._group}: {error}",))
+        why = sorted({one.why for one in found})
+        logger("scaler").info("orphans are removed", group=self._group, instances=list(removed), why="; ".join(why))
         return Swept(found=tuple(found), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:
