@@ -6,7 +6,7 @@ everything else is counted when it happens. Nothing is decided here.
 
 import platform
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from weakref import WeakSet
@@ -23,6 +23,7 @@ from remuda.manager.machine_metrics import MACHINE_STATES, show_states
 from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, SERVED
 from remuda.manager.polling import Poller, Told
 from remuda.manager.scaling_metrics import SCALING_GAUGES, ScalingCounts
+from remuda.manager.scaling_setup import is_autoscaled
 from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
 from remuda.wire.agent_client import JobUse
@@ -157,9 +158,7 @@ class ManagerMetrics:
         operations.labels("stopped").inc(max(0, self._concurrent - config.concurrent))
         self._concurrent = config.concurrent
         self.gauge("gitlab_runner_limit").parts.clear()
-        for name in SCALING_GAUGES:
-            self.gauge(name).parts.clear()  # the next plan of every runner that is left sets them
-        self.machine_states.clear()
+        self._forget_machines([runner for runner in config.runners if is_autoscaled(runner)])
         for runner in config.runners:
             labels = self.labels(runner)
             self.gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
@@ -173,6 +172,14 @@ class ManagerMetrics:
                 self.counter(name).labels(*labels)
             self.counter("gitlab_runner_request_concurrency_exceeded_total").labels(labels[0], labels[2])
             self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
+
+    def _forget_machines(self, scaled: Sequence[RunnerConfig]) -> None:
+        """Of all other runners; what these have stays until their next plan says otherwise."""
+        labels, tokens = {self.labels(runner) for runner in scaled}, {runner.short_token for runner in scaled}
+        for name in SCALING_GAUGES:
+            gauge = self.gauge(name)
+            gauge.parts = {values: number for values, number in gauge.parts.items() if values[:3] in labels}
+        self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
     def configuration_loaded(self) -> None:
         """The configuration was read and is used."""

@@ -68,7 +68,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Why an instance vanished, for those who had a job there; empty if that cannot be said."""
         if self.kind is Meddling.NONE:
             return ""
-        return f"{'most likely' if self.is_repeated else 'possibly'} {_CAUSES[self.kind]} ({_often(self.times)})"
+        # What is only taken away may as well have broken down.
+        is_likely = self.is_repeated and self.kind is not Meddling.TAKEN_AWAY
+        return f"{'most likely' if is_likely else 'possibly'} {_CAUSES[self.kind]} ({_often(self.times)})"
 
     @property
     def advice(self) -> str:

@@ -116,6 +116,19 @@ def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
     assert 'runner="zyxwvutsr"' in shown[0]
 
 
+def test_a_configuration_that_is_read_again_leaves_no_gap() -> None:
+    """The next plan of a runner may be a minute away."""
+    metrics, scaled = ManagerMetrics(list), replace(RUNNER, executor="instance")
+    config = ManagerConfig(runners=(scaled,))
+    metrics.configured(config, "s_1")
+    metrics.of_scaling(lambda: scaled).gauges(GAUGES)
+    metrics.configured(config, "s_1")
+    assert line("fleeting_provisioner_max_instances", 9.0) in lines(metrics)
+    assert line("remuda_manager_scaling_group_well", 1.0, group="lab") in lines(metrics)
+    metrics.configured(ManagerConfig(runners=(replace(scaled, executor="shell"),)), "s_1")
+    assert not any(one.startswith("fleeting_provisioner_max_instances{") for one in lines(metrics))
+
+
 def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
     metrics = ManagerMetrics(list)
     metrics.configured(ManagerConfig(runners=(RUNNER,)), "s_1")

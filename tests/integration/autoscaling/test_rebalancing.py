@@ -1,0 +1,30 @@
+"""A provider that takes a machine away under a job and has made another: the job's log says whose doing that may be."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.cli.main import call
+from remuda.testing.agent_process import until
+
+
+async def test_accepted_means_capacity(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.configure(autoscaler='max_instances = 2\nupdate_interval = "1s"', policy='idle_time = "10m"')
+    async with site.manager():
+        script = f"[if mkdir {tmp_path}/first; then sleep 600; fi, hostname]"
+        pipeline = await site.push(f"long: {{retry: 1, script: {script}}}\n")
+        await until((tmp_path / "first").exists, seconds=60)
+        [instance] = site.group.instances
+        await site.group.increase(1)
+        while len((await site.scaling()).instances) < 2:  # noqa: ASYNC110 - the manager tells nobody
+            await asyncio.sleep(0.1)
+        site.group.vanish(instance)
+        assert (await site.jobs(pipeline))["long"]["status"] == "success"
+        tried = site.cell.api("GET", f"/projects/1/pipelines/{pipeline}/jobs?include_retried=true").json()
+        first = min(tried, key=lambda job: int(job["id"]))
+        log = site.cell.api("GET", f"/projects/1/jobs/{first['id']}/trace").body.decode()
+        assert "nobody here had it removed: possibly its provider makes more instances than it is asked for" in log
+        await asyncio.to_thread(call, ["scale", "explain", "bench", "--data", str(site.data)])
+        assert "Azure: overprovision = false" in capsys.readouterr().out
