@@ -15,6 +15,8 @@ from enum import StrEnum
 import msgspec
 
 REMEMBERED_SECONDS = 3600.0
+REMEMBERED = 200
+"""Sightings: each is held against all others, with every look at a group."""
 NEAR_SECONDS = 600.0
 """Between a loss and an arrival that belong together: providers take minutes to replace something."""
 TOGETHER_SECONDS = 120.0
@@ -97,8 +99,8 @@ _FIXES = {
 
 
 def remembered(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
-    """Those that still count."""
-    return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)
+    """Those that still count, the last ones if there are many."""
+    return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from remuda.taskscaler.rebalancing import (
     NEAR_SECONDS,
+    REMEMBERED,
     REMEMBERED_SECONDS,
     Meddling,
     Seen,
@@ -73,8 +74,10 @@ def test_once_is_a_guess_and_every_verdict_names_its_remedy() -> None:
     assert Verdict().advice == Verdict().cause == ""
 
 
-def test_what_is_long_ago_does_not_count() -> None:
+def test_what_is_long_ago_does_not_count_nor_more_than_some() -> None:
     assert remembered((came(0), lost(10)), REMEMBERED_SECONDS + 5) == (lost(10),)
+    many = [lost(at) for at in range(REMEMBERED + 7)]
+    assert remembered(many, 300.0) == tuple(many[7:])
 
 
 SIGHTINGS = st.builds(
