@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remuda.fleeting import InProcess
+from remuda.fleeting import InProcess, Plugin
 from remuda.manager.control import Order, ask, ask_status
 from remuda.manager.scale_orders import ScaleReport
 from remuda.manager.service import ManagerService
@@ -20,6 +20,8 @@ from remuda.telemetry.logs import configure
 from remuda.testing.lab_group import LabGroup
 from remuda.testing.machines import LAB_ADDRESS, Machines
 from remuda.testing.served_cell import ServedCell
+from remuda_plugin_local import LocalGroup
+from remuda_plugin_local.testing import Yard
 
 SETTLED = ("success", "failed", "canceled")
 
@@ -65,7 +67,7 @@ class Site:
 
     cell: ServedCell
     folder: Path
-    group: LabGroup
+    group: Plugin[Any]
     token: str
     pushed: int = 0
 
@@ -127,6 +129,16 @@ class Site:
 
         return await asyncio.to_thread(push)
 
+    async def used(self, job: int) -> dict[str, Any]:
+        """What a job has used, as its results say."""
+
+        def ask() -> dict[str, Any]:
+            path = f"/api/remuda/v1/jobs/{job}/steps"
+            results = self.cell.send("GET", path, PRIVATE_TOKEN=self.cell.token).json()["results"]
+            return next((one["used"] for one in reversed(results) if one.get("event") == "used"), {})
+
+        return await asyncio.to_thread(ask)
+
     async def jobs(self, pipeline: int, *, until: tuple[str, ...] = SETTLED) -> dict[str, dict[str, Any]]:
         """The jobs by name, with their logs, when the pipeline has come so far."""
 
@@ -144,3 +156,33 @@ class Site:
 @pytest.fixture
 def site(cell: ServedCell, tmp_path: Path, group: LabGroup) -> Site:
     return Site(cell, tmp_path, group, cell.new_runner().token)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Site]:
+    """A site with one machine, which has no control groups."""
+    if missing := Machines.missing():
+        pytest.skip(missing)
+    with Machines(1) as lab, lab.entered(), ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
+        yield Site(served, tmp_path, LabGroup(lab), served.new_runner().token)
+
+
+@pytest.fixture
+async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
+    if missing := Yard.missing():
+        pytest.skip(missing)
+    async with Yard(tmp_path) as yard:
+        yield yard
+
+
+@pytest.fixture
+def plain_cell(tmp_path: Path) -> Iterator[ServedCell]:
+    """Where this machine can reach it, and others cannot."""
+    with ServedCell(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+def farm(plain_cell: ServedCell, tmp_path: Path, yard: Yard) -> Site:
+    """The same with machines of the plugin `local`, which have control groups of their own."""
+    return Site(plain_cell, tmp_path, LocalGroup(), plain_cell.new_runner().token)
