@@ -21,6 +21,7 @@ _ADDED = {
     "io_write_bytes": "disk_written_bytes",
 }
 _PEAKS = ("memory_peak_bytes", "max_rss_bytes")
+"""The better one first: the other has pages in it that a process shares with everybody."""
 
 
 class Account:
@@ -37,7 +38,7 @@ class Account:
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = self._sums.get(known_as, 0) + value
         peaks = [used[name] for name in _PEAKS if isinstance(used.get(name), int)]
-        self._peak = max(self._peak, *peaks) if peaks else self._peak
+        self._peak = max([self._peak, *peaks[:1]])
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:

@@ -20,8 +20,23 @@ def test_times_are_added_and_of_memory_the_most_counts() -> None:
         "memory_peak_bytes": 500,
         "source": "rusage",
     }
-    account.add({"memory_peak_bytes": 600})
+    account.add({"memory_peak_bytes": 600, "max_rss_bytes": 700})
     assert account.total(7) == account.total() | {"memory_peak_bytes": 600, "source": "cgroup", "work_dir_bytes": 7}
+
+
+def test_what_was_counted_for_the_whole_job_is_believed_where_it_is_more() -> None:
+    account = Account()
+    account.add({"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.25, "memory_peak_bytes": 500})
+    account.count_whole({})
+    assert account.total() == {
+        "cpu_user_seconds": 1.5,
+        "cpu_system_seconds": 0.25,
+        "memory_peak_bytes": 500,
+        "source": "cgroup",
+    }
+    account.count_whole({"cpu_user_seconds": 2.0, "cpu_system_seconds": 0.1, "memory_peak_bytes": 900})
+    told = account.total()
+    assert (told["cpu_user_seconds"], told["cpu_system_seconds"], told["memory_peak_bytes"]) == (2.0, 0.25, 900)
 
 
 def test_a_job_without_steps_has_used_nothing() -> None:

@@ -43,7 +43,9 @@ mkdir -p "$root/proc" "$root/dev" "$root/sys" "$root/tmp" "$root/run" "$root/mnt
 plain /tmp 1777
 if [ -z "$ROOT" ]; then
     for folder in $HIDDEN "$STORE"; do
-        if [ -d "$root$folder" ]; then plain "$folder" 755; fi
+        mode=755
+        if [ "$folder" = /var/tmp ]; then mode=1777; fi
+        if [ -d "$root$folder" ]; then plain "$folder" "$mode"; fi
     done
     chmod 700 "$root/root"
 else

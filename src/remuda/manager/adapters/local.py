@@ -65,7 +65,8 @@ class LocalEnvironment:
             work.mkdir(parents=True, exist_ok=True)
             temporary.mkdir(mode=0o700, exist_ok=True)
             if place.run_as:
-                from remuda.steps.policy.people import hand_over, parse_run_as  # only here: it takes time to import
+                # Only here: it takes time to import.
+                from remuda.steps.policy.people import close_to_others, hand_over, parse_run_as
 
                 person = parse_run_as(place.run_as)
                 assert person is not None
@@ -75,6 +76,7 @@ class LocalEnvironment:
                 caches.mkdir(parents=True, exist_ok=True)
                 for folder in (work, temporary, caches):
                     await asyncio.to_thread(hand_over, folder, person)
+                    close_to_others(folder)
         except AgentError as error:
             raise EnvironmentLostError(str(error)) from error
         except OSError as error:

@@ -92,6 +92,8 @@ for folder in "$1" "$2" "$3"; do
     [ "$(ls -ldn "$folder" | { read -r _ _ found _; echo "$found"; })" = "$uid" ] ||
         # A second name of a file may lie elsewhere, and mean somebody else's file.
         find "$folder" -depth \( -type d -o -type l -o -links 1 \) -exec chown -h "$owner" {} + || exit 8
+    # Nobody else gets in, whatever the modes of what is in it.
+    [ -L "$folder" ] || chmod 700 "$folder" || exit 8
 done
 """
 _REMOVE = r"""

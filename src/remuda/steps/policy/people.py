@@ -58,6 +58,15 @@ def hand_over(folder: Path, person: Person) -> None:
         os.fchown(descriptor, person.uid, person.gid)
 
 
+def close_to_others(folder: Path) -> None:
+    """Nobody but its owner gets in, whatever the modes of what is in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
 def _numeric(text: str) -> Person:
     uid, colon, gid = text.partition(":")
     if not uid or (colon and not gid) or max(int(uid), int(gid or 0)) > LARGEST_ID:

@@ -1,0 +1,167 @@
+"""Control groups of version 2 as a kernel really has them: in a small virtual machine, with the code that agents run.
+
+The machine has no disk: a kernel of Debian's, busybox, Debian's own Python, and a check that says what it saw on the
+console. The kernel is the one that the tests of the plugin `local` fetch.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remuda
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+KERNEL = Path(__file__).parents[3] / "build" / "qemu" / "kernel"
+PYTHON = Path("/usr/bin/python3.11")
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+PYTHONPATH=/code python3.11 -B /check.py
+poweroff -f
+"""
+CHECK = r"""
+import ctypes, json, os, subprocess, sys, time
+from pathlib import Path
+from remuda.steps.errors import AgentError
+from remuda.steps.policy.cgroups import StepGroup, find_groups
+from remuda.steps.policy.slots import SlotGroup, limits_of
+
+told = {}
+job = Path("/tmp/job")
+job.mkdir()
+limits = limits_of(48 << 20, 0.5, 20)
+
+
+def run(step, code):
+    join = "import sys\nfor path in %r: open(path, 'w').write('0')\n" % (step.joins,)
+    return subprocess.run([sys.executable, "-c", join + code], stderr=subprocess.DEVNULL).returncode
+
+
+def a_job(number):
+    # What one job in the slot sees.
+    folder = job / str(number)
+    folder.mkdir()
+    slot = SlotGroup("/gitlab-runner/slot-0", limits=limits, name="remuda-1", job=folder)
+    slot.begin()
+    groups = find_groups("remuda-1", parent="/gitlab-runner/slot-0")
+    around = Path("/sys/fs/cgroup/gitlab-runner/slot-0")
+    seen = {name: (around / name).read_text().strip() for name in ("memory.max", "cpu.max", "pids.max")}
+    step = StepGroup(groups=groups, key=f"job{number}.1")
+    step.make(limits_of(0, 0, 0))
+    seen["fits"] = run(step, "x = bytearray(8 << 20)")
+    seen["eats"] = run(step, "x = bytearray(200 << 20)")
+    seen["kills"] = step.kills_for_memory()
+    seen["forks"] = run(step, "import subprocess\nfor _ in range(60): subprocess.Popen(['sleep', '30'])")
+    seen["refused"] = step.refused_forks() + slot.refused_forks()
+    seen["killed"] = step.kill()
+    deadline = time.monotonic() + 20
+    while not step.remove() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    used = slot.usage()
+    seen["processor"] = used["cpu_user_seconds"] + used["cpu_system_seconds"]
+    for folder in groups.folders():
+        folder.rmdir()
+    slot.remove()
+    seen["left"] = around.exists()
+    return seen
+
+
+told["first"], told["second"] = a_job(1), a_job(2)
+
+# As in a container: a group space of its own, whose top holds others besides the agent, and then nobody else.
+top = Path("/sys/fs/cgroup/box")
+top.mkdir()
+# Nobody's child, as others on a machine are.
+other = int(subprocess.check_output(["sh", "-c", "sleep 100 >/dev/null & echo $!"]))
+for pid in (other, os.getpid()):
+    (top / "cgroup.procs").write_text(str(pid))
+ctypes.CDLL(None).unshare(0x02000000)
+ctypes.CDLL(None).unshare(0x00020000)
+subprocess.run(["mount", "-t", "cgroup2", "box", "/mnt"], check=True)
+subprocess.run(["umount", "/sys/fs/cgroup"], check=True)
+folder = job / "boxed"
+folder.mkdir()
+slot = SlotGroup("/gitlab-runner/slot-0", limits=limits, name="remuda-1", job=folder)
+try:
+    slot.begin()
+    told["boxed"] = "begun"
+except AgentError as error:
+    told["boxed"] = str(error)
+os.kill(other, 9)
+while Path(f"/proc/{other}/stat").exists() and ") Z" not in Path(f"/proc/{other}/stat").read_text():
+    time.sleep(0.05)
+slot = SlotGroup("/gitlab-runner/slot-1", limits=limits, name="remuda-1", job=folder)
+slot.begin()
+told["alone"] = Path("/mnt/gitlab-runner/slot-1/memory.max").read_text().strip()
+print("TOLD " + json.dumps(told), flush=True)
+"""
+
+
+def test_slots_in_version_2(tmp_path: Path) -> None:
+    for program in ("qemu-system-x86_64", "busybox", str(PYTHON)):
+        if shutil.which(program) is None:
+            pytest.skip(f"not installed: {program}; make packages installs it")
+    if not KERNEL.exists():
+        pytest.skip("there is no kernel yet: run plugins/local/tests/integration/test_qemu.py once")
+    initrd = _ram_disk(tmp_path)
+    machine = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "max", "-m", "512"]
+    machine += ["-nodefaults", "-no-user-config", "-nographic", "-serial", "stdio", "-no-reboot"]
+    machine += ["-kernel", str(next(KERNEL.glob("boot/vmlinuz-*"))), "-initrd", str(initrd)]
+    machine += ["-append", "console=ttyS0 quiet mitigations=off panic=-1"]
+    said = subprocess.run(machine, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL).stdout
+    found = re.search(r"TOLD (\{.*\})", said)
+    assert found, said[-4000:]
+    told: dict[str, Any] = json.loads(found[1])
+    for seen in (told["first"], told["second"]):
+        assert (seen["memory.max"], seen["cpu.max"], seen["pids.max"]) == (str(48 << 20), "50000 100000", "20")
+        assert (seen["fits"], seen["eats"], seen["forks"]) == (0, -9, 1)
+        assert seen["kills"] == 1
+        assert seen["refused"] >= 1
+        assert seen["killed"]
+        assert seen["processor"] > 0
+        assert not seen["left"]
+    refused = "this runner holds jobs to slot_memory, slot_cpus, slot_pids, which cannot be done on this machine: "
+    assert told["boxed"].startswith(f"{refused}/mnt cannot be divided"), told["boxed"]
+    assert "other processes are in that control group" in told["boxed"]
+    assert told["alone"] == str(48 << 20)
+
+
+def _ram_disk(folder: Path) -> Path:
+    tree = folder / "ram"
+    for name in ("bin", "usr/bin", "proc", "sys", "dev", "tmp", "mnt"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy(str(shutil.which("busybox")), tree / "bin/busybox")
+    standard = PYTHON.parents[1] / "lib" / PYTHON.name
+    unwanted = shutil.ignore_patterns("__pycache__", "test", "tests", "idlelib", "lib2to3", "ensurepip", "config-*")
+    shutil.copytree(standard, tree / str(standard)[1:], ignore=unwanted, symlinks=False, ignore_dangling_symlinks=True)
+    needed = {PYTHON.resolve(), *_libraries(PYTHON)}
+    for module in (tree / str(standard)[1:] / "lib-dynload").glob("_ctypes.*.so"):
+        needed |= _libraries(module)
+    for path in needed:
+        (tree / str(path)[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tree / str(path)[1:])
+    for package in ("lib", "steps"):
+        source = Path(remuda.__file__).parent / package
+        shutil.copytree(source, tree / "code/remuda" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(remuda.__file__, tree / "code/remuda/__init__.py")
+    (tree / "check.py").write_text(CHECK)
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    with (folder / "initrd").open("wb") as initrd:
+        subprocess.run("find . | busybox cpio -o -H newc", shell=True, cwd=tree, stdout=initrd, check=True)
+    return folder / "initrd"
+
+
+def _libraries(program: Path) -> set[Path]:
+    told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    return {Path(path) for path in re.findall(r"(/\S+) \(", told)}
