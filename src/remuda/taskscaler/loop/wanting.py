@@ -70,6 +70,7 @@ class Wanting:
         """Ask until it is cancelled, if there is somebody to ask."""
         while self._ask is not None:
             if self.is_closed:
+                self.error = ""
                 await self._clock.sleep(setup().demand_seconds)
                 continue
             before = Counter(self._accepted)
