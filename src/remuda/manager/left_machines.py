@@ -10,6 +10,7 @@ Invariant: while machines of a fleet are removed here, no environment is made ov
 """
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -214,7 +215,7 @@ class LeftMachines:
             known = {state_path(self._folder, one.setup.name) for one in self._scaling.all}
             if left.file not in known and over >= left.groups.keys():
                 await asyncio.to_thread(_remove_files, left.file)
-        except (StateError, OSError) as error:
+        except (StateError, sqlite3.Error, OSError) as error:
             self._log.warning("what is gone could not be struck out", file=str(left.file), cause=str(error))
 
     def _find(self, known: Mapping[Path, FleetSetup]) -> list[LeftFleet]:

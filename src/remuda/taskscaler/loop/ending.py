@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.port import InstanceGroup
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.taskscaler.loop.deadlines import within
@@ -76,15 +77,16 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper,
     finally:
         async with asyncio.TaskGroup() as tasks:
             for watch in watches.values():
-                if isinstance(watch.plugin, CanClose):
-                    tasks.create_task(_close(watch.name, watch.plugin), name=f"end of the plugin of {watch.name}")
+                tasks.create_task(close_plugin(watch.name, watch.plugin), name=f"end of the plugin of {watch.name}")
         with suppress(TemporaryError):
             await within(clock, WRITE_SECONDS, keeper.write(), what="the state of the fleet")
 
 
-async def _close(group: str, plugin: CanClose) -> None:
+async def close_plugin(group: str, plugin: InstanceGroup) -> None:
+    """End what a plugin has to end."""
     try:
-        await plugin.close()
+        if isinstance(plugin, CanClose):
+            await plugin.close()
     except Exception as error:  # noqa: BLE001 - what goes wrong with one keeps nothing else from its end
         cause = f"{type(error).__name__}: {error}"
         logger("scaler").error("a plugin could not be ended", group=group, cause=cause)

@@ -20,7 +20,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedEr
 from remuda.fleeting.port import CanRecover, InstanceGroup, Settings, TaggedInstance
 from remuda.lib.clock import Clock
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.ending import LOOKS, CanClose
+from remuda.taskscaler.loop.ending import LOOKS, close_plugin
 from remuda.taskscaler.loop.members import is_gone
 from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.taskscaler.loop.state import StateError, read_state, state_path
@@ -199,8 +199,7 @@ class _Calls:
         """The plugin is not needed any more."""
         with suppress(TemporaryError, PermanentError):
             await self.within(self._plugin.shutdown(), END_SECONDS, "Shutdown")
-        if isinstance(self._plugin, CanClose):
-            await self._plugin.close()
+        await close_plugin(self._group, self._plugin)
 
 
 def _is_left(left: Left, instance: str, tag: TaggedInstance | None) -> bool:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from remuda.fleeting import InProcess, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.loop.sweep import ASK_SECONDS, Left, Swept, sweep, sweep_left
@@ -112,3 +114,15 @@ async def test_a_plugin_that_cannot_be_started_is_said() -> None:
     cloud.broken["init"] = TemporaryError("no such region")
     swept, gone = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="aws", instances=("i-1",)))
     assert (swept.errors, gone) == (("group aws: no such region",), ())
+
+
+async def test_a_plugin_that_does_not_end_in_order_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud(VirtualClock())
+    (machine,) = cloud.make(1, OLD)
+
+    async def close(_: InProcess) -> None:
+        raise OSError("its socket is gone")
+
+    monkeypatch.setattr(InProcess, "close", close, raising=False)
+    swept, gone = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(machine,)))
+    assert (swept.removed, gone) == ((machine,), (machine,))
