@@ -28,6 +28,7 @@ from remuda.environments.handshake import (
 )
 from remuda.lib.socket_folder import SocketFolder
 from remuda.wire.agent_client import CHANNEL_CONFIG
+from remuda.wire.http2 import LiveChannel
 
 PREFIX = "remuda-environment-"
 START_SECONDS = 60.0
@@ -109,7 +110,7 @@ class PluginProcess:
     def channel(self) -> Channel:
         """A new connection; a call that may take long has one of its own, for one carries no more than 100 calls."""
         assert self.handshake is not None
-        return Channel(path=self.handshake.path, config=CHANNEL_CONFIG)
+        return LiveChannel(path=self.handshake.path, config=CHANNEL_CONFIG)
 
     def kill(self) -> None:
         """SIGKILL."""

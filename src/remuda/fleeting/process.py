@@ -23,6 +23,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
 from remuda.fleeting.output import Line, Reader, Splitter
 from remuda.lib.socket_folder import SocketFolder
+from remuda.wire.http2 import LiveChannel
 
 START_SECONDS = 60.0
 END_SECONDS = 2.0
@@ -196,6 +197,6 @@ def _channel(handshake: Handshake, context: ssl.SSLContext | None = None) -> Cha
     # Certificates name localhost, wherever the socket is.
     config = Configuration(ssl_target_name_override="localhost") if context is not None else Configuration()
     if handshake.network == "unix":
-        return Channel(path=handshake.address, ssl=context, config=config, status_details_codec=Details())
+        return LiveChannel(path=handshake.address, ssl=context, config=config, status_details_codec=Details())
     host, _, port = handshake.address.rpartition(":")
-    return Channel(host.strip("[]"), int(port), ssl=context, config=config, status_details_codec=Details())
+    return LiveChannel(host.strip("[]"), int(port), ssl=context, config=config, status_details_codec=Details())

@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import IO
 
 from grpclib import GRPCError
-from grpclib.client import Channel
 from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.events import SendRequest, listen
@@ -28,6 +27,7 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.steps.delegation import Order, PlainLog, Returns
 from remuda.steps.transport import TOKEN_KEY
+from remuda.wire.http2 import LiveChannel
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -50,7 +50,7 @@ class _FinalError(Exception):
     """Nothing will come of this run any more."""
 
 
-class CommandChannel(Channel):
+class CommandChannel(LiveChannel):
     """A connection through a command: one process for each time that it is made."""
 
     def __init__(self, order: Order) -> None:

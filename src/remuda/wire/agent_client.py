@@ -20,7 +20,7 @@ from grpclib.const import Status
 from grpclib.events import SendRequest, listen
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
-from remuda.wire.http2 import allow_large_frames, leave_frames_untold
+from remuda.wire.http2 import LiveChannel, allow_large_frames, leave_frames_untold
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -366,12 +366,12 @@ class AgentClient:
 
 def unix_channel(socket: Path) -> Channel:
     """A connection to a socket path, made at the first call."""
-    return Channel(path=str(socket), config=CHANNEL_CONFIG)
+    return LiveChannel(path=str(socket), config=CHANNEL_CONFIG)
 
 
 def tcp_channel(host: str, port: int, token: str) -> Channel:
     """The same to an agent that listens on the loopback address, whose calls carry a token."""
-    channel = Channel(host, port, config=CHANNEL_CONFIG)
+    channel = LiveChannel(host, port, config=CHANNEL_CONFIG)
 
     async def add_token(event: SendRequest) -> None:
         event.metadata["remuda-token"] = token

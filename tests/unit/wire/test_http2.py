@@ -1,13 +1,17 @@
 """Messages of an agent in large frames, sent by a server that notes how large they may be."""
 
+import asyncio
+import socket
 from typing import Any
 
+import pytest
 from grpclib.client import UnaryStreamMethod
 from grpclib.const import Cardinality, Handler
+from grpclib.protocol import H2Protocol
 from grpclib.testing import ChannelFor
 from hyperframe.frame import DataFrame
 
-from remuda.wire.http2 import FRAME_BYTES, allow_large_frames, leave_frames_untold
+from remuda.wire.http2 import FRAME_BYTES, LiveChannel, allow_large_frames, leave_frames_untold
 from remuda.wire.proto.step_runner_pb2 import FollowLogsRequest, FollowLogsResponse
 
 PATH = "/tests.Source/Read"
@@ -41,3 +45,21 @@ async def test_the_other_side_may_send_large_frames() -> None:
 def test_a_frame_is_not_written_out() -> None:
     leave_frames_untold()
     assert b"secret".hex() not in repr(DataFrame(1, b"secret"))
+
+
+class Abandoned(LiveChannel):
+    """Its other side has hung up when the first frame is written."""
+
+    async def _create_connection(self) -> H2Protocol:
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        _, protocol = await asyncio.get_running_loop().create_connection(self._protocol_factory, sock=ours)
+        return protocol
+
+
+async def test_a_peer_that_hangs_up_at_once_is_a_lost_connection() -> None:
+    async with Abandoned(path="gone") as channel:
+        method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
+        for _ in range(2):
+            with pytest.raises(ConnectionResetError, match="hung up as soon as it was reached"):
+                await method(FollowLogsRequest(id="1"))

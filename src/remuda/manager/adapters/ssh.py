@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
-from grpclib.client import Channel
 from grpclib.protocol import H2Protocol
 
 from remuda.lib.values import dataclass
 from remuda.wire.agent_client import CHANNEL_CONFIG
+from remuda.wire.http2 import LiveChannel
 
 CONNECT_SECONDS = 15.0
 LOGIN_SECONDS = 30.0
@@ -224,7 +224,7 @@ class SshConnection:
         return SshError(f"the connection to {self.address.host} is lost: {_text(error)}")
 
 
-class StreamChannel(Channel):
+class StreamChannel(LiveChannel):
     """gRPC over one channel of an SSH connection; `opens` is told who makes its session."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], broken: Callable[[Exception], SshError]) -> None:
