@@ -39,6 +39,8 @@ if __name__ == "__main__":
     from remuda.steps.__main__ import main
     sys.exit(main())
 '''
+_ALONE = ("remuda/__init__.py", "remuda/wire/__init__.py", "remuda/wire/http2.py")
+"""Modules of packages whose others stay behind."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _UNCHECKED = (1).to_bytes(4, "little") + bytes(8)
 """In the head of a compiled module: it belongs to its source, whenever that was changed. No digest of it is needed."""
@@ -52,8 +54,8 @@ def pack(output: Path) -> None:
     for package in (*OWN, *FOREIGN):
         files |= dict(_sources(package))
     files |= dict(_step_packages())
-    for name in ("remuda", "remuda.wire"):
-        files[name.replace(".", "/") + "/__init__.py"] = (_folder(name) / "__init__.py").read_bytes()
+    for name in _ALONE:
+        files[name] = (_folder("remuda").parent / name).read_bytes()
     files |= dict(_compiled(files))
     aside = output.with_name(output.name + ".new")
     with aside.open("wb") as file:
