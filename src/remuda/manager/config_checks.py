@@ -51,11 +51,11 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
     _span(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
     for number, one in enumerate(runner.monitoring.job_queuing_durations):
         _span(one.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
+    _check_own(runner, where)
     if runner.has_slot_cgroups and runner.slot_cgroup_template and "${slot}" not in runner.slot_cgroup_template:
         raise ConfigError(f"{where}.slot_cgroup_template: has no ${{slot}} in it, so all slots would share one")
     if ".." in runner.slot_cgroup_template.split("/"):
         raise ConfigError(f"{where}.slot_cgroup_template: leads out of the machine's control groups")
-    _check_own(runner, where)
 
 
 def check_whole(config: ManagerConfig) -> None:

@@ -4,13 +4,16 @@ Machines of the plugin `local` have control groups, those of the lab have none. 
 number and time, also where the limit that is tested would not hold.
 """
 
-import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
 
 from remuda.testing.agent_process import until
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
 from remuda_plugin_local.testing import Yard
 
 pytestmark = pytest.mark.long
@@ -36,11 +39,11 @@ def meet(name: str) -> str:
     return f"until [ -e {MEET}/{name} ]; do sleep 0.1; done"
 
 
-def configure(site: Any, yard: Yard, own: str, *, capacity: int = 3, runner: str = "") -> None:
+def configure(site: Any, yard: Yard, own: str, *, capacity: int = 3, machines: int = 1, runner: str = "") -> None:
     site.configure(
         runner=f"{runner}\n[runners.remuda]\nfirst_uid = 21000\n{own}\n",
         autoscaler=(
-            f"max_instances = 1\ncapacity_per_instance = {capacity}\n"
+            f"max_instances = {machines}\ncapacity_per_instance = {capacity}\n"
             f'instance_ready_command = "mkdir -p {MEET} && chmod 777 {MEET}"\n'
             f'[runners.autoscaler.plugin_config]\nname = "{yard.name}"\nfolder = "{yard.folder}"\n'
         ),
@@ -181,17 +184,95 @@ async def test_a_machine_without_control_groups_runs_no_job_that_has_limits(bare
     autoscaler = "max_instances = 1\ncapacity_per_instance = 2"
     bare.configure(runner=f"use_slot_cgroups = true\n{own}", autoscaler=autoscaler, policy='idle_time = "60s"')
     leave = "setsid env -i sleep 627 >/dev/null 2>&1 </dev/null & sleep 0.5"
-    async with bare.manager() as running:
+    async with bare.manager():
         jobs = await bare.jobs(await bare.push(PLAIN + script("free", leave, "echo ran")))
         assert jobs["free"]["status"] == "success", jobs["free"]["log"]
         assert "O ran" in jobs["free"]["log"]
         warning = "WARNING: the job's processes are not in the control group /gitlab-runner/slot-0: "
         assert warning in jobs["free"]["log"]
         assert not living("sleep 627")
-        bare.configure(runner=f'{own}slot_memory = "64m"\n', autoscaler=autoscaler, policy='idle_time = "60s"')
-        running.reload.set()
-        await asyncio.sleep(1)
+    bare.configure(runner=f'{own}slot_memory = "64m"\n', autoscaler=autoscaler, policy='idle_time = "60s"')
+    async with bare.manager():
         jobs = await bare.jobs(await bare.push(PLAIN + script("held", "echo ran")))
         assert (jobs["held"]["status"], jobs["held"]["failure_reason"]) == ("failed", "runner_system_failure")
         assert "this runner holds jobs to slot_memory, which cannot be done on this machine: " in jobs["held"]["log"]
         assert "O ran" not in jobs["held"]["log"]
+
+
+async def test_slots_are_numbered_by_machine(farm: Any, yard: Yard) -> None:
+    """As an operator expects who has prepared control groups on every machine."""
+    configure(farm, yard, "", capacity=1, machines=2, runner="use_slot_cgroups = true")
+    lines = (
+        "echo the group is $GITLAB_RUNNER_SLOT_CGROUP",
+        "grep -c gitlab-runner/slot-0/ /proc/self/cgroup",
+        "sleep 4",
+    )
+    async with farm.manager():
+        jobs = await farm.jobs(await farm.push(PLAIN + script("one", *lines) + script("two", *lines)))
+        assert {job["status"] for job in jobs.values()} == {"success"}, jobs
+        assert all("O the group is gitlab-runner/slot-0" in job["log"] for job in jobs.values()), jobs
+        assert len(list(yard.folder.glob("machines/*"))) == 2
+
+
+@pytest.fixture
+def group_name() -> Iterator[str]:
+    """Machines of the lab that have an engine have this machine's control groups."""
+    name = f"remuda-tests/{token_hex(4)}"
+    yield name
+    for top in Path("/sys/fs/cgroup").glob(f"**/{name}"):
+        for folder in (*sorted(top.rglob("*/"), reverse=True), top):
+            with suppress(OSError):
+                folder.rmdir()
+
+
+async def test_containers_of_two_slots_keep_apart_and_go(site: Any, tmp_path: Path, group_name: str) -> None:
+    if missing := DockerEngine.missing():
+        pytest.skip(missing)
+    (tmp_path / "image.tar").write_bytes(busybox_files())
+    (tmp_path / "meet").mkdir()
+    begin = (
+        "setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null & "
+        "until docker info >/dev/null 2>&1; do sleep 0.1; done; "
+        f"docker import {tmp_path}/image.tar {BUSYBOX} >&2"
+    )
+    site.configure(
+        executor="docker-autoscaler",
+        runner=(
+            f'slot_cgroup_template = "{group_name}/slot-${{slot}}"\n[runners.remuda]\nslot_memory = "96m"\n'
+            f'[runners.docker]\npull_policy = "never"\nimage = "{BUSYBOX}"\nvolumes = ["{tmp_path}/meet:{MEET}"]\n'
+        ),
+        autoscaler=f"max_instances = 1\ncapacity_per_instance = 2\ninstance_ready_command = '''{begin}'''",
+        policy='idle_time = "60s"',
+    )
+    eater = (
+        meet("neighbour"),
+        f"echo mine >secret; sleep 637 & pwd >{MEET}/folder; touch {MEET}/eater",
+        meet("looked"),
+        "dd if=/dev/zero of=/dev/null bs=300M count=1",
+        "echo has eaten",
+    )
+    neighbour = (
+        f"touch {MEET}/neighbour; cat /proc/self/cgroup",
+        meet("eater"),
+        "if ps | grep 'sleep 63[7]'; then exit 1; fi",
+        f"if cat $(cat {MEET}/folder)/secret; then exit 1; fi",
+        f"touch {MEET}/looked",
+        meet("eater-over"),
+        "echo went on",
+    )
+    over = f"  after_script: [touch {MEET}/eater-over]\n  timeout: 40s\n"
+    neighbour_job = script("neighbour", *neighbour, more="  timeout: 40s\n")
+    async with site.manager():
+        jobs = await site.jobs(await site.push(PLAIN + script("eater", *eater, more=over) + neighbour_job))
+        told = jobs["eater"]["log"]
+        assert jobs["eater"]["failure_reason"] == "script_failure", told
+        assert "The kernel has killed processes of this container: they used more memory than its limit" in told
+        assert "O has eaten" not in told
+        assert jobs["neighbour"]["status"] == "success", jobs["neighbour"]["log"]
+        assert f"/{group_name}/slot-" in jobs["neighbour"]["log"]
+        used = await site.used(jobs["eater"]["id"])
+        assert (used["source"], used["memory_peak_bytes"] > 60 << 20) == ("cgroup", True)
+        [machine] = site.group.instances.values()
+        assert machine.run("docker ps -aq").stdout == ""
+        assert not living("sleep 637")
+        await until(lambda: not list(Path("/sys/fs/cgroup/memory").glob(f"{group_name}/slot-*")), seconds=20)

@@ -307,3 +307,5 @@ def test_the_control_group_of_a_slot() -> None:
     assert read(text).config.runners[0].slot_cgroup(3) == "gitlab-runner/slot-3"
     assert read(text + 'slot_cgroup_template = "/ci/${slot}/jobs"\n').config.runners[0].slot_cgroup(0) == "ci/0/jobs"
     assert read(RUNNER).config.runners[0].slot_cgroup(3) == ""
+    limited = read(RUNNER + '[runners.remuda]\nslot_memory = "2g"\nslot_cpus = 1.5\n').config.runners[0]
+    assert (limited.slot_cgroup(1), limited.remuda.slot_memory_bytes) == ("gitlab-runner/slot-1", 2 << 30)

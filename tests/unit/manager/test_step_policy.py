@@ -9,7 +9,8 @@ import pytest
 from remuda.manager.config import Loaded, RemudaConfig, RunnerConfig, parse
 from remuda.manager.entries import CompileError
 from remuda.manager.errors import ConfigError
-from remuda.manager.step_policy import policy_text, run_as
+from remuda.manager.ssh_config import MachineEntry
+from remuda.manager.step_policy import has_own_user, policy_text, run_as
 from remuda.steps.policy.document import parse_policy
 from remuda.wire.runner_api import JobPayload
 
@@ -70,12 +71,25 @@ def test_every_slot_has_its_own_user() -> None:
     assert [run_as(runner, slot) for slot in (0, 3)] == ["200000", "200003"]
 
 
+def test_only_on_machines_of_groups_a_user_is_nobody_elses() -> None:
+    [runner] = read("first_uid = 200000").config.runners
+    with_machines = msgspec.structs.replace(runner, executor="instance")
+    assert [has_own_user(one) for one in (runner, with_machines)] == [False, True]
+    listed = msgspec.structs.replace(runner.remuda, machines=(MachineEntry(host="a"),))
+    assert not has_own_user(msgspec.structs.replace(with_machines, remuda=listed))
+    assert not has_own_user(msgspec.structs.replace(with_machines, remuda=RemudaConfig(run_as="ci")))
+
+
 @pytest.mark.parametrize(
     ("own", "said"),
     [
         ('run_az = "x"', r"config.toml:8: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
         ('run_as = "x"\nfirst_uid = 5000', "run_as and first_uid exclude each other"),
         ("first_uid = 33", "first_uid: 33 is below 1000"),
+        ('slot_memory = "1x"', "remuda.slot_memory: '1x' is no size"),
+        ('slot_memory = "1m"', "remuda.slot_memory: '1m' is too little for any job; give 16m or more"),
+        ("slot_cpus = -1", "remuda.slot_cpus: -1.0 is too little for any job; give 0.01 or more"),
+        ("slot_pids = 3", "remuda.slot_pids: 3 is too little for any job; give 10 or more"),
         (
             'policy = {default = "dney"}',
             r"runners\[0\].remuda.policy: policy of runner one: default: 'dney' is none of",
