@@ -5,11 +5,22 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from remuda_plugin_local.addresses import LINK_PREFIX, candidates, host_address
-from remuda_plugin_local.cgroups import Hierarchy
+from remuda_plugin_local.cgroups import PARENT, Hierarchy
 from remuda_plugin_local.config import Config
 from remuda_plugin_local.keys import new_key
 
 _BOOT = (files(__package__) / "boot.sh").read_text()
+# In version 2 a group that has processes cannot be divided. The machine's own, which is the top of what it sees from
+# here on, has to be: for its jobs, or an engine. So whoever is there moves on, and all that it starts is born there.
+_LEAVE_TOP = """
+for top in $TOPS; do
+    mkdir -p "$top/machine"
+    for process in $(cat "$top/cgroup.procs"); do
+        echo "$process" >"$top/machine/cgroup.procs" || :
+    done 2>/dev/null
+done
+exec "$@"
+"""
 _SSHD = """
 HostKey /run/machine-sshd/host_key
 AuthorizedKeysFile /run/machine-sshd/authorized_keys
@@ -58,9 +69,11 @@ def command(
         "HIDDEN": " ".join(config.hidden),
         "CGROUPS": " ".join(_mounts(cgroups)),
         "START": config.start,
+        "TOPS": " ".join(str(one.path / PARENT / machine) for one in cgroups if not one.options),
     }
-    spaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup"]
-    return environment, ["unshare", *spaces, "--fork", "--kill-child", "sh", "-c", _BOOT, "boot"]
+    spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
+    leave = ["unshare", "--cgroup", "sh", "-c", _LEAVE_TOP, "leave"]
+    return environment, [*leave, "unshare", *spaces, "--fork", "--kill-child", "sh", "-c", _BOOT, "boot"]
 
 
 def _mounts(cgroups: tuple[Hierarchy, ...]) -> list[str]:

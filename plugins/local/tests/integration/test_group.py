@@ -172,6 +172,17 @@ async def test_limits_hold_and_can_be_divided(yard: Yard) -> None:
     assert await on(group, one, eats, check=False) != "0"
 
 
+async def test_nobody_is_at_the_top_of_version_2(yard: Yard) -> None:
+    """Only so the groups below can be limited; its users make them, and an engine."""
+    if "cgroup2" not in Path("/proc/mounts").read_text():
+        pytest.skip("this host has no control groups of version 2")
+    group = await yard.group(lease_seconds=180)
+    [one] = await running(group, 1)
+    top = "$(sed -n 's/^[^ ]* \\([^ ]*\\) cgroup2 .*/\\1/p' /proc/mounts)"
+    told = await on(group, one, f"cat {top}/cgroup.procs; echo; grep ^0: /proc/self/cgroup; mkdir {top}/job")
+    assert told.split() == ["0::/machine"]
+
+
 async def test_a_root_of_its_own(yard: Yard, small_root: Path) -> None:
     group = await yard.group(root=str(small_root), start="echo begun >/root/started")
     [one] = await running(group, 1)
