@@ -69,6 +69,7 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	cd tests/interop/fleeting && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/fleeting-taskscaler ./taskscaler
 	cd tests/interop/fleeting && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/fleeting-plugin-ports ./plugin
 	cd tests/interop/fleeting && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/fleeting-plugin-dummy gitlab.com/gitlab-org/fleeting/fleeting/plugin/fleeting-plugin-dummy/cmd/fleeting-plugin-dummy
+	cd tests/interop/fleeting-artifact && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/fleeting-artifact gitlab.com/gitlab-org/fleeting/fleeting-artifact/cmd/fleeting-artifact
 	cd tests/interop/docker-machine && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/docker-machine github.com/docker/machine/cmd/docker-machine
 	cd tests/interop/step-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-runner gitlab.com/gitlab-org/step-runner
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw

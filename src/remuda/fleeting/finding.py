@@ -16,9 +16,17 @@ from dataclasses import replace
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.references import Reference, Version, folder_name, parse_reference, version_of_folder
+from remuda.fleeting.references import (
+    Reference,
+    Version,
+    folder_name,
+    parse_reference,
+    parse_version,
+    version_of_folder,
+)
 from remuda.lib.values import dataclass
 
 PREFIX = "fleeting-plugin-"
@@ -109,13 +117,13 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[Found]:
-    """All that there are; each program once, by the first way in which it is found."""
+    """All that there are, by name; first what is found first. Each program once."""
     every: dict[Path, Found] = {}
     for one in (*_installed(plugin_folder(env)), *_on_path(env), *_distributions()):
         first = every.setdefault(one.program, one)
         every[one.program] = replace(first, version=first.version or one.version)
-    order = list(Where)
-    return sorted(every.values(), key=lambda one: (one.name, order.index(one.where), one.program))
+    newest_first = sorted(every.values(), key=_version_order, reverse=True)
+    return sorted(newest_first, key=lambda one: (one.name, list(Where).index(one.where)))
 
 
 def is_program(path: Path) -> bool:
@@ -165,6 +173,12 @@ def _on_path(env: Mapping[str, str]) -> Iterator[Found]:
         for program in sorted(folder.glob(f"{PREFIX}*")):
             if is_program(program):
                 yield Found(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)
+
+
+def _version_order(one: Found) -> tuple[Any, ...]:
+    """Of installed ones; others have the order of PATH."""
+    version = parse_version(one.version) if one.where is Where.INSTALLED else None
+    return version.order if version is not None else ()
 
 
 def _nowhere(name: str, wanted: str, env: Mapping[str, str]) -> str:

@@ -181,15 +181,18 @@ def has_registry() -> bool:
 
 
 @contextmanager
-def step_registry(folder: Path, *, auth: str = "") -> Iterator[StepRegistry]:
-    """A registry as long as this lasts; `auth` is a part of its configuration."""
+def step_registry(folder: Path, *, auth: str = "", address: str = "") -> Iterator[StepRegistry]:
+    """A registry as long as this lasts; `auth` is a part of its configuration.
+
+    It is on a port of its own, or on that of HTTP at this address, so that its name has no port in it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    made = StepRegistry(host=f"127.0.0.1:{free_port()}", log=folder / "log")
+    made = StepRegistry(host=address or f"127.0.0.1:{free_port()}", log=folder / "log")
     file = folder / "registry.yml"
     file.write_text(
         "version: 0.1\nlog: {level: error, accesslog: {disabled: false}}\n"
         f'storage: {{filesystem: {{rootdirectory: "{folder}/images"}}}}\n'
-        f'http: {{addr: "{made.host}", secret: test}}\n{auth}'
+        f'http: {{addr: "{f"{address}:80" if address else made.host}", secret: test}}\n{auth}'
     )
     with made.log.open("ab") as log, subprocess.Popen([PROGRAM, "serve", file], stdout=log, stderr=log) as process:
         made.process = process

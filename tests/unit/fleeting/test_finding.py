@@ -125,17 +125,23 @@ def test_all_are_listed_once(place: Place, distribution: Path) -> None:
     beside = a_program(distribution, "", name="fleeting-plugin-aws")
     place.env["PATH"] = f"{place.root / 'bin'}:{distribution}"
     place.on_path("fleeting-plugin-zz")
-    place.install("1.0.0")
+    for version in ("1.2.0", "1.10.0", "1.10.0-rc.1"):
+        place.install(version)
     place.install("0.2.0", "mine", "example.com/team")
     (place.plugins / ".install-x/1.0.0").mkdir(parents=True)
     found = [(one.name, one.where, one.version) for one in list_plugins(place.env)]
     assert found == [
-        ("aws", Where.INSTALLED, "1.0.0"),
+        ("aws", Where.INSTALLED, "1.10.0"),
+        ("aws", Where.INSTALLED, "1.10.0-rc.1"),
+        ("aws", Where.INSTALLED, "1.2.0"),
         ("aws", Where.ON_PATH, "3.2.1"),
         ("example.com/team/mine", Where.INSTALLED, "0.2.0"),
         ("zz", Where.ON_PATH, ""),
     ]
     assert beside in [one.program for one in list_plugins(place.env)]
+    shadowing = place.on_path()
+    on_path = [str(one.program) for one in list_plugins(place.env) if one.where is Where.ON_PATH]
+    assert on_path[:2] == [shadowing, str(beside)], "as PATH has them"
     place.env["PATH"] = str(place.root / "bin")
     assert ("aws", Where.DISTRIBUTION, "3.2.1") in [
         (one.name, one.where, one.version) for one in list_plugins(place.env)
