@@ -67,7 +67,7 @@ async def test_a_machine_that_is_killed_is_deleted(yard: Yard, kind: str) -> Non
     one, other = await running(group, 2)
     process = Store(yard.folder).process(one)
     assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(_wait_for_end, process.pid, by=signal.SIGKILL)
     with pytest.raises(UnhealthyError, match=f"{one} has ended"):
         await group.heartbeat(one)
     assert await group.update() == {one: DELETED, other: RUNNING}
@@ -239,9 +239,11 @@ async def test_a_machine_ends_with_its_lease(yard: Yard, monkeypatch: pytest.Mon
     await until(group, lambda states: states == {one: DELETED})
 
 
-def _wait_for_end(pid: int) -> None:
+def _wait_for_end(pid: int, *, by: signal.Signals | None = None) -> None:
     process = os.pidfd_open(pid)
     try:
+        if by is not None:
+            signal.pidfd_send_signal(process, by)
         assert select.select([process], [], [], 60)[0], "it lives on"
     finally:
         os.close(process)
