@@ -219,7 +219,7 @@ async def test_sweep_ends_what_left_its_session(host: Host, run: Run) -> None:
     assert enclosure.usage() == {}
 
 
-def test_what_is_killed_starts_nothing_any_more(host: Host, run: Run) -> None:
+async def test_what_is_killed_starts_nothing_any_more(host: Host, run: Run) -> None:
     """So that one that becomes another process all the time does not flee."""
     needs(host.groups.limits("pids"))
     _, enclosure = run("setsid sleep 300 >/dev/null 2>&1 &")
@@ -228,6 +228,7 @@ def test_what_is_killed_starts_nothing_any_more(host: Host, run: Run) -> None:
     folder = host.groups.v1.get("pids") or host.groups.v2
     assert folder is not None
     assert (folder / enclosure.group.key / "pids.max").read_text() == "0\n"
+    await sweep(host, "job", SystemClock())
 
 
 def test_command_that_is_not_there_is_said(run: Run, person: Person, host: Host, tmp_path: Path) -> None:
