@@ -78,11 +78,12 @@ class LeftFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 def remember(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
     """Keep what the plugins of a fleet are told, before they make a machine."""
-    path = _kept_path(state_path(folder, setup.name))
-    known = _read_kept(path)
-    kept = KeptFleet(
-        runner=runner.name, owner=setup.owner, groups={**known.groups, **dict(_told_groups(runner, setup))}
-    )
+    file = state_path(folder, setup.name)
+    path = _kept_path(file)
+    known, told = _read_kept(path), dict(_told_groups(runner, setup))
+    left = _left_in(file, told)
+    before = {name: group for name, group in known.groups.items() if left is None or name in left}
+    kept = KeptFleet(runner=runner.name, owner=setup.owner, groups={**before, **told})
     if kept == known:
         return
     try:
@@ -93,11 +94,11 @@ def remember(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
         logger("manager").warning(text, file=str(path), cause=str(error))
 
 
-def forget(folder: Path, setup: FleetSetup) -> None:
-    """A fleet has ended for good: what is kept of it goes, if no machine is left."""
-    file = state_path(folder, setup.name)
-    with suppress(StateError, OSError):
-        if not left_of(read_state(file), (), setup.name):
+def forget(folder: Path, fleet: str) -> None:
+    """Nobody has the fleet of this name any more: what is kept of it goes, if no machine is left."""
+    file = state_path(folder, fleet)
+    if _left_in(file, ()) == {}:
+        with suppress(OSError):
             _remove_files(file)
 
 
@@ -140,7 +141,11 @@ class LeftMachines:
         return await asyncio.to_thread(self._find, known)
 
     async def tell(self) -> None:
-        """Say in the log what is left."""
+        """Say in the log what is left. What is kept of fleets that have left nothing goes."""
+        for file in await asyncio.to_thread(lambda: sorted(self._folder.glob("*.json"))):
+            with suppress(ClosingError), self._hold(file.stem):
+                if file.stem not in {one.setup.name for one in self._scaling.all}:
+                    await asyncio.to_thread(forget, self._folder, file.stem)
         for left in await self.find():
             what = "list them with: remuda scale sweep; remove them with: remuda scale sweep --remove"
             if left.unknown:
@@ -233,6 +238,15 @@ class LeftMachines:
             if groups:
                 found.append(LeftFleet(name=file.stem, file=file, kept=kept, groups=groups))
         return found
+
+
+def _left_in(file: Path, looked_after: Collection[str]) -> dict[str, tuple[str, ...]] | None:
+    """`left_of` what a file has; None: not all of it can be read, and there may be more."""
+    try:
+        stored = read_state(file)
+    except (StateError, OSError):
+        return None
+    return left_of(stored, looked_after, file.stem) if stored.is_whole else None
 
 
 def _told_groups(runner: RunnerConfig, setup: FleetSetup) -> Iterable[tuple[str, KeptGroup]]:

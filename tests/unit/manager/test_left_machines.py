@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -234,6 +235,43 @@ async def test_a_fleet_that_ends_in_order_leaves_no_file(site: Site) -> None:
     environment.discard()
     await environment.close()
     assert [one for one in site.folder.iterdir() if one.suffix in (".db", ".json")] == []
+
+
+async def test_what_is_kept_of_a_fleet_that_left_nothing_goes_with_the_next_start(site: Site) -> None:
+    """Its runner was taken out while no manager ran, and it had no machine; or it never was more than a mistake."""
+    await site.of_a_dead_manager(a_runner("idle"), machines=0)
+    await site.of_a_dead_manager(a_runner("busy"))
+    there = site.environment(a_runner("there"))
+    site.scaling.fleets = [(a_runner("there"), there)]
+    with capture_logs() as said:
+        await site.left.tell()
+    assert [line["runner"] for line in said] == ["busy"]
+    assert sorted(file.name.partition("-")[0] for file in site.folder.glob("*.json")) == ["busy", "there"]
+    await there.close()
+
+
+async def test_what_is_kept_stays_while_the_state_cannot_be_read(site: Site) -> None:
+    await site.of_a_dead_manager(a_runner())
+    (file,) = site.folder.glob("*.db")
+    file.write_bytes(b"no database" * 1000)
+    await site.left.tell()
+    assert len(list(site.folder.glob("*.json"))) == 1
+
+
+async def test_what_was_told_to_a_plugin_that_was_changed_goes_with_its_last_machine(site: Site) -> None:
+    await site.of_a_dead_manager(a_runner())
+    kept: list[set[str]] = []
+    for machines in (2, 0):
+        environment = site.environment(a_runner(plugin="other", plugin_config={}))
+        await environment.close()
+        (file,) = site.folder.glob("*.json")
+        kept.append(set(msgspec.json.decode(file.read_bytes())["groups"]))
+        if machines:
+            (left,) = await site.left.find()
+            state = StateFile(left.file)
+            await state.write(Changes(instances=dict.fromkeys(left.machines)))
+            state.close()
+    assert kept == [{"cloud", "other"}, {"other"}]
 
 
 async def test_without_any_machines_the_command_says_what_to_do(site: Site) -> None:

@@ -272,7 +272,7 @@ class AutoscaledEnvironment:
         try:
             await self._scaler.close()
             if self._is_discarded:
-                await asyncio.to_thread(forget, self._folder, self._setup)
+                await asyncio.to_thread(forget, self._folder, self._setup.name)
         finally:
             self.is_closed = True
             await self._instances.close()

@@ -214,17 +214,24 @@ def _unused(path: Path) -> Path:
 
 
 def _read(db: sqlite3.Connection, log: Logger, broken: list[tuple[str, str | int]]) -> Stored:
-    return Stored(
-        instances=tuple(_rows(db, "instances", StoredInstance, log, broken)),
-        requests=tuple(_rows(db, "requests", Asked, log, broken)),
-        groups=tuple(_rows(db, "groups", StoredGroup, log, broken)),
+    lost: list[str] = []
+    found = Stored(
+        instances=tuple(_rows(db, "instances", StoredInstance, log, broken, lost)),
+        requests=tuple(_rows(db, "requests", Asked, log, broken, lost)),
+        groups=tuple(_rows(db, "groups", StoredGroup, log, broken, lost)),
     )
+    return msgspec.structs.replace(found, is_whole=not (broken or lost))
 
 
 def _rows(
-    db: sqlite3.Connection, table: str, kind: type[T], log: Logger, broken: list[tuple[str, str | int]]
+    db: sqlite3.Connection,
+    table: str,
+    kind: type[T],
+    log: Logger,
+    broken: list[tuple[str, str | int]],
+    lost: list[str],
 ) -> Iterator[T]:
-    with _skipping(table, log):
+    with _skipping(table, log, lost):
         for name, body in db.execute(f"select name, body from {table} order by name"):
             try:
                 yield msgspec.json.decode(body, type=kind)
@@ -234,11 +241,13 @@ def _rows(
 
 
 @contextmanager
-def _skipping(table: str, log: Logger) -> Iterator[None]:
+def _skipping(table: str, log: Logger, lost: list[str]) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if _code(error) not in (*_NO_DATABASE, sqlite3.SQLITE_ERROR):  # the last one: there is no such table
+        if _code(error) in _NO_DATABASE:
+            lost.append(table)
+        elif _code(error) != sqlite3.SQLITE_ERROR:  # that one: there is no such table
             raise
         log.error("a part of the state cannot be read and is left out", table=table, cause=str(error))
 

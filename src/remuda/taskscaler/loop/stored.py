@@ -50,6 +50,8 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[StoredInstance, ...] = ()
     requests: tuple[Asked, ...] = ()
     groups: tuple[StoredGroup, ...] = ()
+    is_whole: bool = True
+    """False: there is more, which cannot be read."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
