@@ -181,6 +181,14 @@ class ManagerMetrics:
             gauge.parts = {values: number for values, number in gauge.parts.items() if values[:3] in labels}
         self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
+    def fleet_ended(self, runner: RunnerConfig) -> None:
+        """Nothing is so of its machines any more: it was planned for until the last of its jobs was over."""
+        labels = self.labels(runner)
+        for name in SCALING_GAUGES:
+            gauge = self.gauge(name)
+            gauge.parts = {values: number for values, number in gauge.parts.items() if values[:3] != labels}
+        self.machine_states.pop(runner.short_token, None)
+
     def configuration_loaded(self) -> None:
         """The configuration was read and is used."""
         self.counter("gitlab_runner_configuration_loaded_total").inc()

@@ -160,6 +160,9 @@ class ScalingCounts:
     def decided(self, action: str, reason: str, count: int = 1) -> None:
         self._count("remuda_manager_scaling_decisions_total", action, reason, count=count)
 
+    def ended(self) -> None:
+        self._metrics.fleet_ended(self._runner())
+
     # For who asks for jobs.
 
     def starved(self) -> None:

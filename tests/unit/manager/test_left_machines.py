@@ -18,6 +18,7 @@ from remuda.manager.errors import ClosingError, ManagerError
 from remuda.manager.left_machines import LeftMachines, left_of
 from remuda.manager.scale_orders import SweepReport, orders
 from remuda.manager.scaling import Scaling
+from remuda.taskscaler.loop import Told, Untold
 from remuda.taskscaler.loop.asking import Asked, Phase
 from remuda.taskscaler.loop.state import StateFile, state_path
 from remuda.taskscaler.loop.stored import Changes, Stored, StoredInstance
@@ -59,9 +60,14 @@ class Site:
         self.asked.append(plugin)
         return InProcess(CloudGroup(self.cloud))
 
-    def environment(self, runner: RunnerConfig) -> AutoscaledEnvironment:
+    def environment(self, runner: RunnerConfig, told: Told | None = None) -> AutoscaledEnvironment:
         return AutoscaledEnvironment(
-            runner, folder=self.folder, system_id=SYSTEM, clock=self.clock, plugins=self.plugin
+            runner,
+            folder=self.folder,
+            system_id=SYSTEM,
+            clock=self.clock,
+            plugins=self.plugin,
+            counts=lambda _: told or Untold(),
         )
 
     async def of_a_dead_manager(self, runner: RunnerConfig, *, machines: int = 2) -> list[str]:
@@ -229,12 +235,20 @@ async def test_what_the_next_runner_has_taken_over_is_not_removed(site: Site) ->
     await environment.close()
 
 
-async def test_a_fleet_that_ends_in_order_leaves_no_file(site: Site) -> None:
-    environment = site.environment(a_runner())
+async def test_a_fleet_that_ends_in_order_leaves_no_file_and_no_numbers(site: Site) -> None:
+    class Shown(Untold):
+        is_there = True
+
+        def ended(self) -> None:
+            self.is_there = False
+
+    told = Shown()
+    environment = site.environment(a_runner(), told)
     assert len(list(site.folder.glob("*.json"))) == 1
     environment.discard()
     await environment.close()
     assert [one for one in site.folder.iterdir() if one.suffix in (".db", ".json")] == []
+    assert not told.is_there
 
 
 async def test_what_is_kept_of_a_fleet_that_left_nothing_goes_with_the_next_start(site: Site) -> None:

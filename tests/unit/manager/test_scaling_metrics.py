@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from remuda.manager.config import ManagerConfig, RunnerConfig
 from remuda.manager.metric_table import SERVED
 from remuda.manager.metrics import ManagerMetrics
+from remuda.manager.scaling_metrics import SCALING_GAUGES
 from remuda.taskscaler.loop import Gauges, Told
 from remuda.taskscaler.loop.setup import GroupGauges
 from remuda.telemetry.metrics import render
@@ -162,3 +163,22 @@ def test_a_runner_whose_scaler_is_gone_is_not_counted() -> None:
     gc.collect()
     metrics.told().opened(RUNNER, 1)
     assert not any(one.startswith("fleeting_taskscaler_task_operations_total{") for one in lines(metrics))
+
+
+def test_machines_of_a_runner_that_is_taken_out_are_shown_until_its_fleet_has_ended() -> None:
+    runner = replace(RUNNER, executor="docker+machine")
+    metrics = ManagerMetrics(list)
+    metrics.configured(ManagerConfig(runners=(runner,)), "s_1")
+    counts = metrics.of_scaling(lambda: runner)
+    metrics.configured(ManagerConfig(), "s_1")
+    gauges = replace(GAUGES, instances={"requested": 0, "pending": 0, "running": 3})
+    counts.gauges(gauges)  # it waits for its last jobs, and plans
+    counts.orphans(1)
+    shown = line("fleeting_provisioner_instances", 3.0, state="running")
+    states = "gitlab_runner_autoscaling_machine_states{"
+    assert shown in lines(metrics)
+    assert any(one.startswith(states) for one in lines(metrics))
+    counts.ended()
+    said = lines(metrics)
+    assert [one for name in SCALING_GAUGES for one in said if one.startswith(f"{name}{{")] == []
+    assert not any(one.startswith(states) for one in said)

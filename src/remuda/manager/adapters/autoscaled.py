@@ -275,6 +275,7 @@ class AutoscaledEnvironment:
                 await asyncio.to_thread(forget, self._folder, self._setup.name)
         finally:
             self.is_closed = True
+            self._told.ended()
             await self._instances.close()
 
     async def _running_instances(self) -> list[str]:

@@ -169,6 +169,10 @@ class Told(Protocol):
         """Each thing that a plan says: create, remove, drain, forget, hindered."""
         ...
 
+    def ended(self) -> None:
+        """The fleet is no more: what `gauges` said last holds no longer."""
+        ...
+
 
 class Untold:
     """Counts nothing."""
@@ -207,6 +211,9 @@ class Untold:
         pass
 
     def decided(self, action: str, reason: str, count: int = 1) -> None:
+        pass
+
+    def ended(self) -> None:
         pass
 
 
