@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
@@ -209,7 +209,12 @@ class Scaler:
         )
         if known is None or not is_lasting or member.failures:
             call = self._watches[member.group].plugin.connect_info(member.id)
-            known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
+            try:
+                known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
+            except TemporaryError:
+                # A provider that does not answer for a while must not keep a job from a machine that is there.
+                if known is None or not is_lasting:
+                    raise
             member.info = known
         return known
 

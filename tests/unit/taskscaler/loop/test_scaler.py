@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.fleeting.errors import TemporaryError
 from remuda.lib.clock import settle
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
@@ -128,4 +129,15 @@ async def test_how_to_connect_is_asked_again_after_failures(tmp_path: Path) -> N
     stable.scaler.report(name, is_well=False)
     await stable.scaler.connect_info(name)
     assert stable.cloud.calls.count("connect_info") == asked + 1
+    await stable.close()
+
+
+async def test_how_to_connect_stays_known_while_the_provider_does_not_answer(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    name = (await stable.acquire("job"))["job"].instance
+    known = await stable.scaler.connect_info(name)
+    stable.scaler.report(name, is_well=False)
+    stable.cloud.broken["connect_info"] = TemporaryError("the provider does not answer")
+    assert await stable.scaler.connect_info(name) == known
     await stable.close()
