@@ -217,6 +217,30 @@ async def test_the_group_of_a_plugin_that_was_changed_is_left(site: Site) -> Non
     await environment.close()
 
 
+async def test_what_a_plugin_was_asked_for_that_was_changed_then_may_still_come(site: Site) -> None:
+    runner = a_runner()
+    await site.of_a_dead_manager(runner, machines=1)
+    site.cloud.machines.clear()
+    (left,) = await site.left.find()
+    state = StateFile(left.file)
+    asked = Asked(number=7, group="cloud", count=1, asked_at=0.0, phase=Phase.SENDING)
+    await state.write(Changes(instances=dict.fromkeys(left.machines), requests={7: asked}))
+    state.close()
+    environment = site.environment(a_runner(plugin="other", plugin_config={}))
+    site.scaling.follow([environment])
+    while environment.status().plan is None:
+        await site.clock.advance(0.5)
+        await settle(50)
+    site.scaling.follow([])
+    await environment.close()
+    site.scaling.fleets = [(runner, environment)]
+    (left,) = await site.left.find()
+    assert left.groups == {"cloud": ()}
+    late = site.cloud.make(1, environment.setup.owner)
+    swept, _ = await site.left.sweep(left, remove=False)
+    assert [one.instance for one in swept.found] == late
+
+
 async def test_what_the_next_runner_has_taken_over_is_not_removed(site: Site) -> None:
     """A plugin that cannot tag: after a change of its name the runner uses the machines it had as before."""
     made = await site.of_a_dead_manager(a_runner("old"))

@@ -56,11 +56,14 @@ class Asking:
         """Numbers of those that are not stored as they are."""
         self._last = 0
 
-    def load(self, asked: Asked) -> None:
-        """One of an earlier process. One that was not sent will be planned anew, if it is still wanted."""
+    def load(self, asked: Asked, *, is_known: bool = True) -> None:
+        """One of an earlier process. One that was not sent will be planned anew, if it is still wanted. What a group
+        was asked for that nobody knows any more (`is_known`) is left alone, as its instances are: some may come."""
         self._last = max(self._last, asked.number)
         if asked.phase is Phase.QUEUED:
             self.changed.add(asked.number)
+            return
+        if not is_known:
             return
         if asked.phase is Phase.SENDING:
             asked.phase = Phase.DOUBTFUL

@@ -70,7 +70,7 @@ class Roster:
                 known.bucket, known.boots = group.bucket, group.boots
                 known.failures, known.failed_at = group.failures, group.failed_at
         for asked in stored.requests:
-            self.asking.load(asked)
+            self.asking.load(asked, is_known=asked.group in self.groups)
         strangers = []
         for one in stored.instances:
             name = instance_name(one.group, one.id)
