@@ -26,6 +26,8 @@ from remuda.lib.aio import happens_by
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.ending import close_plugin
+from remuda.taskscaler.loop.members import is_gone
 from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold, instance_name
 from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus, ScalerStatus
 from remuda.taskscaler.loop.wanting import AskDemand, Wanting
@@ -39,7 +41,6 @@ CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
 MISSES = 2
 """Looks in a row that do not show an instance, after which it is taken to be gone."""
-_GONE = frozenset({InstanceState.DELETED, InstanceState.TIMEOUT})
 _UNTOLD = Untold()
 
 
@@ -109,8 +110,7 @@ class ProvidedScaler:
         """After `run` has ended. Instances are the plugin's own; it is told what was released last, and ended."""
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
-        if (end := getattr(self._plugin, "close", None)) is not None:
-            await end()
+        await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
         """As the plugin said last; not below what is here."""
@@ -266,9 +266,9 @@ class ProvidedScaler:
         before = set(self._held.values()) | self._shown.keys()
         shown = await within(self._clock, CALL_SECONDS, self._update(), what="Update")
         self._updated_at = self._clock.now()
-        there = {one for one, state in shown.items() if state not in _GONE}
+        there = {one for one, state in shown.items() if not is_gone(state)}
         missed = {one: self._missed.get(one, 0) + 1 for one in before - there}
-        gone = [one for one, times in missed.items() if times >= MISSES or shown.get(one) in _GONE]
+        gone = [one for one, times in missed.items() if times >= MISSES or (one in shown and is_gone(shown[one]))]
         self._missed = {one: times for one, times in missed.items() if one not in gone}
         self._shown = {**{one: state for one, state in self._shown.items() if one in self._missed}, **shown}
         for one in gone:
@@ -277,7 +277,7 @@ class ProvidedScaler:
 
     async def _update(self) -> Mapping[str, InstanceState]:
         shown = await self._plugin.update()
-        return {one: state for one, state in shown.items() if state not in _GONE or one in self._held.values()}
+        return {one: state for one, state in shown.items() if not is_gone(state) or one in self._held.values()}
 
     def _wishes(self) -> Wishes:
         wanted = [

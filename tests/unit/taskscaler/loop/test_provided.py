@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentError, TemporaryError
 from remuda.lib.clock import VirtualClock
@@ -35,6 +36,7 @@ class Ranch:
 
     def __init__(self, provider: TableProvider | None = None) -> None:
         self.provider = provider or TableProvider()
+        self.plugin = InProcess(self.provider)
         self.clock = VirtualClock()
         self.mechanic = Mechanic()
         self.lost: list[tuple[str, list[str]]] = []
@@ -44,7 +46,7 @@ class Ranch:
     def new_scaler(self) -> None:
         self.scaler = ProvidedScaler(
             FleetSetup(name="r", owner="s/r", groups=(GroupSetup(name="g", config={"max_size": 3}),)),
-            InProcess(self.provider),
+            self.plugin,
             machines=self.mechanic,
             demand=self._demand,
             clock=self.clock,
@@ -241,3 +243,17 @@ async def test_a_plain_group_is_refused_with_the_reason() -> None:
     assert "plugin_scales is set, but the plugin is no provider (it has heartbeat, " in status.explanation
     assert ranch.scaler.capacity() == 0
     await ranch.stop()
+
+
+async def test_a_plugin_that_does_not_end_in_order_is_told_of_and_left() -> None:
+    class Stubborn(InProcess):
+        async def close(self) -> None:
+            raise OSError("it hangs")
+
+    ranch = Ranch()
+    ranch.plugin = Stubborn(ranch.provider)
+    ranch.new_scaler()
+    await ranch.start()
+    with capture_logs() as said:
+        await ranch.stop()
+    assert [line["cause"] for line in said if line["log_level"] == "error"] == ["OSError: it hangs"]
