@@ -65,6 +65,9 @@ disk=$3/disks/$1
 mkdir -p "$disk/upper" "$disk/work" "$disk/mount" "$disk/root" "$disk/home/ci" "$disk/docker"
 mount -t overlay "$1" -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$disk/mount"
 root=$disk/mount
+# Where jobs of other managers are, should this machine be one's, too.
+[ -e "$disk/begun" ] || rm -rf "$root/var/lib/remuda-machine"
+: >"$disk/begun"
 hostname "$1"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"

@@ -19,7 +19,7 @@ PROGRAMS = ("env", "hostname", "ip", "mount", "nsenter", "pivot_root", "setsid",
 SSHD = "usr/sbin/sshd"
 HIDDEN = (
     *("/root", "/home", "/srv", "/var/tmp", "/var/lib/docker", "/etc/gitlab-runner", "/etc/remuda"),
-    *("/var/lib/gitlab-runner", "/var/lib/remuda", "/var/lib/remuda-local"),
+    *("/var/lib/gitlab-runner", "/var/lib/remuda", "/var/lib/remuda-local", "/var/lib/remuda-machine"),
 )
 FOLDER = "/var/lib/remuda-local"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
