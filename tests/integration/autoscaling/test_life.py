@@ -195,8 +195,9 @@ async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
 ) -> None:
     """Without any runner left that has machines: what is kept of the one that is gone leads to its plugin."""
     site.configure(policy=IDLE)
-    async with site.manager():
-        await until(lambda: len(site.group.instances) == 1, seconds=60)
+    async with site.manager(), asyncio.timeout(60):
+        while not (await site.scaling()).instances:
+            await asyncio.sleep(0.05)
     (machine,) = site.group.instances
     config = site.folder / "config.toml"
     lines = config.read_text().partition("[runners.autoscaler]")[0]
