@@ -13,11 +13,13 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import InstanceGroup, Settings
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
@@ -173,26 +175,26 @@ class LeftMachines:
 
     async def _sweep(self, left: LeftFleet, *, remove: bool) -> tuple[Swept, tuple[str, ...]]:
         problems = [Swept(errors=(_unknown(left),))] if left.unknown else []
-        taken = {one.id for scaled in self._scaling.all for one in scaled.status().instances if one.state != FOREIGN}
         async with asyncio.TaskGroup() as tasks:
             looks = {
                 group: tasks.create_task(
                     sweep_left(
                         _left(left, group),
-                        self._plugins(left.kept.groups[group].plugin),
-                        taken=taken,
+                        self._plugins(kept.plugin),
+                        taken=partial(self._taken, kept.plugin, remove=remove),
                         clock=self._clock,
                         remove=remove,
                     ),
                     name=f"sweep of group {group} of {left.name}",
                 )
-                for group in left.groups
-                if group in left.kept.groups
+                for group, kept in left.kept.groups.items()
+                if group in left.groups
             }
         done = {group: look.result() for group, look in looks.items()}
-        gone = {group: ids for group, (swept, ids) in done.items() if not swept.errors}
+        there = {group: still for group, (_, still) in done.items() if still is not None}
+        gone = {group: [one for one in left.groups[group] if one not in still] for group, still in there.items()}
         if remove:
-            await self._forget(left, gone)
+            await self._forget(left, gone, {group for group, still in there.items() if not still})
         verb = "is forgotten" if remove else "can be forgotten with --remove"
         remarks = tuple(
             f"{left.title}: {instance_name(group, one)} is gone, or somebody else's by now, and {verb}"
@@ -202,11 +204,26 @@ class LeftMachines:
         )
         return joined((*problems, *(swept for swept, _ in done.values()))), remarks
 
-    async def _forget(self, left: LeftFleet, gone: Mapping[str, Sequence[str]]) -> None:
-        """Strike out what is no more; with the last of it, the files of a fleet that nobody has."""
+    def _taken(self, plugin: str, *, remove: bool) -> set[str]:
+        """Ids that are somebody's here. TemporaryError: one who may have taken some over has not looked yet."""
+        found = set()
+        for scaled in self._scaling.all:
+            now = scaled.status()
+            found |= {one.id for one in now.instances if one.state != FOREIGN}
+            looked = {group.name for group in now.groups if group.updated_at}
+            if remove and plugin in {one for group, one in plugins_of(scaled.runner).items() if group not in looked}:
+                who = scaled.runner.name or scaled.runner.short_token
+                raise TemporaryError(
+                    f"{who} has the same plugin, and has not seen yet which machines there are and may be its own by "
+                    "now: try again when it has"
+                )
+        return found
+
+    async def _forget(self, left: LeftFleet, gone: Mapping[str, Sequence[str]], over: Collection[str]) -> None:
+        """Strike out what is no more, and what was asked for of groups that have nothing any more (`over`); with the
+        last of them, the files of a fleet that nobody has."""
         try:
             stored = await asyncio.to_thread(read_state, left.file)
-            over = {group for group, ids in gone.items() if set(ids) >= set(left.groups[group])}
             file = await asyncio.to_thread(StateFile, left.file)
             try:
                 await file.write(
@@ -218,7 +235,7 @@ class LeftMachines:
             finally:
                 file.close()
             known = {state_path(self._folder, one.setup.name) for one in self._scaling.all}
-            if left.file not in known and over >= left.groups.keys():
+            if left.file not in known and left.groups.keys() <= set(over):
                 await asyncio.to_thread(_remove_files, left.file)
         except (StateError, sqlite3.Error, OSError) as error:
             self._log.warning("what is gone could not be struck out", file=str(left.file), cause=str(error))
@@ -282,7 +299,7 @@ def _settings(kept: KeptGroup, owner: str) -> Settings:
 
 def _unknown(left: LeftFleet) -> str:
     return (
-        f"{left.title}: nobody knows how the plugin of {', '.join(left.unknown)} was set up: put the runner's section "
+        f"nobody knows how the plugin of {', '.join(left.unknown)} was set up: put the runner's section "
         "back, and take it out while the manager runs"
     )
 

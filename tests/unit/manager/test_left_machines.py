@@ -172,6 +172,7 @@ async def test_machines_whose_settings_nobody_kept_are_said_with_what_to_do(site
         file.unlink()
     report = await site.sweep(remove=True)
     assert "put the runner's section back" in report.problems[0]
+    assert report.problems[0].count("builder-") == 1
     assert len(site.cloud.living()) == 2
     with capture_logs() as said:
         await site.left.tell()
@@ -257,6 +258,31 @@ async def test_what_the_next_runner_has_taken_over_is_not_removed(site: Site) ->
     assert site.cloud.living().keys() == set(made)
     site.scaling.follow([])
     await environment.close()
+
+
+async def test_nothing_is_removed_before_a_runner_with_the_same_plugin_has_seen_what_is_its_own(site: Site) -> None:
+    """It may have given a machine a job, where a plugin cannot tag, a moment after nobody seemed to have it."""
+    made = await site.of_a_dead_manager(a_runner("old"))
+    for one in site.cloud.machines.values():
+        one.owner = ""
+    environment = site.environment(a_runner("new"))
+    site.scaling.fleets = [(a_runner("new"), environment)]
+    report = await site.sweep(remove=True, runner="old")
+    assert "new has the same plugin, and has not seen yet" in report.problems[0]
+    assert site.cloud.living().keys() == set(made)
+    assert len((await site.sweep(runner="old")).orphans) == 2
+    await environment.close()
+
+
+async def test_what_came_of_a_request_and_does_not_go_is_not_forgotten(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    (late,) = site.cloud.make(1, f"{SYSTEM}/{(await site.left.find())[0].name}")
+    site.cloud.machines.pop(made[0])
+    site.cloud.machines.pop(made[1])
+    site.cloud.delete_seconds = 3600.0
+    report = await site.sweep(remove=True)
+    assert [one.instance for one in report.orphans] == [late]
+    assert len(list(site.folder.glob("*.json"))) == 1
 
 
 async def test_a_fleet_that_ends_in_order_leaves_no_file_and_no_numbers(site: Site) -> None:

@@ -9,7 +9,7 @@ time, and every call has a deadline. Called by `remuda scale sweep`.
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,10 +106,11 @@ async def sweep(
 
 
 async def sweep_left(
-    left: Left, plugin: InstanceGroup, *, taken: Collection[str], clock: Clock, remove: bool
-) -> tuple[Swept, tuple[str, ...]]:
-    """The same for a group that nobody looks after; its plugin is started for it, and ended. `taken` are ids that are
-    somebody else's here by now, as where a plugin cannot tag. With it: the ids of its state that are gone for good."""
+    left: Left, plugin: InstanceGroup, *, taken: Callable[[], Collection[str]], clock: Clock, remove: bool
+) -> tuple[Swept, frozenset[str] | None]:
+    """The same for a group that nobody looks after; its plugin is started for it, and ended. `taken` tells the ids that
+    are somebody else's here by now, as where a plugin cannot tag. With it: those that are still there; None: nobody
+    knows."""
     calls = _Calls(left.group, plugin, clock)
     try:
         await calls.within(plugin.init(left.config, left.settings), INIT_SECONDS, "Init")
@@ -117,8 +118,10 @@ async def sweep_left(
         with suppress(UnsupportedError):
             owners = {one.instance: one for one in await calls.recover()}
         shown = await calls.update()
-        ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in taken]
-        ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *taken)]
+        # Asked last: what was nobody's a moment ago may have a job by now.
+        theirs = taken()
+        ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in theirs]
+        ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *theirs)]
         why = f"its runner, {left.fleet}, is not configured here any more"
         found = [
             Orphan(
@@ -135,9 +138,9 @@ async def sweep_left(
         if swept.removed:
             with suppress(TemporaryError, PermanentError):
                 still = await calls.until_gone(ours)
-        return swept, tuple(one for one in left.instances if one not in still)
+        return swept, None if swept.errors else frozenset(still)
     except (TemporaryError, PermanentError) as error:
-        return Swept(errors=(f"group {left.group}: {error}",)), ()
+        return Swept(errors=(f"group {left.group}: {error}",)), None
     finally:
         await calls.end()
 

@@ -65,9 +65,10 @@ async def test_what_a_group_cannot_remove_is_still_found(tmp_path: Path) -> None
     assert (swept.removed, swept.errors) == ((), ("group : no quota for calls",))
 
 
-async def left_swept(cloud: Cloud, left: Left, *, taken: tuple[str, ...] = ()) -> tuple[Swept, tuple[str, ...]]:
+async def left_swept(cloud: Cloud, left: Left, *, taken: tuple[str, ...] = ()) -> tuple[Swept, frozenset[str] | None]:
     plugin = InProcess(CloudGroup(cloud))
-    task = asyncio.create_task(sweep_left(left, plugin, taken=taken, clock=cloud.clock, remove=True), name="sweep")
+    work = sweep_left(left, plugin, taken=lambda: taken, clock=cloud.clock, remove=True)
+    task = asyncio.create_task(work, name="sweep")
     await settle(100)
     while not task.done():
         await cloud.clock.advance(1.0)
@@ -82,10 +83,10 @@ async def test_machines_of_a_runner_that_is_gone_are_found_by_tag_and_by_state()
     untagged = cloud.make(1)
     others = [*cloud.make(1, "s_test/new-name"), *cloud.make(1, "s_other/1"), *cloud.make(1)]
     left = Left(fleet="old-name", owner=OLD, group="", instances=(*known, *untagged, others[0], "i-gone"))
-    swept, gone = await left_swept(cloud, left)
+    swept, still = await left_swept(cloud, left)
     assert sorted(swept.removed) == sorted([*known, *unseen, *untagged])
     assert {one.why for one in swept.found} == {"its runner, old-name, is not configured here any more"}
-    assert set(gone) == {*known, *untagged, others[0], "i-gone"}
+    assert still == frozenset()
     assert cloud.living().keys() == set(others)
     assert cloud.calls[-1] == "shutdown"
 
@@ -95,25 +96,24 @@ async def test_what_another_runner_has_taken_over_stays() -> None:
     cloud = Cloud(VirtualClock())
     both = cloud.make(2)
     left = Left(fleet="old-name", owner=OLD, group="", instances=tuple(both))
-    swept, gone = await left_swept(cloud, left, taken=(both[0],))
-    assert swept.removed == (both[1],)
-    assert sorted(gone) == sorted(both)
+    swept, still = await left_swept(cloud, left, taken=(both[0],))
+    assert (swept.removed, still) == ((both[1],), frozenset())
     assert cloud.living().keys() == {both[0]}
 
 
 async def test_machines_that_take_their_time_to_go_are_not_forgotten() -> None:
     cloud = Cloud(VirtualClock())
     cloud.delete_seconds = 3600.0
-    (slow,) = cloud.make(1, OLD)
-    swept, gone = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(slow,)))
-    assert (swept.removed, gone) == ((slow,), ())
+    slow, unseen = cloud.make(2, OLD)
+    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(slow,)))
+    assert (swept.removed, still) == ((slow, unseen), frozenset({slow, unseen}))
 
 
 async def test_a_plugin_that_cannot_be_started_is_said() -> None:
     cloud = Cloud(VirtualClock())
     cloud.broken["init"] = TemporaryError("no such region")
-    swept, gone = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="aws", instances=("i-1",)))
-    assert (swept.errors, gone) == (("group aws: no such region",), ())
+    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="aws", instances=("i-1",)))
+    assert (swept.errors, still) == (("group aws: no such region",), None)
 
 
 async def test_a_plugin_that_does_not_end_in_order_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,5 +124,5 @@ async def test_a_plugin_that_does_not_end_in_order_spoils_nothing(monkeypatch: p
         raise OSError("its socket is gone")
 
     monkeypatch.setattr(InProcess, "close", close, raising=False)
-    swept, gone = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(machine,)))
-    assert (swept.removed, gone) == ((machine,), (machine,))
+    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(machine,)))
+    assert (swept.removed, still) == ((machine,), frozenset())
