@@ -280,6 +280,7 @@ class Job:
     async def _close_put_off(self, custody: Custody) -> None:
         for number, closing in enumerate(holding.closings(self.journal.folder)):
             await holding.close(closing, *self._closing_command(custody, closing, number))
+        custody.leave_slot()
 
     def _closing_command(
         self, custody: Custody, closing: holding.Closing, number: int

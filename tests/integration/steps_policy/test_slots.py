@@ -1,5 +1,6 @@
 """The control group of a slot on this machine: whose it is, what it counts, and that a limit is never forgotten."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,6 +64,28 @@ async def test_what_steps_leave_running_counts_against_the_job(path: str, tmp_pa
     assert seen.check().status != "success"
     assert b"the job could not start more than 14 processes, which is its limit" in seen.log, seen.log
     assert not any(place.exists() for place in named_places(path))
+
+
+async def test_what_was_put_off_has_the_slot_until_it_is_done(path: str, tmp_path: Path) -> None:
+    """As the containers of a job that may be held, which are closed after everything else."""
+    place, *_ = named_places(path)
+    answer = json.dumps({"name": "environment", "value": {"exec": ["false"]}})
+    environment = {
+        "open": {"command": ["sh", "-c", f"mkdir {place}/engine && echo '{answer}' >>$REMUDA_OUTPUTS"]},
+        "close": {"command": ["rmdir", f"{place}/engine"]},
+    }
+    package = tmp_path / "w/engine"
+    package.mkdir(parents=True)
+    head = {"spec": {"remuda": 1}}
+    (package / "func.yml").write_text(f"{json.dumps(head)}\n---\n{json.dumps({'environment': environment})}")
+    inside = {"name": "inside", "script": "true"}
+    steps = steps_text({"name": "there", "step": "./engine", "run": [inside], "continue_on_error": True})
+    job = JobStart(id="1", work_dir=str(tmp_path / "w"), steps=steps, cgroup=path, hold_failed_seconds=600)
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        seen = await run_job(agent, job)
+        assert seen.check().status == "success", seen.log
+        assert not any(place.exists() for place in named_places(path)), seen.log
 
 
 def test_limits_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:

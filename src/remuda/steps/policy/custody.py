@@ -208,6 +208,10 @@ class Custody:
             await sweep(self._host, self._key, clock)
         if self._own_uid is not None:
             await asyncio.to_thread(self._clear_user, self._own_uid)
+        self.leave_slot()
+
+    def leave_slot(self) -> None:
+        """What was made around all of the job goes; not yet, while a container of it is there."""
         if self._slot is not None:
             self._slot.remove()
 
@@ -217,8 +221,7 @@ class Custody:
             kill(self._host, self._key)
         if self._own_uid is not None:
             self._clear_user(self._own_uid)
-        if self._slot is not None:
-            self._slot.remove()
+        self.leave_slot()
 
     def _clear_user(self, uid: int) -> None:
         """Some may start another before they are killed."""
