@@ -1,6 +1,8 @@
 """What becomes of machines when managers, configurations and plugins change; named after known complaints."""
 
 import asyncio
+import io
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -10,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from remuda.cli.main import call
 from remuda.fleeting import InProcess
@@ -20,6 +21,7 @@ from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
 from remuda.manager.config import RunnerConfig
 from remuda.manager.control import ask_drain
 from remuda.manager.errors import EnvironmentTemporaryError
+from remuda.telemetry.logs import configure
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
 
@@ -202,18 +204,17 @@ async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
     config = site.folder / "config.toml"
     lines = config.read_text().partition("[runners.autoscaler]")[0]
     config.write_text(lines.replace('executor = "instance"', 'executor = "shell"'))
-    with capture_logs() as said:
-        async with site.manager():
-            # The command sets logging up anew, and what it says is not captured.
-            await until(lambda: any(one["event"].startswith("machines are left") for one in said))
-            words = ["scale", "sweep", "--data", str(site.data)]
-            assert await asyncio.to_thread(call, words) == 0
-            assert "its runner, bench (bench-" in capsys.readouterr().out
-            assert machine in site.group.instances
-            assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
-            assert not site.group.instances
-    left = [one for one in said if one["event"] == "machines are left of a runner that is not configured any more"]
-    assert [one["machines"] for one in left] == [[f"lab/{machine}"]]
+    said = io.StringIO()
+    configure(level="warning", log_format="json", stream=said)  # as it is until the first command sets it anew
+    async with site.manager():
+        await until(lambda: "machines are left of a runner that is not configured any more" in said.getvalue())
+        assert json.loads(said.getvalue())["machines"] == [f"lab/{machine}"]
+        words = ["scale", "sweep", "--data", str(site.data)]
+        assert await asyncio.to_thread(call, words) == 0
+        assert "its runner, bench (bench-" in capsys.readouterr().out
+        assert machine in site.group.instances
+        assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
+        assert not site.group.instances
     assert not list((site.data / "machines").glob("*.json"))
 
 
