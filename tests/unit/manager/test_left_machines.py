@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
 
 from remuda.fleeting import InProcess, InstanceGroup, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
@@ -22,6 +21,7 @@ from remuda.taskscaler.loop import Told, Untold
 from remuda.taskscaler.loop.asking import Asked, Phase
 from remuda.taskscaler.loop.state import StateFile, state_path
 from remuda.taskscaler.loop.stored import Changes, Stored, StoredInstance
+from remuda.testing.logs import logged
 from remuda.testing.scalers import Cloud, CloudGroup
 
 SYSTEM = "s_1"
@@ -105,7 +105,7 @@ def site(tmp_path: Path) -> Site:
 
 async def test_machines_of_a_runner_that_is_gone_are_told_of_at_the_start(site: Site) -> None:
     made = await site.of_a_dead_manager(a_runner())
-    with capture_logs() as said:
+    with logged() as said:
         await site.left.tell()
     (line,) = said
     assert line["log_level"] == "warning"
@@ -126,7 +126,7 @@ async def test_they_are_shown_first_and_removed_when_asked_to(site: Site) -> Non
     assert site.cloud.living() == {}
     assert list(site.folder.iterdir()) == []
     assert await site.left.find() == []
-    with capture_logs() as said:
+    with logged() as said:
         await site.left.tell()
     assert said == []
 
@@ -174,7 +174,7 @@ async def test_machines_whose_settings_nobody_kept_are_said_with_what_to_do(site
     assert "put the runner's section back" in report.problems[0]
     assert report.problems[0].count("builder-") == 1
     assert len(site.cloud.living()) == 2
-    with capture_logs() as said:
+    with logged() as said:
         await site.left.tell()
     assert "put the runner's section back" in said[0]["what_to_do"]
 
@@ -307,7 +307,7 @@ async def test_what_is_kept_of_a_fleet_that_left_nothing_goes_with_the_next_star
     await site.of_a_dead_manager(a_runner("busy"))
     there = site.environment(a_runner("there"))
     site.scaling.fleets = [(a_runner("there"), there)]
-    with capture_logs() as said:
+    with logged() as said:
         await site.left.tell()
     assert [line["runner"] for line in said] == ["busy"]
     assert sorted(file.name.partition("-")[0] for file in site.folder.glob("*.json")) == ["busy", "there"]
@@ -336,6 +336,18 @@ async def test_what_was_told_to_a_plugin_that_was_changed_goes_with_its_last_mac
             await state.write(Changes(instances=dict.fromkeys(left.machines)))
             state.close()
     assert kept == [{"cloud", "other"}, {"other"}]
+
+
+async def test_other_settings_of_a_plugin_that_has_machines_are_told_of_once(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    said = []
+    for place in ("eu-1", "us-1", "us-1"):
+        with capture_logs() as lines:
+            environment = site.environment(a_runner(plugin_config={"anything": place}))
+        said.append([line["machines"] for line in lines if line["log_level"] == "warning"])
+        assert place not in str(lines)
+        await environment.close()
+    assert said == [[], [[f"cloud/{one}" for one in made]], []]
 
 
 async def test_without_any_machines_the_command_says_what_to_do(site: Site) -> None:

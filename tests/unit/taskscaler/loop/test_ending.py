@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from msgspec.structs import replace
-from structlog.testing import capture_logs
 
+from remuda.testing.logs import logged
 from remuda.testing.scalers import OWNER, Stable
 
 
@@ -31,7 +31,7 @@ async def test_the_end_waits_no_longer_than_its_instances_take(tmp_path: Path) -
 async def test_what_does_not_go_is_asked_again_after_the_interval(tmp_path: Path) -> None:
     stable = await an_ending_fleet(tmp_path)
     stable.cloud.accepts = 0
-    with capture_logs() as said:
+    with logged() as said:
         await stable.close()
     assert stable.cloud.calls.count("decrease") == 3  # at 0, 10 and 20 of 30 seconds
     assert [one["cause"] for one in said if one["event"] == "the fleet was not ended in order"]
@@ -45,7 +45,7 @@ async def test_the_log_names_what_goes_and_what_stays_and_says_why(tmp_path: Pat
     idle = sorted(stable.instances().keys() - {busy})
     stable.setup = replace(stable.setup, delete_because="its runner is gone")
     stable.scaler.change(stable.setup)
-    with capture_logs() as said:
+    with logged() as said:
         await stable.close()
     removed = [one for one in said if one["event"] == "instances are removed"]
     assert [(one["instances"], one["why"]) for one in removed] == [(idle, "its runner is gone")]
