@@ -83,8 +83,11 @@ def remember(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
     file = state_path(folder, setup.name)
     path = _kept_path(file)
     known, told = _read_kept(path), dict(_told_groups(runner, setup))
-    left = _left_in(file, told)
-    before = {name: group for name, group in known.groups.items() if left is None or name in left}
+    there = _left_in(file, ())
+    before = {name: group for name, group in known.groups.items() if there is None or name in there}
+    for name in before.keys() & told.keys():
+        if before[name].config != told[name].config:
+            _warn_of_change(runner, name, (there or {}).get(name, ()))
     kept = KeptFleet(runner=runner.name, owner=setup.owner, groups={**before, **told})
     if kept == known:
         return
@@ -94,6 +97,19 @@ def remember(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
     except OSError as error:
         text = "what a plugin is told cannot be kept; without its section its machines cannot be swept"
         logger("manager").warning(text, file=str(path), cause=str(error))
+
+
+def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
+    """Which settings say where machines are is the plugin's to know."""
+    logger("manager").warning(
+        "a plugin is told something else than when its machines were made",
+        runner=runner.name or runner.short_token,
+        machines=[instance_name(group, one) for one in ids],
+        what_to_do=(
+            "nothing, if it still shows them; those that it does not are given up, and nobody removes them: then put "
+            "the former plugin_config back, and change it again when they are gone"
+        ),
+    )
 
 
 def forget(folder: Path, fleet: str) -> None:
@@ -270,7 +286,7 @@ def _told_groups(runner: RunnerConfig, setup: FleetSetup) -> Iterable[tuple[str,
     scaling, plugins = autoscaler_of(runner), plugins_of(runner)
     logins = [scaling.connector_config]
     logins += [one.connector_config or scaling.connector_config for one in runner.remuda.fallback]
-    configs = {one.name: dict(one.config) for one in setup.groups}
+    configs = {one.name: msgspec.to_builtins(one.config) for one in setup.groups}
     for group, login in zip(group_names(runner), logins, strict=True):
         yield group, KeptGroup(plugin=plugins[group], config=configs[group], login=login)
 

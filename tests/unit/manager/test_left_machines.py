@@ -342,7 +342,7 @@ async def test_other_settings_of_a_plugin_that_has_machines_are_told_of_once(sit
     made = await site.of_a_dead_manager(a_runner())
     said = []
     for place in ("eu-1", "us-1", "us-1"):
-        with capture_logs() as lines:
+        with logged() as lines:
             environment = site.environment(a_runner(plugin_config={"anything": place}))
         said.append([line["machines"] for line in lines if line["log_level"] == "warning"])
         assert place not in str(lines)
