@@ -77,7 +77,8 @@ def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]
     wrong = {f"{where}.{key}" if key else where: text for key, text in mismatches(use.settings, seen.schema)}
     found = {f"{where}.{key}": "" for key in use.settings}
     # What is wrong deep in a setting stands for the whole of it.
-    found = {key: text for key, text in found.items() if not any(one.startswith(f"{key}.") for one in wrong)} | wrong
+    deep = {key for key in found for one in wrong if one.startswith((f"{key}.", f"{key}["))}
+    found = {key: text for key, text in found.items() if key not in deep} | wrong
     return [
         Diagnosis(
             line=line_of(key, lines),

@@ -56,9 +56,11 @@ def test_settings_of_a_plugin_are_judged_by_it() -> None:
     text = (
         '[[runners]]\nurl = "https://x.y"\ntoken = "t"\nexecutor = "instance"\n[runners.autoscaler]\nplugin = "p"\n'
         '[runners.autoscaler.plugin_config]\nzone = "hidden"\nzoen = "hidden"\ndisk = {size = "hidden"}\n'
+        'ports = [22, "hidden"]\n'
     )
     disk = {"type": "object", "properties": {"size": {"type": "integer"}}}
-    properties = {"zone": {"type": "string"}, "disk": disk, "name": {"type": "string"}}
+    ports = {"type": "array", "items": {"type": "integer"}}
+    properties = {"zone": {"type": "string"}, "disk": disk, "name": {"type": "string"}, "ports": ports}
     schema = {"properties": properties, "required": ["name"], "additionalProperties": False}
 
     def about(seen: Look) -> list[tuple[int | None, str, str]]:
@@ -72,6 +74,7 @@ def test_settings_of_a_plugin_are_judged_by_it() -> None:
         (8, "zone", "works"),
         (9, "zoen", "refused"),
         (10, "disk.size", "refused"),
+        (11, "ports[1]", "refused"),
     ]
     assert about(Look()) == [(7, "", "works")]
     report = examine(text, file="config.toml", environment={}, look=lambda _: Look(problem="there is no plugin p"))
