@@ -126,6 +126,10 @@ class Control:
                         writer.write(_line(await self._others[other](order)))
                     except ManagerError as error:
                         writer.write(_line(Refused(refused=str(error))))
+                    except Exception as error:  # noqa: BLE001 - who asked should not have to guess from silence
+                        self._log.error("an order could not be carried out", order=other, exc_info=error)
+                        text = f"the manager failed over this ({type(error).__name__}); its log says how"
+                        writer.write(_line(Refused(refused=text)))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._log.debug("an order cannot be read", cause=str(error))

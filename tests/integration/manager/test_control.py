@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.manager_status import show
+from remuda.lib.clock import SystemClock
 from remuda.manager import control
 from remuda.manager.control import NAME, NoManagerError, ask_drain, ask_status
 from remuda.manager.errors import EnvironmentTemporaryError, ManagerError
 from remuda.manager.ports import JobPlace, PreparedPlace
+from remuda.manager.status import ManagerStatus
 from remuda.telemetry import logs
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.logs import logged
 from remuda.testing.manager_bench import ManagerBench
 
 
@@ -281,3 +284,21 @@ async def test_what_is_no_order_gets_no_answer(
             assert await reader.read() == b""
             writer.close()
         assert (await ask_status(bench.data)).state == "running"
+
+
+async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) -> None:
+    async def fails(_: control.Order) -> control.Refused:
+        async with asyncio.TaskGroup():
+            raise KeyError("nobody foresaw it")
+
+    def status() -> ManagerStatus:
+        raise AssertionError("nobody asks")
+
+    manager = control.Control(tmp_path, status=status, drain=lambda: None, clock=SystemClock(), others={"sweep": fails})
+    serving = asyncio.create_task(manager.run(), name="control")
+    await until((tmp_path / NAME).exists)
+    with logged() as said, pytest.raises(ManagerError, match=r"failed over this \(ExceptionGroup\); its log says how"):
+        await control.ask(tmp_path, control.Order(command="sweep"), control.Refused)
+    assert [line["order"] for line in said if line["log_level"] == "error"] == ["sweep"]
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
