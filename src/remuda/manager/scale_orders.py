@@ -82,10 +82,13 @@ def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order
         behind = [one for one in await left.find() if order.runner in ("", one.name, one.kept.runner)]
         fleets = [] if behind and not scaling.fleets else _chosen(scaling.fleets, order.runner, others=bool(behind))
         # What is swept by what is kept of it is nobody's else to sweep.
-        owners = scaling.owners | {one.kept.owner for one in behind if not one.unknown}
+        kept = {one.kept.owner for one in behind if not one.unknown}
         async with asyncio.TaskGroup() as tasks:
             looks = [
-                tasks.create_task(scaled.sweep(owners, remove=order.remove), name=f"sweep of {runner.short_token}")
+                tasks.create_task(
+                    scaled.sweep(lambda: scaling.owners | kept, remove=order.remove),
+                    name=f"sweep of {runner.short_token}",
+                )
                 for runner, scaled in fleets
             ]
             left_looks = [

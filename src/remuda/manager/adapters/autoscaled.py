@@ -159,7 +159,7 @@ class AutoscaledEnvironment:
     def status(self) -> ScalerStatus:
         return self._scaler.status()
 
-    async def sweep(self, owners: Collection[str], *, remove: bool) -> Swept:
+    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> Swept:
         """Instances that none of these, nor anybody else here, looks after any more."""
         starting = {group.name: _start_of(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(

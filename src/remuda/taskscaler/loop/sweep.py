@@ -73,7 +73,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 async def sweep(
     setup: FleetSetup,
     plugins: Mapping[str, InstanceGroup],
-    known_owners: Collection[str],
+    known_owners: Callable[[], Collection[str]],
     *,
     folder: Path,
     clock: Clock,
@@ -81,8 +81,9 @@ async def sweep(
     grace_seconds: float = GRACE_SECONDS,
     not_begun: Mapping[str, str] | None = None,
 ) -> Swept:
-    """Find orphans, and remove them or not. `known_owners` are those of all runners that are configured; `not_begun`
-    says of groups why they cannot be asked. What goes wrong with one group is told, and keeps no other from it."""
+    """Find orphans, and remove them or not. `known_owners` tells those of all runners that are configured;
+    `not_begun` says of groups why they cannot be asked. What goes wrong with one group is told, and keeps no other from
+    it."""
 
     async def look(group: str, plugin: InstanceGroup) -> Swept:
         if cause := (not_begun or {}).get(group):
@@ -91,9 +92,9 @@ async def sweep(
         try:
             tagged = await calls.recover()
             shown = await calls.update()
-            # Read last: what is made meanwhile is written first.
+            # Read last: what is made meanwhile is written first. So is who is configured: some may have come back.
             stored = await asyncio.to_thread(read_state, state_path(folder, setup.name))
-            found = _orphans_of(setup, group, tagged, shown, stored, known_owners, clock.now() - grace_seconds)
+            found = _orphans_of(setup, group, tagged, shown, stored, known_owners(), clock.now() - grace_seconds)
             return await calls.swept(found, remove=remove)
         except UnsupportedError:
             return Swept(passed_over=(group,))

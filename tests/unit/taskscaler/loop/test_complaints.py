@@ -440,10 +440,10 @@ async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
         stable.cloud.machines[one].created_at -= 3600.0
     plugins = {"": InProcess(CloudGroup(stable.cloud))}
     await plugins[""].init({}, stable.setup.groups[0].settings)
-    swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+    swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
     assert [one.instance for one in swept.found] == old
     assert (swept.removed, stable.cloud.calls.count("decrease")) == ((), 0)
-    swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
+    swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
     assert swept.removed == tuple(old)
     await stable.run(20)
     assert set(stable.cloud.living()) >= {*mine, *other, *young}
@@ -461,7 +461,7 @@ async def test_leaked_machines_swept(tmp_path: Path) -> None:
     await plugins[""].init({}, stable.setup.groups[0].settings)
 
     async def found() -> list[str]:
-        swept = await sweep(stable.setup, plugins, {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+        swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
         return [one.instance for one in swept.found]
 
     assert await found() == []

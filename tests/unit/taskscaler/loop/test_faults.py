@@ -126,7 +126,7 @@ async def test_a_sweep_takes_no_instance_of_a_state_that_it_cannot_read(
     other.execute("begin exclusive")
     monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
     await stable.clock.advance(2 * GRACE_SECONDS)
-    swept = await sweep(stable.setup, {"": plugin}, [], folder=tmp_path, clock=stable.clock, remove=True)
+    swept = await sweep(stable.setup, {"": plugin}, list, folder=tmp_path, clock=stable.clock, remove=True)
     other.close()
     assert (swept.found, swept.removed) == ((), ())
     assert "locked" in swept.errors[0]

@@ -179,7 +179,7 @@ class AnyLife(RuleBasedStateMachine):
         plugins = {"": InProcess(CloudGroup(self.stable.cloud))}
         await plugins[""].init({}, self.stable.setup.groups[0].settings)
         how = {"folder": self.stable.folder, "clock": self.stable.clock, "grace_seconds": 0.0, "remove": False}
-        assert (await sweep(self.stable.setup, plugins, {OWNER}, **how)).found == ()  # type: ignore[arg-type]
+        assert (await sweep(self.stable.setup, plugins, lambda: {OWNER}, **how)).found == ()  # type: ignore[arg-type]
         stored = read_state(state_path(self.stable.folder, self.stable.setup.name))
         assert (stored.instances, stored.requests) == ((), ())
         await self.stable.close()

@@ -26,7 +26,7 @@ async def swept_in_time(
     stable: Stable, plugins: dict[str, InProcess], not_begun: dict[str, str] | None = None
 ) -> Swept:
     how = {"folder": stable.folder, "clock": stable.clock, "remove": True, "not_begun": not_begun}
-    work = sweep(stable.setup, plugins, {OWNER}, **how)  # type: ignore[arg-type]
+    work = sweep(stable.setup, plugins, lambda: {OWNER}, **how)  # type: ignore[arg-type]
     task = asyncio.create_task(work, name="sweep")
     await settle(100)
     while not task.done():
@@ -46,6 +46,19 @@ async def test_a_group_that_hangs_keeps_no_other_from_it(tmp_path: Path) -> None
     assert list(swept.removed) == orphan
     assert "group hung: Recover of group hung was not answered" in swept.errors[0]
     assert stable.clock.now() - began < 2 * ASK_SECONDS
+
+
+async def test_a_runner_that_comes_back_while_groups_are_asked_keeps_its_machines(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    (machine,) = stable.cloud.make(1, OLD)
+    stable.cloud.machines[machine].created_at -= 3600.0
+
+    def configured() -> set[str]:
+        return {OWNER, OLD} if "update" in stable.cloud.calls else {OWNER}
+
+    plugins = await plugins_of(stable)
+    swept = await sweep(stable.setup, plugins, configured, folder=tmp_path, clock=stable.clock, remove=True)
+    assert (swept.found, list(stable.cloud.living())) == ((), [machine])
 
 
 async def test_a_plugin_that_has_not_begun_is_not_asked(tmp_path: Path) -> None:
