@@ -63,7 +63,8 @@ class MachineCounts:
         sums = Counter[str]()
         for group in gauges.groups.values():
             sums.update(group.machines)
-            sums["stuck"] += group.stuck
+            # One that has a job in spite of it is used.
+            sums["stuck"] += min(group.stuck, group.machines.get("removing", 0))
         # A request for a job that is open has a machine set aside, if there is one.
         acquired = min(gauges.open_requests, sums["idle"])
         self._metrics.machine_states[self._runner().short_token] = {

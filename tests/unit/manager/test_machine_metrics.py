@@ -59,7 +59,9 @@ def test_states_of_all_runners_of_a_place_add_up() -> None:
         "removing": 4,
         "stuck-on-removing": 1,
     }
-    second.gauges(shown({"busy": 10}))
+    second.gauges(shown({"busy": 10}, stuck=1))
+    assert states(metrics)["stuck-on-removing"] == 1
+    assert states(metrics)["removing"] == 4
     assert states(metrics)["used"] == 13
     second.gauges(shown({"busy": 9}))
     assert states(metrics)["used"] == 12

@@ -48,9 +48,9 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 
 
 def gauges_of(
-    roster: Roster, made: Plan, open_requests: int, *, now: float = 0.0, starts: Mapping[str, int] | None = None
+    roster: Roster, made: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
-    """After a plan; `starts`: how often the plugin of each group was started."""
+    """After a plan, `at` a time of the monotonic clock; `starts`: how often the plugin of each group was started."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():
@@ -80,7 +80,7 @@ def gauges_of(
         max_tasks_per_instance=first.capacity,
         max_use_count_per_instance=first.max_use_count,
         desired_instances=made.created - len(made.remove),
-        at=now,
+        at=at,
         open_requests=open_requests,
         may_grow=not most or made.terms.instances + made.created < most,
         groups={name: _group(roster, name, made, (starts or {}).get(name, 0)) for name in roster.groups},

@@ -92,7 +92,7 @@ class Planner:
         # Who had been given a slot of one that is gone is given another: only now, when all that go are marked.
         self._ended(gone)
         starts = {name: watch.starts for name, watch in self._watches.items()}
-        self._told.gauges(gauges_of(roster, made, open_requests, now=now, starts=starts))
+        self._told.gauges(gauges_of(roster, made, open_requests, at=self._clock.monotonic(), starts=starts))
         return made
 
     def _remove(self, made: Plan, now: float) -> None:

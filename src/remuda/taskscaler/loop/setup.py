@@ -105,6 +105,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     desired_instances: int
     """The change that the last plan makes, not a level, as upstream has it."""
     at: float = 0.0
+    """By the monotonic clock: what is so until the next time costs so long."""
     open_requests: int = 0
     may_grow: bool = True
     """Whether there may be more instances than there are."""

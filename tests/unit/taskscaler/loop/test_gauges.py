@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from remuda.fleeting import PermanentError, TemporaryError
 from remuda.fleeting.port import InstanceState
 from remuda.taskscaler.loop.setup import Gauges, GroupGauges, Untold
@@ -140,3 +142,16 @@ async def test_a_group_that_gives_fewer_has_refused_the_rest(tmp_path: Path) -> 
     await stable.run(5)
     assert counts.failed[0] == ("", "refused", None, 3)
     await stable.close()
+
+
+async def test_a_clock_that_is_set_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stable = Stable(tmp_path)
+    counts = counted(stable)
+    await stable.start()
+    await stable.run(5)
+    assert counts.last is not None
+    before = counts.last.at
+    real = stable.clock.now
+    monkeypatch.setattr(stable.clock, "now", lambda: real() + 3600.0)
+    await stable.run(120)
+    assert 60.0 < counts.last.at - before < 300.0
