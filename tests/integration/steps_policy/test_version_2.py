@@ -1,7 +1,7 @@
 """Control groups of version 2 as a kernel really has them: in a small virtual machine, with the code that agents run.
 
 The machine has no disk: a kernel of Debian's, busybox, Debian's own Python, and a check that says what it saw on the
-console. The kernel is the one that the tests of the plugin `local` fetch.
+console.
 """
 
 import json
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import remuda
+from remuda.testing.debian_kernel import PACKAGE, debian_kernel
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
-KERNEL = Path(__file__).parents[3] / "build" / "qemu" / "kernel"
 PYTHON = Path("/usr/bin/python3.11")
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -111,12 +111,13 @@ def test_slots_in_version_2(tmp_path: Path) -> None:
     for program in ("qemu-system-x86_64", "busybox", str(PYTHON)):
         if shutil.which(program) is None:
             pytest.skip(f"not installed: {program}; make packages installs it")
-    if not KERNEL.exists():
-        pytest.skip("there is no kernel yet: run plugins/local/tests/integration/test_qemu.py once")
+    kernel = debian_kernel()
+    if kernel is None:
+        pytest.skip(f"the Debian package {PACKAGE} cannot be had here")
     initrd = _ram_disk(tmp_path)
     machine = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "max", "-m", "512"]
     machine += ["-nodefaults", "-no-user-config", "-nographic", "-serial", "stdio", "-no-reboot"]
-    machine += ["-kernel", str(next(KERNEL.glob("boot/vmlinuz-*"))), "-initrd", str(initrd)]
+    machine += ["-kernel", str(next(kernel.glob("boot/vmlinuz-*"))), "-initrd", str(initrd)]
     machine += ["-append", "console=ttyS0 quiet mitigations=off panic=-1"]
     said = subprocess.run(machine, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL).stdout
     found = re.search(r"TOLD (\{.*\})", said)

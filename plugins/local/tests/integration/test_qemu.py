@@ -1,7 +1,6 @@
 """Machines of kind qemu: a small one of our own, with a kernel of Debian's and this machine's sshd."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Mapping
@@ -11,11 +10,11 @@ from typing import Any
 import pytest
 
 from remuda.fleeting import InProcess, InstanceState, Settings
+from remuda.testing.debian_kernel import PACKAGE, debian_kernel
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import on, until
 
 pytestmark = pytest.mark.timeout(300)
-CACHE = Path(__file__).parents[4] / "build" / "qemu"
 BOOT_SECONDS = 200.0
 MODULES = (
     *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),
@@ -50,32 +49,14 @@ def image(tmp_path_factory: pytest.TempPathFactory, small_root: Path) -> Mapping
     for program in ("qemu-system-x86_64", "busybox", "mke2fs", "dpkg-deb", "/usr/sbin/sshd"):
         if shutil.which(program) is None:
             pytest.skip(f"not installed: {program}; make packages installs it")
-    kernel = _kernel()
+    kernel = debian_kernel()
     if kernel is None:
-        pytest.skip("the Debian package linux-image-cloud-amd64 cannot be had here")
+        pytest.skip(f"the Debian package {PACKAGE} cannot be had here")
     made = tmp_path_factory.mktemp("qemu")
     _make_ram_disk(made, kernel)
     _make_disk(made, small_root)
     files = {"kernel": next(kernel.glob("boot/vmlinuz-*")), "initrd": made / "initrd", "disk": made / "disk.img"}
     return {name: str(path) for name, path in files.items()}
-
-
-def _kernel() -> Path | None:
-    """The package, unpacked. It is kept, for it is some megabytes to be fetched."""
-    unpacked = CACHE / "kernel"
-    if not unpacked.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        asked = ["apt-cache", "depends", "linux-image-cloud-amd64"]
-        told = (
-            subprocess.run(asked, check=False, capture_output=True, text=True).stdout if shutil.which(asked[0]) else ""
-        )
-        found = re.search(r"Depends: (linux-image-\S+)", told)
-        if not found or subprocess.run(["apt-get", "download", "-qq", found[1]], check=False, cwd=CACHE).returncode:
-            return None
-        new = CACHE / f"kernel.{os.getpid()}"
-        subprocess.run(["dpkg-deb", "-x", str(next(CACHE.glob(f"{found[1]}_*.deb"))), str(new)], check=True)
-        new.rename(unpacked)
-    return unpacked
 
 
 def _make_ram_disk(made: Path, kernel: Path) -> None:
