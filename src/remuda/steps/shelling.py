@@ -127,6 +127,7 @@ def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, insi
         person=None if inside else custody.person,
         inside=inside,
         apart=inside or custody.person is not None,
+        slot=custody.slot,
     )
     if refusal := custody.refusal(enclosure):
         enclosure.remove()

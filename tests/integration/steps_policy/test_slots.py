@@ -12,8 +12,9 @@ import pytest
 from remuda.steps.errors import AgentError
 from remuda.steps.policy.cgroups import find_groups, named_places
 from remuda.steps.policy.slots import SlotGroup, limits_of
-from remuda.testing.agent_process import AgentProcess, run_job, steps_text
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import GroupLimits, JobStart
+from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -86,6 +87,29 @@ async def test_what_was_put_off_has_the_slot_until_it_is_done(path: str, tmp_pat
         seen = await run_job(agent, job)
         assert seen.check().status == "success", seen.log
         assert not any(place.exists() for place in named_places(path)), seen.log
+
+
+async def test_a_shell_is_in_the_slot_as_steps_are(path: str, tmp_path: Path) -> None:
+    """Its policy may allow more than the slot has: version 1 has no such group."""
+    layers = [{"author": "runner r", "document": {"limits": {"cpu": 2}}}]
+    job = JobStart(
+        id="1",
+        work_dir=str(tmp_path / "w"),
+        steps=steps_text({"name": "waits", "script": "touch begun; until [ -e go ]; do sleep 0.05; done"}),
+        policy=json.dumps({"version": 1, "layers": layers}),
+        cgroup=path,
+        cgroup_limits=GroupLimits(cpus=0.5),
+    )
+    async with AgentProcess(tmp_path / "data") as agent:
+        await agent.start()
+        async with agent.client() as client:
+            await client.start(job)
+            await until((tmp_path / "w/begun").exists)
+            wish = ShellWish(command=("touch", "go"), terminal=False)
+            async with open_shell(client, "1", wish) as shell:
+                told = [one async for one in shell]
+            assert told[-1] == ShellExit(0)
+            assert (await follow(client, "1")).check().status == "success"
 
 
 def test_limits_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:

@@ -68,9 +68,10 @@ class Custody:
         self._key = key
         self._work_dir = work_dir
         self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
-        self._slot: SlotGroup | None = None
+        self.slot: SlotGroup | None = None
+        """What is around all of the job."""
         if cgroup:
-            self._slot = SlotGroup(cgroup, limits=cgroup_limits, name=groups_name(job.parent.parent), job=job)
+            self.slot = SlotGroup(cgroup, limits=cgroup_limits, name=groups_name(job.parent.parent), job=job)
 
     @property
     def has_a_say(self) -> bool:
@@ -91,8 +92,8 @@ class Custody:
     def prepare(self) -> None:
         """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
         files it knows, and read none of them. AgentError where the job cannot be held as it is to be."""
-        if self._slot is not None:
-            self._slot.begin()
+        if self.slot is not None:
+            self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
             raise AgentError(
                 f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
@@ -154,7 +155,7 @@ class Custody:
             person=None if _has_agents_rights(node) else self.person,
             inside=is_client or is_inside,
             apart=is_inside or self.person is not None,
-            slot=self._slot,
+            slot=self.slot,
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
@@ -200,7 +201,7 @@ class Custody:
 
     def usage(self) -> dict[str, float]:
         """What the whole job has used, where there is a control group around all of it."""
-        return self._slot.usage() if self._slot is not None else {}
+        return self.slot.usage() if self.slot is not None else {}
 
     async def sweep(self, clock: Clock) -> None:
         """The job is over: end whatever its steps have left."""
@@ -212,8 +213,8 @@ class Custody:
 
     def leave_slot(self) -> None:
         """What was made around all of the job goes; not yet, while a container of it is there."""
-        if self._slot is not None:
-            self._slot.remove()
+        if self.slot is not None:
+            self.slot.remove()
 
     def kill(self) -> None:
         """The same at once."""
