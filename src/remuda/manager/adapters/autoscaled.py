@@ -27,6 +27,7 @@ from remuda.manager.scaling import CellDemand
 from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupStatus, Scaler, ScalerStatus, Told, Untold
 from remuda.taskscaler.loop.provided import ProvidedScaler
+from remuda.taskscaler.loop.setup import GoneError
 from remuda.taskscaler.loop.sweep import Swept, sweep
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.telemetry.logs import logger
@@ -299,6 +300,9 @@ class AutoscaledEnvironment:
     def _errors(self, machine: str) -> Iterator[None]:
         try:
             yield
+        except GoneError as error:
+            # Its slot was free, or it would be lost: a job that is over and could not be cleaned up has none.
+            raise EnvironmentLostError(self._lost.get(machine, str(error))) from error
         except (SshError, TemporaryError, PermanentError) as error:
             if machine in self._lost:
                 raise EnvironmentLostError(self._lost[machine]) from error

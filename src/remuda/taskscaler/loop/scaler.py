@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.aio import happens_by
 from remuda.lib.clock import Clock
@@ -26,7 +26,7 @@ from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
 from remuda.taskscaler.loop.planning import Planner
 from remuda.taskscaler.loop.readiness import Readiness
 from remuda.taskscaler.loop.roster import Gone, Roster
-from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold
+from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, Told, Untold
 from remuda.taskscaler.loop.state import Keeper, MakeWriter, StateFile, state_path
 from remuda.taskscaler.loop.status import ScalerStatus, status_of
 from remuda.taskscaler.loop.wanting import AskDemand, Wanting
@@ -199,10 +199,10 @@ class Scaler:
         self._changed()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach an instance. TemporaryError or PermanentError if that cannot be said."""
+        """How to reach an instance. GoneError: there is none. TemporaryError, PermanentError: that cannot be said."""
         member = self._roster.members.get(instance)
         if member is None:
-            raise PermanentError(f"there is no instance {instance} any more")
+            raise GoneError(f"there is no instance {instance} any more")
         known = member.info
         is_lasting = known is not None and (
             known.expires_at is None or known.expires_at - self._clock.now() > EXPIRING_SECONDS

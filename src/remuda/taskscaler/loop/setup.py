@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import ConnectInfo, Settings
 from remuda.taskscaler.policy import PolicyRule
 from remuda.taskscaler.values import Limits
@@ -16,6 +17,10 @@ from remuda.taskscaler.values import Limits
 
 class AcquireTimeoutError(Exception):
     """A job has waited for a slot for longer than it may, and none is on its way for it; the text says why not."""
+
+
+class GoneError(PermanentError):
+    """The scaler has no such instance any more: it was removed, or lost."""
 
 
 class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
