@@ -89,7 +89,8 @@ class Searches:
     def __init__(self, links: Links, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._links = links
         self._start = start
-        self._begun: dict[int, tuple[Environment, asyncio.Task[None]]] = {}
+        self._begun: dict[int, tuple[Environment, asyncio.Task[None], float]] = {}
+        """With the loop's time of the beginning."""
 
     def follow(self, environments: Iterable[Environment]) -> None:
         """These are used now: begin with those that are new, and leave off where nobody is any more."""
@@ -98,12 +99,18 @@ class Searches:
             self._begun.pop(gone)[1].cancel()
         for key in used.keys() - self._begun.keys():
             work = partial(self._look_through, used[key])
-            self._begun[key] = used[key], self._start("finding of jobs", work)
+            now = asyncio.get_running_loop().time()
+            self._begun[key] = used[key], self._start("finding of jobs", work), now
 
-    async def finished(self, within_seconds: float) -> None:
-        """Returns when every machine that may have jobs of an earlier process has been looked at, or after so long."""
-        if tasks := [task for _, task in self._begun.values()]:
-            await asyncio.wait(tasks, timeout=within_seconds)
+    async def finished(self, environment: Environment, within_seconds: float) -> None:
+        """Returns when every machine of one that may have jobs of an earlier process has been looked at, or so long
+        after the search has begun: however often somebody waits, nobody waits for longer, nor for another's machines.
+        """
+        if begun := self._begun.get(id(environment)):
+            _, task, at = begun
+            left = at + within_seconds - asyncio.get_running_loop().time()
+            if left > 0:
+                await asyncio.wait({task}, timeout=left)
 
     async def _look_through(self, environment: Environment) -> None:
         try:

@@ -8,6 +8,7 @@ shared in `room.py`.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +44,8 @@ from remuda.wire.runner_client import JobOffer
 LOOK_SECONDS = 1.0
 """How often is looked after what tells nobody when it changes."""
 FINDING_SECONDS = 20.0
-"""How long new jobs wait for old ones to be found; machines that answer later are asked when they do."""
+"""How long new jobs of a runner wait for old ones to be found in its environment; machines that answer later are asked
+when they do."""
 
 Part = tuple[str, Callable[[], Awaitable[None]]]
 """Something that runs beside the rest, with its name."""
@@ -119,8 +121,6 @@ class Manager:
         self._poller_tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
         """No job is left, and nobody asks for one."""
-        self._found = asyncio.Event()
-        """Jobs of earlier processes were looked for."""
         self._problem: ManagerError | None = None
 
     @property
@@ -167,9 +167,7 @@ class Manager:
             self.scaling.follow(self._environments)
             if self._around.recovers:
                 self._searches.follow(self._environments)
-                tasks.append(self._supervised("finding of jobs", self._find_jobs))
             else:
-                self._found.set()
                 all_found(self._environments)
             self._begin_asking(self._runners)
             tasks.append(self._supervised("looking", self._looking.run))
@@ -234,7 +232,8 @@ class Manager:
         for one in runners:
             if machine := standing_machine(one.environment):
                 one.link = self.links.use(one.environment, machine)
-            ready = one.link.ready if one.link is not None else self._found.wait
+            found = partial(self._searches.finished, one.environment, FINDING_SECONDS)
+            ready = one.link.ready if one.link is not None else found
             after = self._asked.get(one.identity)
             one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready, after=after)
             self._asked[one.identity] = one.poller
@@ -304,11 +303,6 @@ class Manager:
             self.links.let_go(one.link)
             one.link = None
         return False
-
-    async def _find_jobs(self) -> None:
-        """Those that only agents know; who asks for new jobs waits for it, but not for ever."""
-        await self._searches.finished(FINDING_SECONDS)
-        self._found.set()
 
     async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
         await self._table.inspect(link, client)

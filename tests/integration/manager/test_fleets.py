@@ -117,3 +117,22 @@ async def test_a_runner_whose_plugin_refuses_its_settings_is_not_well(tmp_path: 
         [problem] = found.fleets[1].problems
         assert "there is no setting max_sise; did you mean max_size?" in problem
         assert [one.disk_free_bytes for one in found.runners] == [None, None]
+
+
+async def test_a_runner_asks_for_jobs_while_the_machines_of_another_cannot_be_searched(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FINDING_SECONDS", 1e6)
+    sick = "[runners.autoscaler.plugin_config]\nbroken = ['init']"
+    (tmp_path / "config.toml").write_text(
+        runner(coordinator, "sick", OTHER_TOKEN, sick) + runner(coordinator, "well", RUNNER_TOKEN, "max_instances = 2")
+    )
+
+    def has_asked() -> bool:
+        return any(
+            name.endswith("/jobs/request") and headers["runner-token"] == RUNNER_TOKEN
+            for name, headers in coordinator.requests
+        )
+
+    async with manager(tmp_path):
+        await coordinator.until(has_asked)
