@@ -1,14 +1,17 @@
 """A plugin in our own process, as the same port that a host is: for tests, and where no second process is wanted.
 
-Configuration is read, capabilities are announced, and answers are held to what was asked, just as over the wire; errors
-that are neither temporary nor permanent become temporary ones.
+Configuration is read, capabilities are announced, and answers are held to what was asked, just as over the wire; what
+is of a wrong type (`answers`), or fails neither as temporary nor as permanent, becomes temporary and says where.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from remuda.fleeting.answers import a_count, a_value, awaited, place, several, states
+from remuda.fleeting.answers import instances as names
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
 from remuda.fleeting.port import (
     CanRecover,
@@ -39,37 +42,42 @@ class InProcess:
         self.info: ProviderInfo | None = None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        with _sorted():
+        with self._sorted():
             read = read_config(self._plugin.config_type, config)
-            self.info = completed(await self._plugin.init(read, settings), self._plugin)
+            told = a_value("init", await awaited("init", self._plugin.init(read, settings)), ProviderInfo)
+            self.info = a_value("init", completed(told, self._plugin), ProviderInfo)
         return self.info
 
     async def update(self) -> Mapping[str, InstanceState]:
         with self._ready():
-            return dict(await self._plugin.update())
+            return states("update", await awaited("update", self._plugin.update()))
 
     async def increase(self, count: int) -> int:
         with self._ready():
-            return min(await self._plugin.increase(count), count)
+            accepted = a_count("increase", await awaited("increase", self._plugin.increase(count)))
+            if accepted > count:
+                _log.warning("increase(%d) returned %d; it may accept no more than it is asked for", count, accepted)
+            return min(accepted, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         with self._ready():
-            return _of_these(instances, await self._plugin.decrease(instances))
+            return _of_these(instances, names("decrease", await awaited("decrease", self._plugin.decrease(instances))))
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         with self._ready():
-            return await self._plugin.connect_info(instance)
+            told = await awaited("connect_info", self._plugin.connect_info(instance))
+            return a_value("connect_info", told, ConnectInfo)
 
     async def shutdown(self) -> None:
         with self._ready():
-            await self._plugin.shutdown()
+            await awaited("shutdown", self._plugin.shutdown())
 
     async def heartbeat(self, instance: str) -> None:
         if not isinstance(self._plugin, HasHeartbeat):
             return
         try:
             with self._ready():
-                await self._plugin.heartbeat(instance)
+                await awaited("heartbeat", self._plugin.heartbeat(instance))
         except (TemporaryError, PermanentError) as error:
             raise UnhealthyError(str(error)) from error
 
@@ -77,37 +85,38 @@ class InProcess:
         if not isinstance(self._plugin, CanSuspend):
             raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
-            return _of_these(instances, await self._plugin.suspend(instances))
+            return _of_these(instances, names("suspend", await awaited("suspend", self._plugin.suspend(instances))))
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
         if not isinstance(self._plugin, CanSuspend):
             raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
-            return _of_these(instances, await self._plugin.resume(instances))
+            return _of_these(instances, names("resume", await awaited("resume", self._plugin.resume(instances))))
 
     async def stats(self) -> GroupStats:
         if not isinstance(self._plugin, HasStats):
             raise UnsupportedError("the plugin does not have remuda.stats")
         with self._ready():
-            return await self._plugin.stats()
+            return a_value("stats", await awaited("stats", self._plugin.stats()), GroupStats)
 
     async def recover(self) -> Sequence[TaggedInstance]:
         if not isinstance(self._plugin, CanRecover):
             raise UnsupportedError("the plugin does not have remuda.recover")
         with self._ready():
-            return list(await self._plugin.recover())
+            return several("recover", await awaited("recover", self._plugin.recover()), TaggedInstance)
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         with self._ready():
-            return await self._provider.room(wishes)
+            return a_value("room", await awaited("room", self._provider.room(wishes)), RoomAtProvider)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         with self._ready():
-            return await self._provider.acquire(holder, key=key, caches=caches)
+            told = await awaited("acquire", self._provider.acquire(holder, key=key, caches=caches))
+            return a_value("acquire", told, str)
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         with self._ready():
-            await self._provider.release(holder, is_used=is_used, warmed=warmed)
+            await awaited("release", self._provider.release(holder, is_used=is_used, warmed=warmed))
 
     async def close(self) -> None:
         """There is nothing to end."""
@@ -122,19 +131,24 @@ class InProcess:
     def _ready(self) -> Iterator[None]:
         if self.info is None:
             raise PermanentError(NOT_READY)
-        with _sorted():
+        with self._sorted():
             yield
 
-
-@contextmanager
-def _sorted() -> Iterator[None]:
-    try:
-        yield
-    except (TemporaryError, PermanentError):
-        raise
-    except Exception as error:
-        _log.exception("a fault of the plugin")
-        raise TemporaryError(f"{type(error).__name__}: {error}") from error
+    @contextmanager
+    def _sorted(self) -> Iterator[None]:
+        try:
+            yield
+        except (TemporaryError, PermanentError):
+            raise
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # Of the others a call that nobody cancelled would never be answered, and a program that lives on ended.
+            _log.exception("a fault of the plugin")
+            where = place(error, type(self._plugin).__module__)
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise TemporaryError(f"{text} ({where})" if where else text) from error
 
 
 def _of_these(asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:

@@ -50,6 +50,8 @@ def _as_status() -> Iterator[None]:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
     except TemporaryError as error:
         raise GRPCError(Status.UNKNOWN, str(error)) from error
+    except (TypeError, ValueError, OverflowError) as error:  # a number that no message has room for
+        raise GRPCError(Status.UNKNOWN, f"the plugin's answer cannot be sent: {error}") from error
 
 
 class GroupService(InstanceGroupBase):
@@ -71,21 +73,22 @@ class GroupService(InstanceGroupBase):
             raise GRPCError(Status.INVALID_ARGUMENT, what)
         settings = settings_from_wire(request.settings)
         with _as_status():
-            info = await self.group.init(config, settings)
-        await stream.send_message(info_to_wire(info))
+            answer = info_to_wire(await self.group.init(config, settings))
+        await stream.send_message(answer)
 
     async def Update(self, stream: "Stream[pb.Empty, pb.UpdateResponse]") -> None:  # noqa: N802
         await _request(stream)
         with _as_status():
             found = await self.group.update()
-        for instance, state in found.items():
-            await stream.send_message(pb.UpdateResponse(instance=instance, state=state_to_wire(state)))
+            shown = [pb.UpdateResponse(instance=name, state=state_to_wire(state)) for name, state in found.items()]
+        for one in shown:
+            await stream.send_message(one)
 
     async def Increase(self, stream: "Stream[pb.IncreaseRequest, pb.IncreaseResponse]") -> None:  # noqa: N802
         request = await _request(stream)
         with _as_status():
-            accepted = await self.group.increase(request.n)
-        await stream.send_message(pb.IncreaseResponse(succeeded=max(accepted, 0)))
+            answer = pb.IncreaseResponse(succeeded=max(await self.group.increase(request.n), 0))
+        await stream.send_message(answer)
 
     async def Decrease(self, stream: "Stream[pb.DecreaseRequest, pb.DecreaseResponse]") -> None:  # noqa: N802
         request = await _request(stream)
@@ -96,8 +99,8 @@ class GroupService(InstanceGroupBase):
     async def ConnectInfo(self, stream: "Stream[pb.ConnectInfoRequest, pb.ConnectInfoResponse]") -> None:  # noqa: N802
         request = await _request(stream)
         with _as_status():
-            info = await self.group.connect_info(request.instance)
-        await stream.send_message(connect_info_to_wire(info))
+            answer = connect_info_to_wire(await self.group.connect_info(request.instance))
+        await stream.send_message(answer)
 
     async def Shutdown(self, stream: "Stream[pb.Empty, pb.Empty]") -> None:  # noqa: N802
         await _request(stream)
@@ -136,15 +139,18 @@ class AbilitiesService(AbilitiesBase):
         await _request(stream)
         with _as_status():
             found = await self._group.stats()
-        await stream.send_message(own.StatsResponse(quota=found.quota, hourly_price=found.hourly_price))
+            answer = own.StatsResponse(quota=found.quota, hourly_price=found.hourly_price)
+        await stream.send_message(answer)
 
     async def Recover(self, stream: "Stream[Empty, own.TaggedInstance]") -> None:  # noqa: N802
         await _request(stream)
         with _as_status():
-            found = await self._group.recover()
+            found = [
+                own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=int(one.created_at or 0))
+                for one in await self._group.recover()
+            ]
         for one in found:
-            made = int(one.created_at or 0)
-            await stream.send_message(own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=made))
+            await stream.send_message(one)
 
 
 class ProviderService(ProviderBase):
@@ -168,8 +174,9 @@ class ProviderService(ProviderBase):
                     is_complete=request.is_complete,
                 )
             )
-        capacity = None if room.capacity is None else max(room.capacity, 0)
-        await stream.send_message(provider.RoomResponse(capacity=capacity, explanation=room.explanation))
+            capacity = None if room.capacity is None else max(room.capacity, 0)
+            answer = provider.RoomResponse(capacity=capacity, explanation=room.explanation)
+        await stream.send_message(answer)
 
     async def Acquire(self, stream: "Stream[provider.AcquireRequest, provider.AcquireResponse]") -> None:  # noqa: N802
         request = await _request(stream)

@@ -1,0 +1,119 @@
+"""Whether what a plugin's methods return is what they have to return, and in which line they failed. Pure.
+
+A plugin is somebody else's code, mostly not checked for types, and a wrong value would fail wherever it is used first,
+in words of ours. So it is looked at here, before anybody uses it, and refused in the words of the plugin's author.
+`in_process` calls this. What was returned is not shown but by its type: it may hold a password.
+"""
+
+import inspect
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import PurePath
+from traceback import walk_tb
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from remuda.fleeting.errors import TemporaryError
+from remuda.fleeting.port import InstanceState
+from remuda.fleeting.sdk import in_words
+
+T = TypeVar("T")
+
+
+async def awaited(method: str, answer: "Awaitable[T]") -> T:
+    """What comes of a call."""
+    if not inspect.isawaitable(answer):
+        raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
+    return await answer
+
+
+def a_value(method: str, given: object, kind: type[T]) -> T:
+    """A dataclass of the port, or a text."""
+    if not isinstance(given, kind):
+        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return {_article(kind.__name__)}")
+    if is_dataclass(kind):
+        for name, hint in _hints(kind).items():
+            _check_field(method, name, getattr(given, name), hint)
+    return given
+
+
+def a_count(method: str, given: object) -> int:
+    if not isinstance(given, int):
+        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return how many were accepted, an int")
+    return given
+
+
+def instances(method: str, given: object) -> Sequence[str]:
+    """Names."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return the names that were accepted")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, str):
+            raise TemporaryError(f"{method}() returned {_named(one)} as a name of an instance; it has to be a str")
+    return found
+
+
+def several(method: str, given: object, kind: type[T]) -> Sequence[T]:
+    """A list of values."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return a list of {kind.__name__}")
+    return [a_value(method, one, kind) for one in given]
+
+
+def states(method: str, given: object) -> Mapping[str, InstanceState]:
+    if not isinstance(given, Mapping):
+        wanted = "a dict of names of instances and their InstanceState"
+        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return {wanted}")
+    for name, state in given.items():
+        if not isinstance(name, str):
+            raise TemporaryError(f"{method}() returned {name!r} as a name of an instance; it has to be a str")
+        if not isinstance(state, InstanceState):
+            what = f"{method}() returned {state!r} as the state of {name}"
+            raise TemporaryError(f"{what}; it has to be an InstanceState, such as InstanceState.RUNNING")
+    return dict(given)
+
+
+def place(error: BaseException, package: str) -> str:
+    """The innermost line of the author's: `plugin.py:45 in increase`; empty where none of that package took part."""
+    top = package.partition(".")[0]
+    found = ""
+    for frame, line in walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == top:
+            found = f"{PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
+    return found
+
+
+def _check_field(method: str, name: str, value: object, hint: Any) -> None:
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        if not isinstance(value, hint):
+            what = f"{method}(): {name} has to be {_article(hint.__name__)}"
+            raise TemporaryError(f"{what}, not {_named(value)}")
+        for inner, kind in _hints(hint).items():
+            _check_field(method, f"{name}.{inner}", getattr(value, inner), kind)
+        return
+    if isinstance(value, str) and hint is str:
+        return  # also a member of an enum of texts
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        problem, _, inside = str(error).partition(" - at `$")
+        at = f"{name}{inside.rstrip('`')}"
+        raise TemporaryError(f"{method}(): {in_words(f'{problem} - at `$.{at}`')}") from None
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else _article(type(value).__name__)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
