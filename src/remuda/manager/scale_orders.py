@@ -60,7 +60,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     passed_over: tuple[str, ...] = ()
     """Groups whose plugins cannot find machines by their tags."""
     remarks: tuple[str, ...] = ()
-    """What else is to be known of machines that were left."""
+    """What else is to be known of machines that were left, or are being left."""
 
 
 def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]]:
@@ -80,7 +80,9 @@ def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order
 
     async def sweep(order: Order) -> SweepReport:
         behind = [one for one in await left.find() if order.runner in ("", one.name, one.kept.runner)]
-        fleets = [] if behind and not scaling.fleets else _chosen(scaling.fleets, order.runner, others=bool(behind))
+        ending = [one.runner for one in scaling.ending if order.runner in ("", one.runner.name, one.runner.short_token)]
+        others = bool(behind or ending)
+        fleets = [] if others and not scaling.fleets else _chosen(scaling.fleets, order.runner, others=others)
         # What is swept by what is kept of it is nobody's else to sweep.
         kept = {one.kept.owner for one in behind if not one.unknown}
         async with asyncio.TaskGroup() as tasks:
@@ -100,7 +102,12 @@ def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order
             # What is gone takes up room until it is seen.
             for scaled in scaling.all:
                 scaled.look()
-        return _report(list(zip(names, swept, strict=True)), (text for look in left_looks for text in look.result()[1]))
+        remarks = [
+            f"{one.name or one.short_token} is not configured any more: its machines go when their jobs are over"
+            for one in ending
+        ]
+        remarks += [text for look in left_looks for text in look.result()[1]]
+        return _report(list(zip(names, swept, strict=True)), remarks)
 
     return {"scale": explain, "sweep": sweep}
 

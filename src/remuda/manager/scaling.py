@@ -79,10 +79,9 @@ class Scaling:
     @property
     def ending(self) -> list[Scaled]:
         """Those of runners that are not configured any more: they wait for the last jobs, or their machines go."""
-        self._left = [one for one in self._left if not one.is_closed]
         served = {id(one) for _, one in self.fleets}
         there = {id(one): one for one in (*(one for one, _ in self._begun.values()), *self._left)}
-        return [one for key, one in there.items() if key not in served]
+        return [one for key, one in there.items() if key not in served and not one.is_closed]
 
     @property
     def all(self) -> list[Scaled]:
@@ -95,7 +94,12 @@ class Scaling:
         return {one.setup.owner for one in self.all}
 
     def follow(self, environments: Iterable[Environment]) -> None:
-        """These are there now: run those that are new."""
+        """These are there now: run those that are new. Called now and then."""
+        if any(one.is_closed for one in self._left):
+            self._left = [one for one in self._left if not one.is_closed]
+            # Its machines took up room for others of the same provider, until those see that they are gone.
+            for _, other in self.fleets:
+                other.look()
         there = {id(one): one for one in environments if isinstance(one, Scaled)}
         for gone in self._begun.keys() - there.keys():
             self._begun.pop(gone)[1].cancel()

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remuda.fleeting import InProcess
@@ -33,13 +34,8 @@ class Site:
             executor="instance",
             autoscaler=AutoscalerConfig(plugin="cloud", policy=(AutoscalerPolicy(idle_count=2, idle_time="1m"),)),
         )
-        self.environment = AutoscaledEnvironment(
-            self.runner,
-            folder=folder,
-            system_id="s_1",
-            clock=self.clock,
-            plugins=lambda _: InProcess(CloudGroup(self.cloud)),
-        )
+        self.folder = folder
+        self.environment = self.made(self.runner)
         self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
         environments = Environments(lambda _runner, _around: self.environment, identity, Around(folder=folder))
         self.left = LeftMachines(
@@ -50,6 +46,15 @@ class Site:
             clock=self.clock,
         )
         self.scaling.fleets = [(self.runner, self.environment)]
+
+    def made(self, runner: RunnerConfig) -> AutoscaledEnvironment:
+        return AutoscaledEnvironment(
+            runner,
+            folder=self.folder,
+            system_id="s_1",
+            clock=self.clock,
+            plugins=lambda _: InProcess(CloudGroup(self.cloud)),
+        )
 
     def begin(self) -> None:
         self.scaling.follow([self.environment])
@@ -72,8 +77,8 @@ class Site:
         assert isinstance(found, ScaleReport)
         return found
 
-    async def close(self) -> None:
-        closing = asyncio.create_task(self.environment.close(), name="close")
+    async def close(self, environment: AutoscaledEnvironment | None = None) -> None:
+        closing = asyncio.create_task((environment or self.environment).close(), name="close")
         while not closing.done():
             await self.run(0.5)
         await closing
@@ -153,5 +158,38 @@ async def test_what_a_sweep_has_removed_is_looked_at_at_once(site: Site) -> None
         await site.run(0.5)
     await site.run(8)
     assert foreign[0] not in {one.id for one in (await site.explained()).fleets[0].status.instances}
+    site.scaling.follow([])
+    await site.close()
+
+
+async def test_others_look_at_once_when_a_fleet_has_ended(site: Site) -> None:
+    """Its machines take up places of theirs until they see that those are gone."""
+    renamed = msgspec.structs.replace(site.runner, name="renamed", autoscaler=AutoscalerConfig(plugin="cloud"))
+    other = site.made(renamed)
+    site.begin()
+    await site.run(5)
+    site.scaling.fleets = [(renamed, other)]
+    site.scaling.follow([site.environment, other])
+    await site.run(10)
+    site.scaling.leave(site.environment)
+    site.scaling.follow([other])
+    await site.close()
+    assert {one.state for one in other.status().instances} == {"foreign"}
+    site.scaling.follow([other])
+    await site.run(8)
+    assert other.status().instances == ()
+    site.scaling.follow([])
+    await site.close(other)
+
+
+async def test_a_sweep_says_of_a_fleet_that_ends_that_its_machines_go(site: Site) -> None:
+    site.begin()
+    await site.run(5)
+    site.serve()
+    for name in ("", "builder"):
+        swept = await orders(site.scaling, site.left)["sweep"](Order(command="sweep", runner=name))
+        assert isinstance(swept, SweepReport)
+        assert swept.remarks == ("builder is not configured any more: its machines go when their jobs are over",)
+        assert not swept.orphans
     site.scaling.follow([])
     await site.close()

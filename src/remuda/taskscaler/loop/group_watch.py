@@ -62,6 +62,9 @@ class GroupWatch:
         self.name = setup.name
         self.plugin = plugin
         self.is_begun = False
+        self.is_settled = asyncio.Event()
+        """Not while the plugin is being started."""
+        self.is_settled.set()
         self._setup = setup
         self._roster = roster
         self._keeper = keeper
@@ -155,6 +158,7 @@ class GroupWatch:
             settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
             call = self.plugin.init(self._setup.config, settings)
             state.starting_at = self._clock.now()
+            self.is_settled.clear()
             try:
                 state.info = await self._call(call, self._deadlines.init, "Init")
                 break
@@ -165,6 +169,7 @@ class GroupWatch:
                 self._log.error("the plugin cannot be started", cause=str(error), again_in_seconds=round(pause, 1))
             finally:
                 state.starting_at = None
+                self.is_settled.set()
             await self._clock.sleep(pause)
         self.is_begun, state.error = True, ""
         self._roster.limits_changed()

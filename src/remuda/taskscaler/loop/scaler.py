@@ -208,7 +208,11 @@ class Scaler:
             known.expires_at is None or known.expires_at - self._clock.now() > EXPIRING_SECONDS
         )
         if known is None or not is_lasting or member.failures:
-            call = self._watches[member.group].plugin.connect_info(member.id)
+            watch = self._watches[member.group]
+            # One that is just being started, as after every start of the manager, has nothing to say yet.
+            if not watch.is_settled.is_set():
+                await within(self._clock, CONNECT_SECONDS, watch.is_settled.wait(), what=f"the plugin of {instance}")
+            call = watch.plugin.connect_info(member.id)
             try:
                 known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
             except TemporaryError:

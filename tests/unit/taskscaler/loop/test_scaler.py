@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.fleeting.errors import TemporaryError
+from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.lib.clock import settle
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
@@ -140,4 +140,24 @@ async def test_how_to_connect_stays_known_while_the_provider_does_not_answer(tmp
     stable.scaler.report(name, is_well=False)
     stable.cloud.broken["connect_info"] = TemporaryError("the provider does not answer")
     assert await stable.scaler.connect_info(name) == known
+    await stable.close()
+
+
+async def test_how_to_connect_is_not_asked_of_a_plugin_that_is_being_started(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    name = (await stable.acquire("job"))["job"].instance
+    await stable.kill()
+    stable.cloud.hung.add("init")
+    stable.cloud.calls.clear()
+    scaler = await stable.start(is_recovered=False)
+    asking = asyncio.create_task(scaler.connect_info(name), name="connect")
+    await stable.run(100)
+    assert (asking.done(), stable.cloud.calls) == (False, ["init"])
+    # The start has failed, and is tried again: now it can be said why there is nothing to say.
+    stable.cloud.hung.clear()
+    await stable.run(60)
+    with pytest.raises(PermanentError):
+        await asking
+    assert (await scaler.connect_info(name)).internal_addr
     await stable.close()
