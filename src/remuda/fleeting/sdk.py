@@ -1,22 +1,28 @@
 """What the author of a plugin in Python writes: one class, a few small methods, and a struct with its configuration.
 
-Methods may be called at the same time as others. What a method raises the host gets as its text: TemporaryError what
-may work later, PermanentError what will not, anything else as a fault of the plugin's. `update` leaves out what cannot
-be looked up rather than to fail for one instance; `increase` and `decrease` that half succeed return what succeeded and
-log the rest, for nothing is returned by a method that raises. Optional abilities are further methods: `heartbeat`,
-`suspend` and `resume`, `stats`, `recover` (the Protocols of `port`); having them is announcing them.
+Methods may be called at the same time as others, all of them in one event loop: a library that blocks is called by
+`asyncio.to_thread`. What a method raises the host gets as its text: TemporaryError what may work later, PermanentError
+what will not, anything else as a fault of the plugin's. `update` shows an instance that cannot be looked up as UNKNOWN
+rather than to fail for it or to leave it out: what is left out a few times in a row counts as gone, and its jobs are
+lost. `increase` and `decrease` that half succeed return what succeeded and log the rest, for nothing is returned by a
+method that raises. Optional abilities are further methods: `heartbeat`, `suspend` and `resume`, `stats`, `recover` (the
+Protocols of `port`); having them is announcing them.
 """
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import CAPABILITIES, ConnectInfo, InstanceState, ProviderInfo, Settings
+from remuda.lib.durations import in_seconds
 
 _KINDS = {
     "object": "a table",
@@ -26,9 +32,11 @@ _KINDS = {
     "float": "a number",
     "bool": "true or false",
     "null": "nothing",
+    "duration": "a span of time",
 }
 _EXPECTED = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?(.*)")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]+)`")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
 
@@ -43,7 +51,8 @@ class Plugin(ABC, Generic[ConfigT]):
     """`aws` of `fleeting-plugin-aws`."""
     version: ClassVar[str] = "0.0.0"
     config_type: type[ConfigT]
-    """The struct of `plugin_config`; a key that it does not have is refused."""
+    """The struct of `plugin_config`; a key that it does not have is refused, in tables within it, too. A `timedelta` is
+    written `30s` or `1h30m`, as everywhere in config.toml, or as a number of seconds."""
 
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
@@ -86,21 +95,131 @@ def completed(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
     )
 
 
+def mistake(plugin: object) -> str:
+    """What is wrong with a plugin before anybody asks it for anything; empty: nothing. Pure."""
+    if isinstance(plugin, type):
+        return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
+    kind = type(plugin).__name__
+    if not isinstance(plugin, Plugin):
+        return f"{kind} is no remuda.fleeting.Plugin; derive it from that"
+    for name, example in (("name", 'name = "cloud"'), ("config_type", "config_type = Config, or NoConfig")):
+        if not hasattr(plugin, name):
+            return f"{kind} has no {name}; say {example} in the class"
+    return _struct_mistake(plugin.config_type)
+
+
 def read_config(kind: type[ConfigT], given: Any) -> ConfigT:
     """`plugin_config` as the plugin's struct. PermanentError names the key."""
+    if wrong := _struct_mistake(kind):
+        raise PermanentError(wrong)
     values = {} if given is None else given
     if not isinstance(values, Mapping):
         raise PermanentError(f"plugin_config has to be a table, not {type(values).__name__}")
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    for key in values:
-        if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            other = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
-            raise PermanentError(f"plugin_config: there is no setting {key}; {other}")
+    prepared = _prepared(inspect.type_info(kind), dict(values), "")
     try:
-        return msgspec.convert(dict(values), kind)
+        return msgspec.convert(prepared, kind)
     except msgspec.ValidationError as error:
-        raise PermanentError(f"plugin_config: {in_words(str(error))}") from error
+        raise PermanentError(f"plugin_config: {in_words(_with_keys(kind, prepared, str(error)))}") from error
+
+
+def _struct_mistake(kind: object) -> str:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return ""
+    shown = kind.__name__ if isinstance(kind, type) else repr(kind)
+    return f"config_type is {shown}; it has to be a class Config(msgspec.Struct, frozen=True, kw_only=True)"
+
+
+def _prepared(kind: inspect.Type, value: Any, where: str) -> Any:
+    """A value with spans of time read; PermanentError for what the library does not see, or says badly."""
+    match kind:
+        case inspect.UnionType(types=kinds):
+            fitting = [one for one in kinds if _may_be(one, value)]
+            return _prepared(fitting[0], value, where) if len(fitting) == 1 else value
+        case inspect.TimeDeltaType():
+            return _span(value, where)
+        case inspect.LiteralType(values=allowed):
+            _choose(value, allowed, where)
+        case inspect.EnumType(cls=choices):
+            _choose(value, [one.value for one in choices], where)
+        case inspect.DictType(value_type=inner) if isinstance(value, Mapping):
+            return {key: _prepared(inner, one, _below(where, key)) for key, one in value.items()}
+        case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner) if isinstance(value, list):
+            return [_prepared(inner, one, f"{where}[{number}]") for number, one in enumerate(value)]
+        case inspect.StructType(fields=fields, tag_field=tag) if isinstance(value, Mapping):
+            known = {field.encode_name: field.type for field in fields}
+            for key in value:
+                if key not in known and key != tag:
+                    raise PermanentError(
+                        f"plugin_config: there is no setting {_below(where, key)}; {_nearest(key, known, where)}"
+                    )
+            return {
+                key: _prepared(known.get(key, inspect.AnyType()), one, _below(where, key)) for key, one in value.items()
+            }
+    return value
+
+
+def _may_be(kind: inspect.Type, value: Any) -> bool:
+    """Whether a value can be meant to be of this one of several kinds."""
+    if isinstance(value, Mapping):
+        return isinstance(kind, inspect.StructType | inspect.DictType)
+    if isinstance(value, list):
+        return isinstance(kind, inspect.ListType | inspect.VarTupleType)
+    return value is not None and not isinstance(kind, inspect.NoneType | inspect.StructType | inspect.DictType)
+
+
+def _span(value: Any, where: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number and (not isinstance(value, str) or value.lstrip("+-").startswith("P")):
+        return value  # the library knows ISO 8601
+    try:
+        return timedelta(seconds=in_seconds(value))
+    except (ValueError, OverflowError) as error:
+        raise PermanentError(f"plugin_config: {where}: {error}") from None
+
+
+def _choose(value: Any, allowed: Sequence[Any], where: str) -> None:
+    if value not in allowed:
+        known = {str(one): one for one in allowed}
+        near = f"; {_nearest(value, known)}" if get_close_matches(str(value), known, n=1) else ""
+        raise PermanentError(f"plugin_config: {where} has to be one of {', '.join(known)}, not {value}{near}")
+
+
+def _nearest(key: object, known: Iterable[str], where: str = "") -> str:
+    names = list(known)
+    near = get_close_matches(str(key), names, n=1)
+    return f"did you mean {_below(where, near[0])}?" if near else f"known are: {', '.join(names) or 'none'}"
+
+
+def _below(where: str, key: object) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
+    """What the library says, with the keys of tables that it leaves out: found by leaving out all others."""
+    problem, _, place = text.partition("`$")
+    *parts, last = place.split("[...]")
+    values = here = deepcopy(values)
+    for number, part in enumerate(parts):
+        for name, index in _STEP.findall(part):
+            here = here[name or int(index)]
+        for key, one in dict(here).items():
+            others = dict(here)
+            here.clear()
+            here[key] = one
+            if _problem(kind, values) == text:
+                break
+            here.update(others)
+        parts[number] = f"{part}.{key}"
+        here = here[key]
+    return f"{problem}`${''.join(parts)}{last}" if parts else text
+
+
+def _problem(kind: type[ConfigT], values: Any) -> str:
+    try:
+        msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 def in_words(text: str) -> str:

@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ from remuda.fleeting.handshake import (
     Handshake,
     chosen_version,
 )
-from remuda.fleeting.sdk import Plugin, capabilities
+from remuda.fleeting.sdk import Plugin, capabilities, mistake
 from remuda.fleeting.services import services
 
 LOOK_SECONDS = 0.5
@@ -52,6 +52,9 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
     """Run the plugin as a program; its exit code."""
+    if wrong := mistake(plugin):
+        sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
+        return 2
     words = list(sys.argv[1:] if arguments is None else arguments)
     match words:
         case ["version" | "-version" | "--version"]:
@@ -86,10 +89,21 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
 def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
     """JSON schema of what may stand in `plugin_config`; other keys are refused. It says, too, what the plugin can."""
     made = msgspec.json.schema(plugin.config_type)
-    own = made["$defs"][made["$ref"].rpartition("/")[2]] if "$ref" in made else made
-    own["additionalProperties"] = False
+    for one in _parts(made):
+        if "properties" in one:
+            one["additionalProperties"] = False
+        if one.get("format") == "duration":
+            del one["format"]  # ours are `30s`, which the format does not allow
+            one["type"] = ["string", "number"]
     able = {CAPABILITIES_KEY: sorted(capabilities(plugin))}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, **able}
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(one)
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.sdk import capabilities
 from remuda.fleeting.serving import serve
+from remuda.manager.plugin_schema import mismatches
 from remuda.testing.instance_groups import PlainGroup, TableGroup
 
 
@@ -49,6 +51,32 @@ def test_a_setting_without_a_default_is_required(capsys: pytest.CaptureFixture[s
 
     assert serve(Named(), ["schema"]) == 0
     assert json.loads(capsys.readouterr().out)["$defs"]["Config"]["required"] == ["name"]
+
+
+def test_tables_within_and_spans_of_time_are_in_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    class Disk(msgspec.Struct, frozen=True, kw_only=True):
+        size: int = 1
+
+    class Config(msgspec.Struct, frozen=True, kw_only=True):
+        disks: dict[str, Disk] = {}
+        wait: timedelta | None = None
+
+    class Nested(PlainGroup):
+        config_type = Config  # type: ignore[assignment]
+
+    assert serve(Nested(), ["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert mismatches({"disks": {"a": {"size": 2}}, "wait": "30s"}, schema) == []
+    assert mismatches({"wait": 30}, schema) == []
+    wrong = {"disks": {"a": {"sise": 2}}, "wait": True}
+    assert [where for where, _ in mismatches(wrong, schema)] == ["disks.a.sise", "wait"]
+
+
+def test_a_mistake_of_the_author_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(PlainGroup, ["version"]) == 2  # type: ignore[arg-type]
+    assert capsys.readouterr().err == (
+        "remuda.fleeting.serve: PlainGroup is a class; an object of it is wanted: PlainGroup()\n"
+    )
 
 
 def test_it_installs_itself(
