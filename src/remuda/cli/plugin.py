@@ -8,7 +8,7 @@ steps are fetched with.
 import asyncio
 import json
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,6 +32,9 @@ def install(
     upgrade: Annotated[
         bool, Parameter(negative="", help="Look for a newer version also where one that fits is there.")
     ] = False,
+    replace: Annotated[
+        bool, Parameter(negative="", help="Put a file in the place of one with the same version and other content.")
+    ] = False,
 ) -> None:
     """Install plugins out of a registry, or a file, into the plugin folder: FLEETING_PLUGIN_PATH, or
     ~/.config/fleeting/plugins.
@@ -40,15 +43,16 @@ def install(
     latest (also if none is given), 1, 1.2, 1.2.3 or 1.2.3-rc.1. A file is a program that answers `version`, or a tar
     archive with plugin/plugin in it.
 
-    What is there already is left as it is. Credentials are those of `docker login`. gitlab-runner finds the same
-    plugins there. A runner then uses it by `plugin = "aws:1"` in its [runners.autoscaler].
+    What is there already is left as it is; a file that differs from it is refused, or put in its place by --replace. A
+    manager takes it from the next start of the plugin on. Credentials are those of `docker login`. gitlab-runner finds
+    the same plugins there. A runner then uses it by `plugin = "aws:1"` in its [runners.autoscaler].
 
     Try:
 
         remuda plugin install aws:1
         remuda plugin install registry.example.com/team/mine:latest --upgrade
         remuda plugin install --config config.toml
-        remuda plugin install ./fleeting-plugin-mine
+        remuda plugin install ./fleeting-plugin-mine --replace
     """
     from remuda.fleeting.errors import PermanentError, TemporaryError
 
@@ -60,7 +64,7 @@ def install(
         return
     for reference in dict.fromkeys(wanted):
         try:
-            _install(reference, is_wanted_new=upgrade)
+            _install(reference, is_wanted_new=upgrade, is_replacing=replace)
         except PermanentError as error:
             raise BadInputError(str(error)) from None
         except TemporaryError as error:
@@ -115,8 +119,11 @@ def new(
         remuda plugin check fleeting-plugin-cloud/fleeting-plugin-cloud
         remuda plugin new cloud --language go --folder ~/plugins/cloud
     """
+    from remuda.fleeting.errors import PermanentError
+    from remuda.fleeting.finding import PREFIX, find_program
     from remuda.fleeting.templates import files, is_name
 
+    name = name.removeprefix(PREFIX)
     if not is_name(name):
         raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
     target = folder or Path(f"fleeting-plugin-{name}")
@@ -132,6 +139,8 @@ def new(
     except OSError as error:
         raise BadInputError(f"{target} cannot be written: {error.strerror}; give another --folder") from None
     sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
+    with suppress(PermanentError):  # it is the first of its name
+        sys.stdout.write(f'plugin = "{name}" means {find_program(name)} at present; give its path to have this one\n')
 
 
 def check(
@@ -232,11 +241,11 @@ def _lines(one: "Result") -> str:
     return "\n          ".join([f"{_MARKS[one.outcome]}  {one.name}", *more])
 
 
-def _install(text: str, *, is_wanted_new: bool) -> None:
+def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
     from remuda.cli.plugin_source import RegistrySource, unpack
     from remuda.fleeting.finding import Where, find_program, installed_program, places, plugin_folder
     from remuda.fleeting.installing import install as fetched
-    from remuda.fleeting.installing import install_file
+    from remuda.fleeting.installing import install_file, looks_like_file
     from remuda.fleeting.references import parse_reference
 
     def say(line: str) -> None:
@@ -245,7 +254,9 @@ def _install(text: str, *, is_wanted_new: bool) -> None:
 
     folder = plugin_folder()
     if places(text)[0] is Where.PATH and (Path(text).is_file() or Where.INSTALLED not in places(text)):
-        done = install_file(Path(text).expanduser(), unpack, folder, say=say)
+        done = install_file(Path(text).expanduser(), unpack, folder, say=say, is_replacing=is_replacing)
+    elif looks_like_file(text) and Path(text).is_file():
+        raise BadInputError(f"{text} is looked for in a registry; say ./{text} for the file of this folder")
     else:
         reference = parse_reference(text)
         if not is_wanted_new and (there := installed_program(reference, folder)) is not None:

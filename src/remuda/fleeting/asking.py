@@ -20,6 +20,7 @@ from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import PREFIX
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.handshake import PREFIX as TOLD
+from remuda.fleeting.launch import cause
 from remuda.lib.values import dataclass
 
 SECONDS = 10.0
@@ -51,20 +52,21 @@ def read_version(printed: str) -> Told | None:
     return Told(name=PurePath(found["Name"]).name.removeprefix(PREFIX), version=found["Version"])
 
 
-def ask_version(program: Path) -> Told:
-    """PermanentError where no answer comes that can be used."""
+def ask_version(program: Path, *, named: Path | None = None) -> Told:
+    """PermanentError, with the name that people know it by, where no answer comes that can be used."""
+    name = named or program
     try:
         done = _answer(program, "version", SECONDS)
     except subprocess.TimeoutExpired:
-        raise PermanentError(f"{program} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
+        raise PermanentError(f"{name} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
     except OSError as error:
-        raise PermanentError(f"{program} cannot be started: {error.strerror}") from None
+        raise PermanentError(f"{name} cannot be started: {cause(str(program), error)}") from None
     told = read_version(done.stdout.decode(errors="replace"))
     if done.returncode != 0 or told is None:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()[-200:]
+        lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        said = f" ({lines[-1][:200]})" if lines else ""
         raise PermanentError(
-            f"{program} version: ended with {done.returncode} and without lines Name: and Version: ({said!r}); "
-            "is it a plugin?"
+            f"{name} version: ended with {done.returncode} and without lines Name: and Version:{said}; is it a plugin?"
         )
     return told
 

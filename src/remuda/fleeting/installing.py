@@ -2,10 +2,13 @@
 
 An artifact in a registry is an image for each platform, with the plugin in a layer that is marked as such and says
 which version it is; that is how upstream publishes plugins. A version appears whole or not at all: it is unpacked
-beside its place and moved there by one rename. Who talks to the registry and unpacks archives comes with the call, and
-answers for digests and for archives that lie. `remuda plugin install` and a plugin's `bootstrap` use this. Blocks.
+beside its place and moved there by one rename. A file with the version of one that is installed, and other content, is
+refused, or put in its place if that is asked for: what is run is never another build than was given. Who talks to the
+registry and unpacks archives comes with the call, and answers for digests and for archives that lie. `remuda plugin
+install` and a plugin's `bootstrap` use this. Blocks.
 """
 
+import filecmp
 import os
 import platform as machine
 import shutil
@@ -17,9 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from remuda.fleeting.asking import ask_version
+from remuda.fleeting.asking import Told, ask_version
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import PREFIX, PROGRAM, is_program, version_folder, versions
+from remuda.fleeting.launch import first_line
 from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
 from remuda.lib.files import remove_tree, sync_folder
 from remuda.lib.values import dataclass
@@ -121,8 +125,12 @@ def install(
         return put(_plugin_in(work / "files"), reference, version, folder)
 
 
-def install_file(file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None]) -> Installed:
+def install_file(
+    file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
+) -> Installed:
     """A program, or an archive with one in it, under the name and version that the program tells."""
+    if file.is_dir():
+        raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
         raise PermanentError(f"{file}: there is no such file; give a program, or an archive with one in it")
     with _beside(folder) as work:
@@ -132,17 +140,33 @@ def install_file(file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str
             files = _plugin_in(files)
         else:
             if not is_program(file):
-                raise PermanentError(f"{file} may not be executed; chmod +x it if it is the program")
+                raise PermanentError(
+                    f"{file} is neither an archive ({', '.join(_ARCHIVES)}) nor may it be executed; "
+                    "chmod +x it if it is the program"
+                )
             copy_program(file, files)
-        told = ask_version(files / PROGRAM)
+        told = _asked(files / PROGRAM, file)
         version = parse_version(told.version)
         if version is None:
             raise PermanentError(
                 f"{file} says that its version is {told.version!r}; only such as 1.2.3 can be installed"
             )
         reference = parse_reference(f"{told.name}:{version.text}")
+        target = version_folder(reference, version, folder)
+        if is_program(target / PROGRAM):
+            if _is_same(files, target):
+                return _there(reference, version, folder, is_new=False)
+            if not is_replacing:
+                what = f"{reference.place} {version.text} is installed with other content ({target / PROGRAM})"
+                raise PermanentError(f"{what}; raise the version, or say --replace")
+            target.rename(work / "old")
         say(f"{reference.place} {version.text}: from {file}")
         return put(files, reference, version, folder)
+
+
+def looks_like_file(name: str) -> bool:
+    """Whether a bare name is rather that of a file than of a plugin. Pure."""
+    return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
 
 
 def copy_program(program: Path, target: Path) -> None:
@@ -177,6 +201,21 @@ def put(files: Path, reference: Reference, version: Version, folder: Path) -> In
         return _there(reference, version, folder, is_new=False)  # somebody else was quicker
     sync_folder(target.parent)
     return _there(reference, version, folder, is_new=True)
+
+
+def _asked(program: Path, file: Path) -> Told:
+    try:
+        return ask_version(program, named=file)
+    except PermanentError as error:
+        if "python" not in first_line(str(program)):
+            raise
+        raise PermanentError(f"{error} A plugin in Python is installed with pip, which brings its modules") from error
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two folders have the same files."""
+    names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)]
+    return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
 
 
 def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool) -> Installed:

@@ -141,7 +141,7 @@ class PluginProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise TemporaryError(f"{self.program} cannot be started: {error.strerror}") from error
+            raise TemporaryError(f"{self.program} cannot be started: {launch.cause(self.program, error)}") from error
         finally:
             os.close(their_stdout)
             os.close(their_stderr)

@@ -22,6 +22,18 @@ def test_what_new_writes_is_checked(tmp_path: Path, capsys: pytest.CaptureFixtur
         call(["plugin", "new", "herd", "--folder", str(folder)])
 
 
+def test_a_name_with_its_prefix_and_one_that_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    taken = a_program(tmp_path / "bin", "#!/bin/sh\n", name="fleeting-plugin-taken")
+    monkeypatch.setenv("PATH", str(taken.parent))
+    call(["plugin", "new", "fleeting-plugin-own"])
+    assert capsys.readouterr().out == "fleeting-plugin-own is written; its README.md says how to try it out\n"
+    call(["plugin", "new", "taken"])
+    assert f'plugin = "taken" means {taken} at present' in capsys.readouterr().out
+
+
 def test_a_check_that_fails_ends_with_1_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         call(["plugin", "check", str(a_plugin(tmp_path, first="import sys; sys.argv[1:] and sys.exit(3)"))])

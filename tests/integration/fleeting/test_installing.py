@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,6 +212,44 @@ def test_a_file_that_is_no_plugin_is_refused(tmp_path: Path, folder: Path, text:
         call(["plugin", "install", str(a_program(tmp_path, text))])
     with pytest.raises(BadInputError, match="there is no such file"):
         call(["plugin", "install", str(tmp_path / "nobody")])
+    assert installed(folder) == []
+
+
+def test_another_build_of_a_version_is_refused_or_replaces_it(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = a_plugin(tmp_path / "made")
+    call(["plugin", "install", str(program)])
+    place = Path(find_program("table"))
+    old = place.read_text()
+    program.write_text(old + "# changed\n")
+    with pytest.raises(BadInputError, match=r"1.2.3 is installed with other content .*; raise the version, or say"):
+        call(["plugin", "install", "--upgrade", str(program)])
+    assert place.read_text() == old
+    capsys.readouterr()
+    for said in ("1.2.3 is installed", "1.2.3 is there already"):
+        call(["plugin", "install", "--replace", str(program)])
+        assert said in capsys.readouterr().out
+        assert place.read_text() == old + "# changed\n"
+    assert installed(folder) == [str(place.relative_to(folder))]
+
+
+def test_what_else_a_file_may_be_is_said(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.zip").touch()
+    (tmp_path / "cloud.tgz").touch()
+    a_program(tmp_path, "#!/nowhere/python\n", name="moved")
+    a_program(tmp_path, f"#!{sys.executable}\nimport there_is_none\n", name="lonely")
+    for given, words in (
+        (str(tmp_path), "is a folder; give the program in it"),
+        ("./c.zip", r"neither an archive \(.tar, .tar.gz, .tgz\) nor may it be executed"),
+        ("cloud.tgz", r"say ./cloud.tgz for the file of this folder"),
+        ("./moved", "moved cannot be started: the interpreter of its first line, /nowhere/python, is not there"),
+        ("./lonely", r"lonely version: .* \(ModuleNotFoundError: No module .*is installed with pip"),
+    ):
+        with pytest.raises(BadInputError, match=words) as caught:
+            call(["plugin", "install", given])
+        assert ".install-" not in str(caught.value)
     assert installed(folder) == []
 
 

@@ -11,6 +11,7 @@ from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
+from remuda.fleeting.launch import cause
 
 
 async def _version(life: Life) -> None:
@@ -18,14 +19,17 @@ async def _version(life: Life) -> None:
 
 
 async def _by_hand(life: Life) -> None:
-    process = await asyncio.create_subprocess_exec(
-        life.trial.program,
-        env=by_hand(os.environ),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            life.trial.program,
+            env=by_hand(os.environ),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise FailedError(f"it cannot be started: {cause(life.trial.program, error)}") from None
     try:
         async with asyncio.timeout(SECONDS):
             printed, _ = await process.communicate()
