@@ -216,6 +216,27 @@ async def test_every_fault_is_found_and_named(
     assert {name: text for name, text in failed.items() if expected[name] not in text} == {}
 
 
+@pytest.mark.parametrize(
+    ("call", "how"),
+    [
+        (
+            "Increase",
+            {"        for made in range(count):": "        time.sleep(1.5)\n        for made in range(count):"},
+        ),
+        ("Update", {"        return {machine.name:": "        time.sleep(0.8)\n        return {machine.name:"}),
+    ],
+)
+async def test_a_call_that_blocks_the_others_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, how: dict[str, str]
+) -> None:
+    monkeypatch.setattr("remuda.fleeting.conformance.calls.HELD_UP_SECONDS", 0.5)
+    monkeypatch.setattr("remuda.fleeting.conformance.calls.AT_ONCE", 1)
+    found = await results(written(tmp_path, plugin={"import logging": "import logging\nimport time", **how}), tmp_path)
+    noted = told(found, Outcome.NOTED)["answers meanwhile"]
+    assert f"it answered nobody during {call} for" in noted
+    assert "asyncio.to_thread" in found["answers meanwhile"].to_do
+
+
 async def test_what_comes_of_a_call_without_an_answer_is_deleted(tmp_path: Path) -> None:
     late = (
         "        import asyncio, threading\n"

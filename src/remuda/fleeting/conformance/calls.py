@@ -20,6 +20,7 @@ from remuda.wire.proto import fleeting_pb2 as pb
 
 NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
+HELD_UP_SECONDS = 2.0
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
 _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
 
@@ -153,6 +154,13 @@ async def own_abilities(life: Life) -> None:
         foreign = {owners[name] for name in life.made} - {OWNER}
         if foreign:
             raise NotedError(f"Init named the owner {OWNER!r}, Recover names {sorted(foreign)}")
+
+
+async def meanwhile(life: Life) -> None:
+    """Looks at what `increase`, `shows` and `runs` have seen."""
+    held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
+    if held_up:
+        raise NotedError(f"it answered nobody during {', during '.join(held_up)}")
 
 
 async def at_once(life: Life) -> None:

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import suppress
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
+from grpclib.health.v1.health_grpc import HealthStub
+from grpclib.health.v1.health_pb2 import HealthCheckRequest
 
 from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connector_to_wire
@@ -27,6 +30,7 @@ MOST_SHOWN = 5
 DYING_SECONDS = 0.3
 _GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
 _UNSURE = (Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.CANCELLED)
+_ASKING_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
 
@@ -44,6 +48,8 @@ class Life:
         self.accepted = 0
         self.is_in_doubt = False
         """Whether instances may come that nobody has told us of: an Increase has not been answered."""
+        self.held_up: dict[str, float] = {}
+        """Calls by name, with the most seconds that the plugin answered nothing else while they went on."""
         self.stray: list[str] = []
         self._side: list[asyncio.Task[None]] = []
 
@@ -93,7 +99,9 @@ class Life:
     async def increase(self, count: int) -> pb.IncreaseResponse:
         self.is_in_doubt = True
         try:
-            answer: pb.IncreaseResponse = await self.call("Increase", self.stub.Increase, pb.IncreaseRequest(n=count))
+            async with self._watched("Increase"):
+                request = pb.IncreaseRequest(n=count)
+                answer: pb.IncreaseResponse = await self.call("Increase", self.stub.Increase, request)
         except (TemporaryError, PermanentError) as error:
             refused = error.__cause__
             self.is_in_doubt = not isinstance(refused, GRPCError) or refused.status in _UNSURE
@@ -104,13 +112,41 @@ class Life:
     async def update(self) -> dict[str, int]:
         found: dict[str, int] = {}
         with translated("Update"):
-            async with self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
+            async with self._watched("Update"), self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
                 await stream.send_message(pb.Empty(), end=True)
                 async for one in stream:
                     if one.instance in found:
                         raise FailedError(f"Update names {one.instance!r} twice")
                     found[one.instance] = one.state
         return found
+
+    @asynccontextmanager
+    async def _watched(self, what: str) -> AsyncIterator[None]:
+        """Ask something small meanwhile, and note how long that takes. Any answer is one, also that there is no such
+        service."""
+        loop, asked = asyncio.get_running_loop(), [math.inf]
+
+        async def ask() -> None:
+            assert self.channel is not None
+            stub = HealthStub(self.channel)
+            while True:
+                await asyncio.sleep(_ASKING_SECONDS)
+                asked[0] = loop.time()
+                with suppress(*ENDS):
+                    await stub.Check(HealthCheckRequest(service="plugin"), timeout=self.trial.call_seconds)
+                note()
+
+        def note() -> None:
+            self.held_up[what] = max(self.held_up.get(what, 0.0), loop.time() - asked[0])
+            asked[0] = math.inf
+
+        asking = asyncio.create_task(ask(), name=f"health during {what}")
+        try:
+            yield
+        finally:
+            note()
+            asking.cancel()
+            await asyncio.wait([asking])
 
     async def new(self) -> dict[str, int]:
         """Instances that are there now and were not before."""

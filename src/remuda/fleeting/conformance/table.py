@@ -26,7 +26,7 @@ _CHECKS = (
     Check(
         name="lists its instances",
         expected="Update shows every instance once, with a name and a state from 0 to 7",
-        to_do="stream all instances in every Update; leave out what cannot be looked up just now",
+        to_do="stream all instances in every Update; one that cannot be looked up just now is creating, not left out",
         run=calls.update,
         is_needed=True,
     ),
@@ -81,9 +81,17 @@ _CHECKS = (
         run=calls.own_abilities,
     ),
     Check(
+        name="answers meanwhile",
+        expected=f"while Increase or Update goes on, Health is answered within {calls.HELD_UP_SECONDS:.0f} s",
+        to_do="let no call hold up the others: in Python put `await asyncio.to_thread(...)` around a library that"
+        " blocks; in Go hold no lock while the provider is asked",
+        run=calls.meanwhile,
+    ),
+    Check(
         name="many calls at once",
         expected=f"{calls.AT_ONCE} Updates and as many ConnectInfos at the same time are all answered right",
-        to_do="guard what calls share (a lock), and do not change it while it is read",
+        to_do="guard what calls share (a lock), and do not change it while it is read; if they were only too slow, let"
+        " none wait for the others",
         run=calls.at_once,
     ),
     Check(
