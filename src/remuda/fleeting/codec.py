@@ -14,6 +14,8 @@ from remuda.wire.proto import fleeting_pb2 as pb
 
 NANOSECONDS = 1_000_000_000
 MOST_SIZE = 2**32 - 1
+UNKNOWN_NUMBER = 1000
+"""Of an instance that its plugin could not look up; any number that upstream does not have means the same to us."""
 _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, number in pb.State.items()}
 
 
@@ -101,6 +103,9 @@ def state_from_wire(number: int) -> InstanceState:
     return _STATES.get(number, InstanceState.UNKNOWN)
 
 
-def state_to_wire(state: InstanceState) -> str:
-    """By name. UNKNOWN has no number; as creating it takes a place and no job at any host."""
-    return InstanceState.CREATING if state is InstanceState.UNKNOWN else state.value
+def state_to_wire(state: InstanceState, *, is_ours: bool) -> str | int:
+    """By name. UNKNOWN has no number of upstream's: hosts of ours get one of ours, others are told creating, with which
+    an instance takes a place and gets no job."""
+    if state is InstanceState.UNKNOWN:
+        return UNKNOWN_NUMBER if is_ours else InstanceState.CREATING
+    return state.value

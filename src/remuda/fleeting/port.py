@@ -35,7 +35,7 @@ class InstanceState(StrEnum):
     SUSPENDING = "suspending"  # on its way to suspended
     SUSPENDED = "suspended"  # stopped, and kept
     RESUMING = "resuming"  # on its way back to running
-    UNKNOWN = "unknown"  # the plugin says something that we do not know: it takes a place and no job, and stays
+    UNKNOWN = "unknown"  # nobody can say, or no state that we know: it takes a place, gets no new job, and stays
 
 
 class Capability(StrEnum):

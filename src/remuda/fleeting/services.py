@@ -60,6 +60,8 @@ class GroupService(InstanceGroupBase):
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin
         self.group = InProcess(plugin)
+        self._is_ours = False
+        """Whether the host is: only ours name an owner."""
 
     async def Init(self, stream: "Stream[pb.InitRequest, pb.InitResponse]") -> None:  # noqa: N802
         request = await _request(stream)
@@ -72,6 +74,7 @@ class GroupService(InstanceGroupBase):
             what = "Init came without settings.connector_config; a host has to send it, even if nothing is set in it"
             raise GRPCError(Status.INVALID_ARGUMENT, what)
         settings = settings_from_wire(request.settings)
+        self._is_ours = bool(settings.owner)
         with _as_status():
             answer = info_to_wire(await self.group.init(config, settings))
         await stream.send_message(answer)
@@ -80,7 +83,10 @@ class GroupService(InstanceGroupBase):
         await _request(stream)
         with _as_status():
             found = await self.group.update()
-            shown = [pb.UpdateResponse(instance=name, state=state_to_wire(state)) for name, state in found.items()]
+            shown = [
+                pb.UpdateResponse(instance=name, state=state_to_wire(state, is_ours=self._is_ours))  # type: ignore[arg-type]
+                for name, state in found.items()
+            ]
         for one in shown:
             await stream.send_message(one)
 

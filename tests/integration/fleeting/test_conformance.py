@@ -107,7 +107,7 @@ FATAL: dict[str, tuple[str, str, dict[str, Any]]] = {
     "invents states": (
         "shows what it makes",
         "is in state 9, which hosts do not know",
-        {"first": f"{PATCH}services\nservices.state_to_wire = lambda state: 9"},
+        {"first": f"{PATCH}services\nservices.state_to_wire = lambda state, is_ours: 9"},
     ),
 }  # fmt: skip
 

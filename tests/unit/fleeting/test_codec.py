@@ -55,9 +55,13 @@ def test_no_size_is_too_big(size: int) -> None:
 def test_states_have_upstreams_numbers() -> None:
     names = ["creating", "running", "deleting", "deleted", "timeout", "suspending", "suspended", "resuming"]
     assert [state_from_wire(number) for number in range(8)] == names
-    assert [state_to_wire(InstanceState(name)) for name in names] == names
+    for is_ours in (False, True):
+        assert [state_to_wire(InstanceState(name), is_ours=is_ours) for name in names] == names
     assert state_from_wire(9) is InstanceState.UNKNOWN
-    assert state_to_wire(InstanceState.UNKNOWN) == "creating"
+    assert state_to_wire(InstanceState.UNKNOWN, is_ours=False) == "creating"
+    ours = state_to_wire(InstanceState.UNKNOWN, is_ours=True)
+    assert isinstance(ours, int)
+    assert state_from_wire(ours) is InstanceState.UNKNOWN
 
 
 def test_times_of_nothing_are_the_defaults_on_both_sides() -> None:

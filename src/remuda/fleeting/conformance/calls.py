@@ -11,7 +11,7 @@ from grpclib.health.v1.health_grpc import HealthStub
 from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from remuda.fleeting.client import translated
-from remuda.fleeting.codec import connect_info_from_wire
+from remuda.fleeting.codec import UNKNOWN_NUMBER, connect_info_from_wire
 from remuda.fleeting.conformance.life import OWNER, Life, is_going, need, shown, state_name
 from remuda.fleeting.conformance.values import FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
@@ -67,12 +67,14 @@ async def runs(life: Life) -> None:
     def is_over(found: dict[str, int]) -> bool:
         for name in life.made:
             state = found.get(name, -1)
+            if state == UNKNOWN_NUMBER:
+                continue
             if past.get(name) == _RUNNING != state:
                 raise FailedError(f"{name} was running, and is {_or_missing(state)} without having been asked to go")
             if state not in (_CREATING, _RUNNING):
                 raise FailedError(f"{name} is {_or_missing(state)} without having been asked to go")
             past[name] = state
-        return all(past[name] == _RUNNING for name in life.made)
+        return all(past.get(name) == _RUNNING for name in life.made)
 
     found = await life.until(is_over, life.trial.boot_seconds)
     if not is_over(found):
@@ -289,7 +291,7 @@ def _patience(trial: Trial) -> float:
 def _check_states(states: dict[str, int]) -> None:
     for name, state in states.items():
         need(name, "an instance has no name")
-        need(state in pb.State.values(), f"{name} is in state {state}, which hosts do not know")
+        need(state in (*pb.State.values(), UNKNOWN_NUMBER), f"{name} is in state {state}, which hosts do not know")
 
 
 def _or_missing(state: int) -> str:

@@ -26,7 +26,8 @@ _CHECKS = (
     Check(
         name="lists its instances",
         expected="Update shows every instance once, with a name and a state from 0 to 7",
-        to_do="stream all instances in every Update; one that cannot be looked up just now is creating, not left out",
+        to_do="stream all instances in every Update; show one that cannot be looked up just now as it was last (in"
+        " Python: as UNKNOWN), for what is left out counts as gone",
         run=calls.update,
         is_needed=True,
     ),

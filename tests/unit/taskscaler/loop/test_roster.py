@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.fleeting.port import InstanceState
 from remuda.taskscaler.loop.members import strike_seconds
 from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.testing.scalers import Stable
@@ -66,5 +67,28 @@ async def test_the_place_of_anothers_instance_that_is_gone_is_free_soon(tmp_path
     stable.scaler.look()
     await stable.run(10, step=1.0)
     assert stable.instances() == {}
+    # It was nobody's failure, and nothing to be warned of.
+    status = stable.scaler.status()
+    assert {one.reason for one in status.decisions} == {"gone"}
+    assert status.groups[0].error == ""
     await stable.acquire("job")
+    await stable.close()
+
+
+async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_not_removed(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    name = (await stable.acquire("job"))["job"].instance
+    prepared = len(stable.mechanic.prepared)
+    machine = stable.cloud.machines[name]
+    machine.state = InstanceState.UNKNOWN
+    await stable.run(7200, step=60.0)
+    assert stable.lost == []
+    assert stable.instances()[name].state == "unknown"
+    stable.release("job")
+    await stable.run(7200, step=60.0)
+    assert name in stable.instances("unknown")
+    machine.state = None
+    await stable.run(2, step=1.0)
+    assert len(stable.mechanic.prepared) == prepared
     await stable.close()
