@@ -85,6 +85,8 @@ def translated(what: str) -> Iterator[None]:
         raise TemporaryError(text) from error
     except TimeoutError as error:
         raise HungError(f"the plugin has not answered {what} in time") from error
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise TemporaryError("the plugin cannot be reached: nobody listens at its socket; it has ended") from error
     except (ProtocolError, StreamTerminatedError, OSError) as error:
         raise TemporaryError(f"the plugin cannot be reached: {str(error) or type(error).__name__}") from error
 

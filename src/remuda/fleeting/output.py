@@ -5,6 +5,7 @@ end costs a bounded piece of memory and no more than `MOST_LINES` lines of log a
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,11 @@ _LEVELS = {"trace": "debug", "debug": "debug", "info": "info", "warn": "warning"
 _PREFIXES = {f"[{name.upper()}]": level for name, level in _LEVELS.items()}
 _PANICS = ("panic: ", "fatal error: ")
 _MOST_VALUES = 20
+_LAST_LINES = 5
+_LAST_BYTES = 300
+_FRAME = re.compile(r"\s(\S+\.go:\d+)( \+0x[0-9a-f]+)?")
+_LIBRARY = re.compile(r"/pkg/mod/|@v|/vendor/|/go[^/]*/src/[^./]+/|^runtime/")
+"""Of Go: modules that were fetched, and what comes with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,34 @@ class Reader:
         prefix, _, rest = text.partition(" ")
         level = "error" if self._is_panicking else _PREFIXES.get(prefix)
         return Line(level=level or "debug", text=rest if prefix in _PREFIXES else text, values={})
+
+
+class LastWords:
+    """What is worth telling of a program that has ended: its last lines; of one in Go that panicked why, and in which
+    line of its author's, after which come many lines about libraries."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._panic = ""
+        self._frame = ""
+
+    def hear(self, text: str, line: Line) -> None:
+        """A line as it came, and as it was read."""
+        if self._panic:
+            found = _FRAME.fullmatch(text)
+            if found and not self._frame and not _LIBRARY.search(found[1]):
+                self._frame = found[1]
+        elif text.startswith(_PANICS):
+            self._panic = text[:_LAST_BYTES]
+        else:
+            first, *more = line.text.splitlines() or [""]
+            # Of a traceback it is the end that says why.
+            said = f"{first} ... {more[-1]}" if more else first
+            self._lines = [*self._lines[1 - _LAST_LINES :], said[:_LAST_BYTES]]
+
+    @property
+    def lines(self) -> list[str]:
+        return [one for one in (self._panic, self._frame) if one] or self._lines
 
 
 class Gate:

@@ -21,16 +21,15 @@ from remuda.fleeting import launch
 from remuda.fleeting.details import Details
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
-from remuda.fleeting.output import Line, Reader, Splitter
+from remuda.fleeting.output import LastWords, Line, Reader, Splitter
 from remuda.lib.socket_folder import SocketFolder
 from remuda.wire.http2 import LiveChannel
 
 START_SECONDS = 60.0
 END_SECONDS = 2.0
 KILLED_SECONDS = 10.0
+DYING_SECONDS = 0.5
 CHUNK_BYTES = 64 * 1024
-_LAST_LINES = 5
-_LAST_BYTES = 300
 
 
 class PluginProcess:
@@ -57,7 +56,7 @@ class PluginProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._pipes: list[asyncio.ReadTransport] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._last: list[str] = []
+        self._last = LastWords()
         self.ended = asyncio.Event()
 
     @property
@@ -118,8 +117,17 @@ class PluginProcess:
 
     def with_words(self, what: str) -> str:
         """A sentence about it, with what it wrote last."""
-        words = f"; its last words: {' / '.join(self._last)}" if self._last else ""
+        words = f"; its last words: {' / '.join(self._last.lines)}" if self._last.lines else ""
         return f"{self.program} {what}{words}"
+
+    async def has_ended(self) -> bool:
+        """Now, or in a moment: a call fails before it is known that the process has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DYING_SECONDS):
+                await self.ended.wait()
+        if self.ended.is_set():
+            await self.last_words()
+        return self.ended.is_set()
 
     async def last_words(self) -> None:
         """Wait for what a process that has ended wrote before; not for its children, who may hold the pipes."""
@@ -180,8 +188,9 @@ class PluginProcess:
         while True:
             data = await pipe.read(CHUNK_BYTES)
             for text in splitter.feed(data):
-                self._last = [*self._last[1 - _LAST_LINES :], text[:_LAST_BYTES]]
-                self._say(reader.read(text))
+                line = reader.read(text)
+                self._last.hear(text, line)
+                self._say(line)
                 if also is not None:
                     also(text)
             if not data:

@@ -1,10 +1,12 @@
 """What plugins write, as lines of our log."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.fleeting.output import LONGEST_BYTES, MOST_LINES, Gate, Line, Reader, Splitter
+from remuda.fleeting.output import LONGEST_BYTES, MOST_LINES, Gate, LastWords, Line, Reader, Splitter
 
 
 @given(st.lists(st.binary(max_size=50)))
@@ -52,6 +54,41 @@ def test_what_follows_a_panic_is_an_error() -> None:
         "error",
         "error",
     ]
+
+
+PANIC = """{"@level":"info","@message":"up"}
+panic: assignment to entry in nil map
+goroutine 35 [running]:
+panic({0x7a1b20, 0x8f3a10})
+\t/usr/local/go/src/runtime/panic.go:770 +0x132
+main.(*CloudGroup).Increase(0xc0001, {0x1, 0x2})
+\t/home/me/cloud/plugin.go:45 +0x1d
+gitlab.com/gitlab-org/fleeting/fleeting/plugin.(*GRPCServer).Increase(...)
+\t/root/go/pkg/mod/gitlab.com/gitlab-org/fleeting/fleeting@v0.0.1/server.go:88
+google.golang.org/grpc.(*Server).serveStreams.func1.1()
+\t/root/go/pkg/mod/google.golang.org/grpc@v1.70.0/server.go:1018 +0x7f
+created by google.golang.org/grpc.(*Server).serveStreams.func1 in goroutine 9
+"""
+TRACE = json.dumps({"@level": "error", "@message": "a fault\nTraceback:\n  File x\nKeyError: 'region'"})
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        (PANIC, ["panic: assignment to entry in nil map", "/home/me/cloud/plugin.go:45"]),
+        (PANIC.replace("/home/me/", "").replace("/root/go/pkg/mod/", ""),
+         ["panic: assignment to entry in nil map", "cloud/plugin.go:45"]),
+        ("fatal error: all goroutines are asleep\n", ["fatal error: all goroutines are asleep"]),
+        (TRACE, ["a fault ... KeyError: 'region'"]),
+        ("\n".join("abcdefg"), list("cdefg")),
+    ],
+    ids=["panic", "trimmed panic", "no frame", "logged", "many"],
+)  # fmt: skip
+def test_the_last_words_say_why(printed: str, words: list[str]) -> None:
+    reader, last = Reader(), LastWords()
+    for text in Splitter().feed(f"{printed}\n".encode()):
+        last.hear(text, reader.read(text))
+    assert last.lines == words
 
 
 @given(st.text())
