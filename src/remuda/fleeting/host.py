@@ -152,6 +152,10 @@ class HostedGroup:
                 self._cause = error
                 process.kill()
             raise
+        except TemporaryError as error:
+            if isinstance(error.__cause__, GRPCError) or not await process.has_ended():
+                raise
+            raise TemporaryError(process.with_words(f"ended with {process.code}")) from error
 
     async def _keep(self, running: "asyncio.Future[ProviderInfo]") -> None:
         failures = 0
@@ -159,9 +163,11 @@ class HostedGroup:
             began = self._clock.monotonic()
             try:
                 async with self._started() as process:
+                    assert self.info is not None
                     if not running.done():
-                        assert self.info is not None
                         running.set_result(self.info)
+                    else:
+                        self._log.info("the plugin runs again", program=process.program, version=self.info.version)
                     await process.ended.wait()
                     await process.last_words()
                     hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""

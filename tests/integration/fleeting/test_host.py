@@ -195,7 +195,7 @@ async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path
     )
     group = host(a_program(tmp_path, PRELUDE + text), backoff=Backoff(first_seconds=0.5))
     await group.init({"max_size": 4}, Settings())
-    with pytest.raises(TemporaryError, match="cannot be reached"):
+    with pytest.raises(TemporaryError, match="fleeting-plugin-odd ended with 7; its last words: I am dying"):
         await group.increase(1)
     await until(lambda: group.pid is None)
     with pytest.raises(TemporaryError, match=r"does not run: .*ended with 7; its last words: I am dying"):
@@ -205,6 +205,23 @@ async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path
     assert group.info is not None
     assert group.info.max_size == 4
     assert await group.increase(1) == 1
+
+
+async def test_a_version_that_was_installed_meanwhile_is_told(
+    host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = a_plugin(tmp_path)
+    group = host(program, backoff=QUICK)
+    assert (await group.init({}, Settings())).version == "1.2.3"
+    program.write_text(program.read_text().replace("sys.exit(", "TableGroup.version = '2.0.0'\nsys.exit("))
+    assert group.pid is not None
+    os.kill(group.pid, signal.SIGKILL)
+    await until(lambda: group.starts == 2 and group.pid is not None)
+    assert group.info is not None
+    assert group.info.version == "2.0.0"
+    said = capsys.readouterr()
+    assert "the plugin runs again" in said.out + said.err
+    assert "2.0.0" in said.out + said.err
 
 
 async def test_a_call_that_hangs_has_a_deadline_and_ends_the_process(host: Host, tmp_path: Path) -> None:

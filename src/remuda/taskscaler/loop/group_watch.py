@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.port import CanRecover, Capability, HasStats, InstanceGroup, Settings, TaggedInstance
+from remuda.fleeting.port import CanRecover, Capability, HasStats, InstanceGroup, ProviderInfo, Settings, TaggedInstance
 from remuda.fleeting.port import InstanceState as Shown
 from remuda.lib.aio import happens_by
 from remuda.lib.backoff import Backoff
@@ -118,6 +118,8 @@ class GroupWatch:
         """Look once. TemporaryError or PermanentError when that does not work."""
         began_at = self._clock.now()
         found = await self._call(self.plugin.update(), self._deadlines.update, "Update")
+        if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
+            self._roster.groups[self.name].info = info  # another version may have been installed and started since
         tags = await self._tags(found)
         self._told.internal_operation("reconcile")
         gone = take_in(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)

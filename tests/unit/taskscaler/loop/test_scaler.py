@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.in_process import InProcess
+from remuda.fleeting.port import ProviderInfo
 from remuda.lib.clock import settle
 from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
@@ -26,6 +28,17 @@ async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> 
     assert stable.instances() == {}
     assert stable.cloud.living() == {}
     assert stable.mechanic.forgotten == ["i-1"]
+    await stable.close()
+
+
+async def test_a_plugin_that_was_started_in_another_version_is_shown_as_it_runs(tmp_path: Path) -> None:
+    stable = Stable(tmp_path)
+    await stable.start()
+    (watch,) = stable.scaler._watches.values()
+    assert isinstance(watch.plugin, InProcess)
+    watch.plugin.info = ProviderInfo(id="cloud", max_size=4, version="0.3.0")
+    await stable.run(120)
+    assert stable.scaler.status().groups[0].plugin == "cloud 0.3.0"
     await stable.close()
 
 
