@@ -1,11 +1,26 @@
-"""Files of a user in places for everybody; processes are in tests/integration/autoscaling/test_slots.py."""
+"""Files of a user in places for everybody, and its processes; in jobs: tests/integration/autoscaling/test_slots.py."""
 
 import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.own_user import is_listed, remove_files
+from remuda.steps.policy.own_user import is_listed, kill_processes, remove_files
+
+UID = 123457
+AS_USER = ("setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups")
+APART = ("unshare", "--pid", "--fork")
+SLEEP = ("sh", "-c", "echo up; exec sleep 60")
+RAISED = f"""
+import os, time
+os.setresuid({UID}, 0, 0)
+print("up", flush=True)
+time.sleep(60)
+"""
 
 
 def test_what_lies_in_a_place_goes_and_what_it_links_to_stays(tmp_path: Path) -> None:
@@ -36,3 +51,30 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 def test_users_of_the_machine() -> None:
     assert is_listed(0)
     assert not is_listed(2**31 - 7)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize(
+    ("command", "is_users"),
+    [
+        pytest.param((*AS_USER, *SLEEP), True, id="plain"),
+        pytest.param((*AS_USER, *APART, "--user", "--map-root-user", *SLEEP), True, id="in a namespace of its own"),
+        pytest.param((sys.executable, "-c", RAISED), True, id="with root's rights"),
+        pytest.param((*APART, *AS_USER, *SLEEP), False, id="in a container of others"),
+        pytest.param(SLEEP, False, id="of others"),
+    ],
+)
+def test_processes_of_the_user_are_killed_wherever_they_are(command: tuple[str, ...], is_users: bool) -> None:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"up\n":
+                pytest.skip("this machine has no such namespaces")
+            assert kill_processes(UID) is is_users
+            if is_users:
+                process.communicate(timeout=10)  # to the end of the last that can write there
+            else:
+                assert process.poll() is None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -2,17 +2,21 @@
 
 Each slot can have a user of its own, and the next job in the slot has the same one: whatever the last one left in
 places where everybody may write would be its own. A user of the machine's user list is somebody, whom nothing is taken
-from here. Processes of other process namespaces are in containers, where the same number is somebody else.
+from here. In a process namespace that others have made, a container, the same number is somebody else; in one that the
+user has made it is not. Programs that have more rights than who started them count by who that was.
 """
 
 import os
 import pwd
 import signal
+import sys
 from contextlib import suppress
+from fcntl import ioctl
 from pathlib import Path
 
 from remuda.lib.files import remove_tree
 
+_NS_GET_USERNS, _NS_GET_OWNER_UID = 0xB701, 0xB704
 PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
 
 
@@ -33,7 +37,7 @@ def kill_processes(uid: int) -> bool:
             continue
         with suppress(OSError):
             folder = Path("/proc", name)
-            if folder.stat().st_uid == uid and os.readlink(folder / "ns/pid") == own and not _has_ended(folder):
+            if _lives_as(uid, folder) and (os.readlink(folder / "ns/pid") == own or _maker(folder / "ns/pid") == uid):
                 found = True
                 os.kill(int(name), signal.SIGKILL)
     return found
@@ -53,6 +57,22 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
                         os.unlink(entry.path)
 
 
-def _has_ended(process: Path) -> bool:
-    stat = (process / "stat").read_bytes()
-    return stat[stat.rindex(b")") + 2 :][:1] in (b"Z", b"X")
+def _lives_as(uid: int, process: Path) -> bool:
+    """By any of its user numbers; the owner of the folder is only one of them."""
+    lines = (process / "status").read_bytes().splitlines()
+    fields = {name: value.split() for name, _, value in (line.partition(b":") for line in lines)}
+    return str(uid).encode() in fields[b"Uid"] and fields[b"State"][0] not in (b"Z", b"X")
+
+
+def _maker(namespace: Path) -> int:
+    """Who made the user namespace that this one belongs to: root for those of container engines."""
+    opened = os.open(namespace, os.O_RDONLY)
+    try:
+        users = ioctl(opened, _NS_GET_USERNS)
+    finally:
+        os.close(opened)
+    try:
+        answer = ioctl(users, _NS_GET_OWNER_UID, bytes(4))
+    finally:
+        os.close(users)
+    return int.from_bytes(answer, sys.byteorder)
