@@ -16,6 +16,7 @@ _FILES = {
     "python": {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
+        "gitignore": ".gitignore",
         "program": "@PROGRAM@",
         "init.py": "src/@PACKAGE@/__init__.py",
         "main.py": "src/@PACKAGE@/main.py",
@@ -26,6 +27,7 @@ _FILES = {
     "go": {
         "go.mod": "go.mod",
         "README.md": "README.md",
+        "gitignore": ".gitignore",
         "main.go": "main.go",
         "plugin.go": "plugin.go",
         "provider.go": "provider.go",
