@@ -41,7 +41,7 @@ def test_a_check_that_fails_ends_with_1_and_says_what_to_do(tmp_path: Path, caps
     out = capsys.readouterr().out
     assert "FAILED  tells its version\n          expected: `PROGRAM version` prints" in out
     assert "          to do: answer `version`" in out
-    assert out.endswith("1 of 29 checks failed\n")
+    assert out.endswith("1 of 30 checks failed\n")
 
 
 def test_programs_are_told_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
