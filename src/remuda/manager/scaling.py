@@ -55,7 +55,7 @@ class Scaled(Protocol):
 
     def discard(self) -> None: ...
 
-    def drain(self, *, is_draining: bool) -> None: ...
+    def drain(self, *, is_draining: bool, is_ending: bool = False) -> None: ...
 
     def look(self) -> None: ...
 
@@ -139,7 +139,7 @@ class Scaling:
         for _, one in self.fleets:
             one.drain(is_draining=self._is_draining)
         for one in self.ending:
-            one.drain(is_draining=True)
+            one.drain(is_draining=True, is_ending=True)
 
 
 def all_found(environments: Iterable[Environment]) -> None:

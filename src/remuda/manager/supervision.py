@@ -286,13 +286,15 @@ class Manager:
             self.links.close_idle()
             self._room.serve()
             used = [one.environment for one in (*self._runners, *self._retiring)]
+            searched = used + [job.environment for job in self.jobs]
             if len(set(map(id, used))) < len(list(self._environments)):
                 # What a link still goes to is closed after the link.
-                used += [job.environment for job in self.jobs] + [link.environment for link in self.links]
+                used = searched + [link.environment for link in self.links]
                 self._environments.end_unused(used, self._supervised, self.scaling.leave)
             self.scaling.follow(used)
             if self._around.recovers:
-                self._searches.follow(used)
+                # A search has links of its own: it must not go on, nor its environment stay, because of these.
+                self._searches.follow(searched)
             self._problem = await self._folder.kept(jobs=len(self._jobs))
 
     def _is_still_used(self, one: ServedRunner) -> bool:

@@ -94,12 +94,15 @@ def take_census(fleet: Fleet, now: float) -> Census:
         if tally is None:
             census.leave_alone(instance.group, Reason.FOREIGN)
             continue
+        is_foreign = bool(owner and instance.owner and instance.owner != owner)
         if instance.state is InstanceState.LOST:
             because = Because(reason=Reason.LOST, numbers={"jobs": instance.slots_used})
+            if is_foreign:
+                because = Because(reason=Reason.GONE)
             census.forgotten.append(Forgetting(group=instance.group, because=because, id=instance.id))
             continue
         tally.instances += 1
-        if owner and instance.owner and instance.owner != owner:
+        if is_foreign:
             census.leave_alone(instance.group, Reason.FOREIGN)
         elif instance.state is ready:
             _count_ready(census, tally, instance)

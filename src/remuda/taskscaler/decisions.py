@@ -36,9 +36,11 @@ class Reason(StrEnum):
     STUCK = "stuck"  # does not get ready
     DRAINED = "drained"  # the jobs that it should finish have ended
     OVER_LIMIT = "over_limit"  # there are more than the limit; with jobs it is drained first
+    UNAWAITED = "unawaited"  # on its way for nobody, in a fleet that ends
     RETRIED = "retried"  # was asked to go, and is still there
     # forget
     LOST = "lost"  # gone without our doing
+    GONE = "gone"  # another's, and no more
     UNDELIVERED = "undelivered"  # asked for, accepted, never shown
     WITHDRAWN = "withdrawn"  # asked for, not sent yet, not needed any more
     # keep, though it is not needed

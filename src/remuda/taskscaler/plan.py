@@ -32,6 +32,8 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
     shrink.keep_limits(fleet, census, order)
     terms = _terms(fleet, census, demand, policy, now)
     shrink.withdraw_unneeded(census, terms)
+    if policy.is_ending:
+        shrink.remove_unawaited(fleet, census, terms)
     growth = grow(fleet, census, _missing(terms), now)
     kept = shrink.remove_idle(fleet, census, terms, policy, now, order)
     odd = (

@@ -43,6 +43,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """No job is asked for without a slot that is ready for it."""
     because: str = NO_POLICY
     """The period that matched."""
+    is_ending: bool = False
+    """The fleet ends with the jobs that it has."""
     until: float | None = None
     """It may be another one from then on; None: never."""
 
@@ -66,10 +68,11 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
     return Policy(until=until)
 
 
-def draining(policy: Policy) -> Policy:
-    """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time."""
+def draining(policy: Policy, *, is_ending: bool = False) -> Policy:
+    """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time; what is
+    still on its way for nobody goes at once if nobody will ever ask again (`is_ending`)."""
     because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
-    return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, because=because)
+    return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,6 +54,25 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
         spare -= _withdraw(census, tally, max(beyond, 0) // fresh) * fresh
 
 
+def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
+    """Let go of what is on its way, as far as there is enough without it; what has been so for the longest stays."""
+    spare = terms.acquired + terms.free + census.coming - terms.wanted
+    going = {one.id for one in census.removals}
+    for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
+        tally = census.tallies.get(instance.group)
+        is_coming = instance.state is InstanceState.CREATING and not instance.is_busy and instance.id not in going
+        is_foreign = bool(fleet.owner and instance.owner and instance.owner != fleet.owner)
+        if tally is None or not is_coming or is_foreign:
+            continue
+        slots = free_slots(instance, tally.group.limits)
+        if slots <= spare:
+            spare -= slots
+            tally.leaving += 1
+            tally.starting -= 1
+            tally.coming -= slots
+            census.remove(instance, Reason.UNAWAITED)
+
+
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Kept:
     """Let go of what has been idle for long enough and is not wanted."""
     surplus, free = terms.surplus, terms.free

@@ -1,14 +1,14 @@
 """Runners that have machines created: what a configuration that cannot be used changes, and how their plugins show."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from remuda.fleeting import InProcess
-from remuda.manager import supervision
+from remuda.fleeting import InProcess, InstanceState
+from remuda.manager import links, supervision
 from remuda.manager.config import RunnerConfig
 from remuda.manager.control import Order, ask, ask_status
 from remuda.manager.scale_orders import ScaleReport
@@ -19,6 +19,18 @@ from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.instance_groups import PlainGroup
 
 
+class Populated(PlainGroup):
+    """A group that has an instance already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states["left"] = InstanceState.RUNNING
+
+    @property
+    def living(self) -> list[str]:
+        return list(self._states)
+
+
 def runner(coordinator: Coordinator, name: str, token: str, section: str) -> str:
     return (
         f'[[runners]]\nname = "{name}"\nurl = "{coordinator.url}"\ntoken = "{token}"\nexecutor = "instance"\n'
@@ -27,10 +39,10 @@ def runner(coordinator: Coordinator, name: str, token: str, section: str) -> str
 
 
 @asynccontextmanager
-async def manager(folder: Path) -> AsyncIterator[asyncio.Event]:
+async def manager(folder: Path, plugins: Callable[[], PlainGroup] = PlainGroup) -> AsyncIterator[asyncio.Event]:
     """One with plugins in its own process; what it gives is set to have the file read again."""
     stop, reload, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    service = ManagerService(folder / "config.toml", folder / "data", plugins=lambda _: InProcess(PlainGroup()))
+    service = ManagerService(folder / "config.toml", folder / "data", plugins=lambda _: InProcess(plugins()))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(service.run(stop, reload=reload, ready=ready.set), name="manager")
         await ready.wait()
@@ -136,3 +148,24 @@ async def test_a_runner_asks_for_jobs_while_the_machines_of_another_cannot_be_se
 
     async with manager(tmp_path):
         await coordinator.until(has_asked)
+
+
+async def test_a_fleet_whose_machines_cannot_be_reached_ends_with_its_runner(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs of an earlier process are looked for there for as long as the runner is there, not longer."""
+    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(supervision, "FINDING_SECONDS", 0.01)
+    monkeypatch.setattr(links, "LINGER_SECONDS", 0.01)
+    group = Populated()
+    groups = [PlainGroup(), group]
+    sick = "[runners.autoscaler.plugin_config]\nbroken = ['connect_info']"
+    (tmp_path / "config.toml").write_text(runner(coordinator, "sick", RUNNER_TOKEN, sick))
+    async with manager(tmp_path, groups.pop) as reload:
+        while not [link for link in (await status(tmp_path)).machines if link.problem]:
+            pass
+        (tmp_path / "config.toml").write_text(runner(coordinator, "well", OTHER_TOKEN, "max_instances = 2"))
+        reload.set()
+        while [one.name for one in (await status(tmp_path)).fleets] != ["well"]:
+            pass
+    assert group.living == []

@@ -107,6 +107,19 @@ async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Sit
     assert site.cloud.living() == {}
 
 
+async def test_machines_that_come_for_nobody_go_with_their_runner_at_once(site: Site) -> None:
+    site.begin()
+    await site.run(5)
+    site.scaling.drain()
+    await site.run(5)
+    assert len(site.environment.status().instances) == 2
+    site.serve()
+    await site.run(15)
+    assert site.cloud.living() == {}
+    site.scaling.follow([])
+    await site.close()
+
+
 async def test_a_runner_that_only_ends_its_jobs_keeps_no_idle_machines_until_it_comes_back(site: Site) -> None:
     site.begin()
     await site.run(5)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from remuda.taskscaler.decisions import Plan, Reason
 from remuda.taskscaler.plan import idle_target, plan
-from remuda.taskscaler.policy import Policy
+from remuda.taskscaler.policy import Policy, draining
 from remuda.taskscaler.values import (
     Bucket,
     Demand,
@@ -29,6 +29,11 @@ def busy(name: str, slots: int = 1, **more: object) -> Instance:
 
 def idle(name: str, seconds: float = 1000.0, **more: object) -> Instance:
     return replace(Instance(id=name, created_at=1.0, idle_since=NOW - seconds), **more)
+
+
+def coming(name: str, seconds: float, **more: object) -> Instance:
+    begun = Instance(id=name, state=InstanceState.CREATING, created_at=NOW - seconds, since=NOW - seconds)
+    return replace(begun, **more)
 
 
 def many(count: int, slots: int = 1) -> list[Instance]:
@@ -188,6 +193,25 @@ def test_draining_and_unhealthy_ones_go_before_idle_ones_are_counted() -> None:
 def test_what_is_still_coming_makes_nothing_superfluous_that_is_ready() -> None:
     fleet = a_fleet(idle("a"), Instance(id="c", state=InstanceState.CREATING, since=NOW))
     assert plan(fleet, Demand(), Policy(idle_count=1), NOW).is_nothing
+
+
+def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
+    fleet = a_fleet(
+        busy("busy"),
+        coming("old", 60.0),
+        coming("young", 10.0),
+        coming("another's", 10.0, owner="s_1/other"),
+        coming("taken", 5.0, slots_used=1),
+        idle("idle", 10.0),
+    )
+    fleet = replace(fleet, owner="s_1/mine")
+    ending = draining(Policy(), is_ending=True)
+    assert removed(plan(fleet, Demand(), draining(Policy()), NOW)) == []
+    made = plan(fleet, Demand(), ending, NOW)
+    assert reasons(made) == {"young": Reason.UNAWAITED, "old": Reason.UNAWAITED}
+    # The idle one is for one of two jobs that wait.
+    assert removed(plan(fleet, a_demand(waiting=2), ending, NOW)) == ["young"]
+    assert removed(plan(fleet, a_demand(waiting=3), ending, NOW)) == []
 
 
 def test_over_the_limit_idle_ones_go_at_once_and_busy_ones_are_drained() -> None:

@@ -104,6 +104,7 @@ policies = st.builds(
     scale_factor=st.sampled_from([0.0, 0.5, 1.5]),
     scale_factor_limit=counts,
     preemptive=st.booleans(),
+    is_ending=st.booleans(),
 )
 often = settings(max_examples=150, deadline=None)
 

@@ -149,9 +149,9 @@ class AutoscaledEnvironment:
         self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=because)
         self._scaler.change(self._setup)
 
-    def drain(self, *, is_draining: bool) -> None:
-        """Whether no more jobs are asked for."""
-        self._scaler.drain(is_draining=is_draining)
+    def drain(self, *, is_draining: bool, is_ending: bool = False) -> None:
+        """Whether no more jobs are asked for; `is_ending`: nor ever will be."""
+        self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def look(self) -> None:
         """Something may be otherwise at the provider."""

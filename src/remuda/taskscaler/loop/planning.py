@@ -54,6 +54,8 @@ class Planner:
         self.last: Plan | None = None
         self.is_draining = False
         """No more jobs are asked for: idle instances are of no use, and go as the policy's idle time says."""
+        self.is_ending = False
+        """Nor will ever be."""
         self.granted = 0
         """Slots that were handed out since the last plan: they are not to be reserved any more."""
 
@@ -65,7 +67,7 @@ class Planner:
         assert local is not None
         policy = resolve(roster.setup.rules, now, local=local)
         if self.is_draining:
-            policy = draining(policy)
+            policy = draining(policy, is_ending=self.is_ending)
         fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiting))
         made = plan(fleet, self._wanting.demand(), policy, now)
         gone = self._forget(made, now)
@@ -116,7 +118,7 @@ class Planner:
             suspicion = ""
             if one.id:
                 member = self._roster.members[one.id]
-                if not member.is_prepared:
+                if one.because.reason is Reason.LOST and not member.is_prepared:
                     text = f"{one.id} was lost before it was ready"
                     self._roster.creation_failed(one.group, text, now, cause="lost", asked_at=member.asked_at)
                 gone.append(self._roster.lose(one.id, now))

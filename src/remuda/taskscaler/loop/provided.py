@@ -184,8 +184,8 @@ class ProvidedScaler:
         """Look at the instances now."""
         self._wake.set()
 
-    def drain(self, *, is_draining: bool = True) -> None:
-        """Whether no more jobs are asked for."""
+    def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
+        """Whether no more jobs are asked for; what is on its way is the provider's business."""
         self._wanting.is_closed = is_draining
         self._wake.set()
 

@@ -238,9 +238,11 @@ class Scaler:
         for watch in self._watches.values():
             watch.look()
 
-    def drain(self, *, is_draining: bool = True) -> None:
-        """Whether no more jobs are asked for: then only those that are here, or wait here, want instances."""
-        if is_draining != self._planner.is_draining:
+    def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
+        """Whether no more jobs are asked for: then only those that are here, or wait here, want instances. `is_ending`:
+        for good, so what is on its way for nobody goes."""
+        if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):
+            self._planner.is_ending = is_ending
             self._wanting.is_closed = self._planner.is_draining = is_draining
             self._changed()
 
