@@ -1,7 +1,9 @@
 """All jobs of this agent: accepted, found again at a start, cancelled, closed.
 
 A job that was accepted stays until it is closed, whatever happens to the agent or its clients. Accepting and closing
-do not await anything between looking and acting, so two calls for one id cannot get in each other's way.
+do not await anything between looking and acting, so two calls for one id cannot get in each other's way. To end what a
+running job has on the machine takes time: until that is done it is known, and whoever closes or starts it waits. The
+agent does so, too, before it stops; a client that goes away changes nothing about it.
 """
 
 import asyncio
@@ -47,6 +49,7 @@ class Jobs:
         self._group = tasks
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing: dict[str, asyncio.Task[Exception | None]] = {}
 
     def adopt(self) -> None:
         """Find the jobs of an earlier agent again and go on with them."""
@@ -58,8 +61,9 @@ class Jobs:
             except Exception:
                 logger.exception("job folder %s cannot be read and is left alone", folder)
 
-    def start(self, request: StartRequest) -> None:
+    async def start(self, request: StartRequest) -> None:
         """Store the request and start the job. A known id is success and changes nothing."""
+        await self._closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
         if request.id in self._jobs:
@@ -73,9 +77,13 @@ class Jobs:
             _check_places(request)
             read_step(request.steps, file="steps", job=True)
             parse_policy(request.policy)
-            parse_run_as(request.run_as)
+            if request.run_as:
+                # Whoever keeps the list of users may be far away.
+                await asyncio.to_thread(parse_run_as, request.run_as)
         except BadRequestError as error:
             raise type(error)(secrets_of(request).mask(str(error))) from None
+        if request.id in self._jobs:  # by now
+            return
         # Another agent that adopts the job may run in another directory.
         request.work_dir = os.path.abspath(request.work_dir)
         journal = Journal.create(self._folder, request, self.around.clock.now())
@@ -97,7 +105,7 @@ class Jobs:
 
     @property
     def is_any_running(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._tasks or self._closing)
 
     @property
     def are_idle(self) -> bool:
@@ -114,26 +122,61 @@ class Jobs:
                     job.cancel()
                 elif job.end is not None:
                     logger.warning("job %s: its client does not come back; it is forgotten", job.id)
-                    self.close(job.id)
+                    self._close(job)
             except OSError as error:
                 logger.warning("job %s cannot be cleaned up: %s", job.id, error)
 
-    def close(self, job_id: str) -> None:
+    async def close(self, job_id: str) -> None:
         """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated.
 
         What would stay elsewhere is closed before, so such a job is known until then.
         """
         job = self._jobs.get(job_id)
-        if job is None:
-            return
+        if job is not None and job_id not in self._closing:
+            self._close(job)
+        await self._closed(job_id)
+
+    def _close(self, job: Job) -> None:
         if job.must_be_closed:
             job.leave()
             return
-        task = self._tasks.pop(job_id, None)
+        if job.end is not None:
+            self._forget(job)
+            return
+        job.kill()
+        task = self._tasks.pop(job.id, None)
         if task is not None:
             task.cancel()
+        closing = self._group.create_task(self._end(job, task), name=f"job {job.id}: close")
+        self._closing[job.id] = closing
+
+    async def _closed(self, job_id: str) -> None:
+        """Where somebody has closed it: when it is gone. The error where it is not."""
+        closing = self._closing.get(job_id)
+        if closing is not None and (error := await asyncio.shield(closing)) is not None:
+            raise error
+
+    async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
+        """Of a job that was killed. What goes wrong is told to whoever waits, and ends no other job."""
+        try:
+            if task is not None:
+                await asyncio.wait({task})
+            await job.kill_rest()
+            self._forget(job)
+        except OSError as error:
+            logger.warning("job %s cannot be closed: %s", job.id, error)
+            return error
+        except Exception as error:
+            logger.exception("job %s cannot be closed", job.id)
+            return error
+        finally:
+            del self._closing[job.id]
+        return None
+
+    def _forget(self, job: Job) -> None:
+        self._tasks.pop(job.id, None)
         job.destroy()
-        del self._jobs[job_id]
+        del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
         """Let a held job go, and wait for that; for any other there is nothing to wait for."""
@@ -162,7 +205,7 @@ class Jobs:
             del self._tasks[job_id]
             job = self._jobs.get(job_id)
             if job is not None and job.end is not None and job.is_unwanted:
-                self.close(job_id)
+                self._close(job)
         self._reaper.look()
 
 

@@ -84,7 +84,7 @@ def kill(leftovers: Sequence[Leftover]) -> None:
 async def end_marked(key: str, clock: Clock, *, everywhere: bool) -> None:
     """The same for what has left its session; `everywhere`: also what is not the agent's child."""
     deadline = clock.monotonic() + GRACE_SECONDS
-    found = remaining = _marked(key, None if everywhere else children())
+    found = remaining = await _marked_anywhere(key) if everywhere else _marked(key, children())
     _signal_each(remaining, signal.SIGTERM)
     while remaining and clock.monotonic() < deadline:
         await asyncio.sleep(POLL_SECONDS)
@@ -93,9 +93,9 @@ async def end_marked(key: str, clock: Clock, *, everywhere: bool) -> None:
     reap_soon(found)
 
 
-def kill_marked(key: str) -> None:
+async def kill_marked(key: str) -> None:
     """All of it at once."""
-    found = _marked(key, None)
+    found = await _marked_anywhere(key)
     _signal_each(found, signal.SIGKILL)
     reap_soon(found)
 
@@ -168,11 +168,17 @@ def _is_dead(pid: int) -> bool:
     return stat[stat.rindex(b")") + 2 :][:1] == b"Z"
 
 
-def _marked(key: str, among: Sequence[int] | None) -> list[int]:
+async def _marked_anywhere(key: str) -> list[int]:
+    """Among all processes of the machine: other jobs must not wait for that. Looked at again here, where nobody gives a
+    number away before it is used."""
+    return _marked(key, await asyncio.to_thread(lambda: _marked(key, _all_processes())))
+
+
+def _marked(key: str, among: Sequence[int]) -> list[int]:
     """Processes with the mark of a job that live."""
     mark = f"{MARK}={key}".encode()
     found = []
-    for pid in _all_processes() if among is None else among:
+    for pid in among:
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:

@@ -35,7 +35,7 @@ from remuda.steps.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, f
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
-from remuda.steps.policy.people import parse_run_as
+from remuda.steps.policy.people import Person, parse_run_as
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.slots import limits_of
@@ -66,6 +66,8 @@ class Job:
         self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
         self._work_dir_bytes: int | None = None
+        self._is_killed = False
+        self._person: Person | None = None
         self.shells: set[Callable[[], None]] = set()
         """How to end what somebody runs who looks into the job."""
         self._unwanted = LightEvent()
@@ -104,15 +106,17 @@ class Job:
         """Do not hold the job any longer."""
         self._unwanted.set()
 
-    def entrance(self) -> holding.Entrance | None:
+    def entrance(self, custody: Custody) -> holding.Entrance | None:
         """How to get into the job; None when it has not begun, or is over."""
+        if self._is_killed:
+            return None
         if self._carrier is not None:
             way = holding.way_now(self._carrier.tree, self.journal)
             return holding.entrance(self._carrier.facts, way, self._carrier.tree.exports)
         if not self.is_held or self._unwanted.is_set():
             return None
         folder = self.journal.folder
-        facts = self._facts(self.custody(), self.journal.read_request(), is_confined=True)
+        facts = self._facts(custody, self.journal.read_request(), is_confined=True)
         return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
@@ -155,11 +159,26 @@ class Job:
         self.cancel()
         self.release()
 
-    def destroy(self) -> None:
-        """Kill what runs and remove every trace. Whoever calls this has cancelled the job's task."""
+    def kill(self) -> None:
+        """Kill what its steps run, and let no other begin. What has got away from them is for `kill_rest`."""
+        self._is_killed = True
         self._end_shells()
-        if self.end is None or self.is_held:
-            self._kill()
+        if self._carrier is not None:
+            self._carrier.kill()
+        for path in self.journal.folder.glob("step-*.pid"):
+            if (serial := path.stem.partition("-")[2]).isdecimal():
+                kill_unattended(self.journal.step_files(int(serial)), self._around)
+        leftovers.kill(self.journal.leftovers)
+
+    async def kill_rest(self) -> None:
+        """All of this machine has to be looked at; nothing of the job goes on when this ends."""
+        await leftovers.kill_marked(self.journal.key)
+        if self._request.policy or self._request.run_as or self._request.cgroup:
+            await (await self.custody()).sweep(self._around.clock)
+
+    def destroy(self) -> None:
+        """Remove every trace of a job that is over, or that was killed: its task has ended."""
+        self._end_shells()
         self.log.shut()
         self.journal.remove()
         self.closed = True
@@ -169,23 +188,23 @@ class Job:
         """Carry the job to its end. Whatever goes wrong here ends the job, never the agent."""
         try:
             if self.journal.is_foreign:
-                self._break("another version of the agent began this job, and this one cannot go on with it")
+                await self._break("another version of the agent began this job, and this one cannot go on with it")
                 return
             await (self._hold() if self.is_held else self._run())
         except DefinitionError as error:
-            self._break(f"this agent cannot read the job's steps: {error}")
+            await self._break(f"this agent cannot read the job's steps: {error}")
         except AgentError as error:
-            self._break(str(error))
+            await self._break(str(error))
         except OSError as error:
             logger.warning("job %s: %s", self.id, error)
-            self._break(f"the agent cannot use its data folder: {cause_of(error, self.journal.folder)}")
+            await self._break(f"the agent cannot use its data folder: {cause_of(error, self.journal.folder)}")
         except Exception as error:
             logger.exception("job %s", self.id)
-            self._break(f"the agent failed: {type(error).__name__}")
+            await self._break(f"the agent failed: {type(error).__name__}")
 
     async def _run(self) -> None:
         request, journal = self._request, self.journal
-        custody = self.custody()
+        custody = await self.custody()
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
@@ -269,7 +288,7 @@ class Job:
             name=f"job {self.id}: hold",
         )
         self._unwanted.set()
-        custody = self.custody()
+        custody = await self.custody()
         await self._end_processes(custody)
         await self._close_put_off(custody)
         remove_tree(self.journal.exchange, ignore_errors=True)
@@ -295,12 +314,15 @@ class Job:
         )
         return enclosure.wrap(closing.argv, closing.env, holding.env_file(self.journal.folder, number))
 
-    def custody(self) -> Custody:
+    async def custody(self) -> Custody:
         """What holds for its steps, and for whatever runs beside them."""
         request = self._request
+        if request.run_as and self._person is None:
+            # Whoever keeps the list of users may be far away.
+            self._person = await asyncio.to_thread(parse_run_as, request.run_as)
         return Custody(
             policy=parse_policy(request.policy),
-            person=parse_run_as(request.run_as),
+            person=self._person if request.run_as else None,
             job=self.journal.folder,
             work_dir=Path(request.work_dir),
             key=self.journal.key,
@@ -367,18 +389,6 @@ class Job:
         working.pop(key, None)
         self._wake.set()
 
-    def _kill(self) -> None:
-        """End everything of the job at once."""
-        if self._carrier is not None:
-            self._carrier.kill()
-        for path in self.journal.folder.glob("step-*.pid"):
-            if (serial := path.stem.partition("-")[2]).isdecimal():
-                kill_unattended(self.journal.step_files(int(serial)), self._around)
-        leftovers.kill(self.journal.leftovers)
-        leftovers.kill_marked(self.journal.key)
-        if self._request.policy or self._request.run_as or self._request.cgroup:
-            self.custody().kill()
-
     def _finish(self, outcome: Outcome, *, held_until: float = 0.0) -> None:
         outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
         notes = [self._request.hold_note] if held_until and self._request.hold_note else []
@@ -391,7 +401,7 @@ class Job:
             self._request = StartRequest()
         self._tell()
 
-    def _break(self, error: str) -> None:
+    async def _break(self, error: str) -> None:
         """End the job although its files may not be writable."""
         outcome = broken(self.log.secrets.mask(error))
         if self.end is not None:  # it was only held
@@ -400,7 +410,8 @@ class Job:
             self.let_go.set()
             return
         try:
-            self._kill()
+            self.kill()
+            await self.kill_rest()
         except Exception:
             logger.exception("job %s: what it started cannot be ended", self.id)
         # No step stays open that nobody goes on with; the inner ones began last.

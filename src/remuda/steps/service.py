@@ -62,7 +62,7 @@ class AgentService(AgentBase):
     async def Start(self, stream: Stream[agent_pb2.StartRequest, agent_pb2.StartResponse]) -> None:  # noqa: N802
         request = await _receive(stream)
         with _status_codes():
-            self._jobs.start(request)
+            await self._jobs.start(request)
         await stream.send_message(agent_pb2.StartResponse())
 
     async def Cancel(self, stream: Stream[agent_pb2.CancelRequest, agent_pb2.CancelResponse]) -> None:  # noqa: N802
@@ -77,7 +77,7 @@ class AgentService(AgentBase):
         request = await _receive(stream)
         with _status_codes():
             await self._jobs.release(request.id)
-            self._jobs.close(request.id)
+            await self._jobs.close(request.id)
         await stream.send_message(agent_pb2.CloseResponse())
 
     async def Jobs(self, stream: Stream[agent_pb2.JobsRequest, agent_pb2.KeptJob]) -> None:  # noqa: N802
@@ -157,7 +157,7 @@ class StepRunnerService(StepRunnerBase):
         request = await _receive(stream)
         with _status_codes():
             try:
-                self._jobs.start(_as_start(request))
+                await self._jobs.start(_as_start(request))
             except DefinitionError as error:
                 raise BadRequestError(f"loading step: reading steps: {error}") from None
         await stream.send_message(step_runner_pb2.RunResponse())
@@ -200,7 +200,7 @@ class StepRunnerService(StepRunnerBase):
         request = await _receive(stream)
         with _status_codes():
             await self._jobs.release(request.id)
-            self._jobs.close(request.id)
+            await self._jobs.close(request.id)
         await stream.send_message(step_runner_pb2.CloseResponse())
 
     async def Cancel(  # noqa: N802

@@ -344,7 +344,8 @@ async def _carried_out(
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a shell says what to open")
     job = jobs.get(wish.id)
-    entrance = job.entrance()
+    custody = await job.custody()
+    entrance = job.entrance(custody)
     if entrance is None:
         state = "is over, and its environment is gone" if job.end is not None else "has not begun yet"
         raise AgentError(f"the job {state}")
@@ -353,7 +354,7 @@ async def _carried_out(
         return None
     if len(job.shells) >= MOST_AT_ONCE:
         raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
-    prepared = prepare(entrance, job.custody(), job.journal.folder, job.journal.key, wish)
+    prepared = prepare(entrance, custody, job.journal.folder, job.journal.key, wish)
     shell = Shell(prepared, wish, jobs.around)
     job.shells.add(shell.hang_up)
     try:

@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
 from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
 from remuda.steps.policy import own_user
-from remuda.steps.policy.enclosure import Enclosure, enclose, kill, sweep
+from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, inserted
@@ -62,7 +63,7 @@ class Custody:
         self.policy = policy
         self.person = person
         self.cgroup = cgroup
-        self._own_uid = person.uid if person and has_own_user and not own_user.is_listed(person.uid) else None
+        self._own_uid = person.uid if person and has_own_user else None
         self.sandbox = sandbox
         self._job = job
         self._key = key
@@ -204,11 +205,13 @@ class Custody:
         return self.slot.usage() if self.slot is not None else {}
 
     async def sweep(self, clock: Clock) -> None:
-        """The job is over: end whatever its steps have left."""
+        """The job is over: end whatever its steps have left. Who is cancelled here still waits for the thread: the next
+        job may have the same user, and one that lags behind would take from that."""
         if self.has_a_say:
             await sweep(self._host, self._key, clock)
         if self._own_uid is not None:
-            await asyncio.to_thread(self._clear_user, self._own_uid)
+            clearing = asyncio.to_thread(self._clear_user, self._own_uid)
+            await carried_through(clearing, name=f"job {self._key}: clear its user")
         self.leave_slot()
 
     def leave_slot(self) -> None:
@@ -216,16 +219,10 @@ class Custody:
         if self.slot is not None:
             self.slot.remove()
 
-    def kill(self) -> None:
-        """The same at once."""
-        if self.has_a_say:
-            kill(self._host, self._key)
-        if self._own_uid is not None:
-            self._clear_user(self._own_uid)
-        self.leave_slot()
-
     def _clear_user(self, uid: int) -> None:
-        """Some may start another before they are killed."""
+        """In a thread: the list of users, too, may be far away. Some may start another before they are killed."""
+        if own_user.is_listed(uid):
+            return
         for _ in range(_LOOKS):
             if not own_user.kill_processes(uid):
                 break

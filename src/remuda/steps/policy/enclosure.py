@@ -10,7 +10,6 @@ is advisory, though it is set up, and acted on, just the same.
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.program import own_command
 
-_END_SECONDS, _LOOK_SECONDS, _LOOKS = 2.0, 0.01, 20
+_END_SECONDS, _LOOK_SECONDS = 2.0, 0.01
 INSIDE = "steps in a container have the limits of the container, none of their own"
 
 
@@ -208,17 +207,6 @@ async def sweep(host: Host, job: str, clock: Clock) -> None:
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
             break
-    _forget_unused(host)
-
-
-def kill(host: Host, job: str) -> None:
-    """The same at once, for a job of which nothing is to be known any more; waits only for what it has killed."""
-    for key in _keys(host, job):
-        group = StepGroup(groups=host.groups, key=key)
-        for _ in range(_LOOKS):
-            if not group.kill() and group.remove():
-                break
-            time.sleep(_LOOK_SECONDS)
     _forget_unused(host)
 
 
