@@ -238,6 +238,8 @@ async def _check(trial: "Trial", *, is_shown: bool) -> "list[Result]":
 
 def _lines(one: "Result") -> str:
     more = [f"expected: {one.expected}", f"happened: {one.happened}", f"to do: {one.to_do}"] if one.happened else []
+    if one.logged:
+        more += ["the plugin logged meanwhile:", *(f"  {line}" for text in one.logged for line in text.splitlines())]
     return "\n          ".join([f"{_MARKS[one.outcome]}  {one.name}", *more])
 
 

@@ -12,7 +12,7 @@ from remuda.fleeting import conformance
 from remuda.fleeting.conformance import Outcome, Result, Trial
 from remuda.fleeting.templates import files
 from remuda.testing.agent_process import until
-from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin
+from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin, a_program
 from remuda.testing.lab import processes
 
 pytestmark = pytest.mark.long
@@ -260,6 +260,83 @@ async def test_one_that_starts_only_once_is_told(tmp_path: Path, monkeypatch: py
         if one.name == "ends when it is told to":
             long.touch()
     assert (one.name, one.happened) == ("ends with its host", "started once more it said no handshake")
+
+
+def a_variant(folder: Path, body: str, *, first: str = "") -> Path:
+    """A program of the table, with other methods."""
+    text = (
+        f"#!{sys.executable}\n{first}\nimport sys\nfrom dataclasses import replace\nfrom remuda.fleeting import serve\n"
+    )
+    text += f"from remuda.testing.instance_groups import TableGroup\n\nclass Variant(TableGroup):\n{body}\n"
+    return a_program(folder, f"{text}\nsys.exit(serve(Variant()))\n")
+
+
+ALONE: dict[str, tuple[str, str, str]] = {
+    "init": ("begins", "KeyError: 'region' (fleeting-plugin-odd:", "    async def init(self, *_): return {}['region']"),
+    "increase": (
+        "makes instances",
+        "KeyError: 'region' (fleeting-plugin-odd:",
+        "    async def increase(self, count): return {}['region']",
+    ),
+    "connect_info": (
+        "says how to connect",
+        "connect_info() returned a dict; it has to return a ConnectInfo",
+        "    async def connect_info(self, instance): return await super().connect_info(instance) and {}",
+    ),
+    "stats": ("other abilities", "stats() returned a dict", "    async def stats(self): return {}"),
+    "update": (
+        "lists its instances",
+        "update() returned 'running' as the state of a",
+        "    async def update(self): return {'a': 'running'}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "words", "body"), ALONE.values(), ids=ALONE)
+async def test_one_fault_is_told_once_and_with_what_was_logged(
+    tmp_path: Path, name: str, words: str, body: str
+) -> None:
+    noisy = f"    print('thinking', file=sys.stderr)\n{body}"
+    found = {one.name: one async for one in conformance.try_out(Trial(program=str(a_variant(tmp_path, noisy))))}
+    assert told(found).keys() == {name}
+    assert words in found[name].happened
+    if "KeyError" in words:
+        assert any("Traceback" in text and "region" in text for text in found[name].logged)
+
+
+async def test_one_that_cannot_delete_is_not_waited_for(tmp_path: Path) -> None:
+    program = a_variant(tmp_path, "    async def decrease(self, instances): raise OSError('no right to')")
+    found = {one.name: one async for one in conformance.try_out(Trial(program=str(program), least_seconds=100.0))}
+    assert {"deletes instances", "instances go", "nothing is left"} <= told(found).keys()
+
+
+async def test_why_one_ended_before_its_handshake_is_what_to_mend(tmp_path: Path) -> None:
+    program = a_variant(tmp_path, "    pass", first="import sys\nsys.argv[1:] or __import__('there_is_none')")
+    found = {one.name: one async for one in conformance.try_out(Trial(program=str(program)))}
+    assert "No module named 'there_is_none'" in found["handshake"].happened
+    assert found["handshake"].to_do.startswith("mend why it ended")
+
+
+async def test_what_only_other_hosts_take_is_noted(tmp_path: Path) -> None:
+    body = (
+        "    version = None\n    async def connect_info(self, instance):\n"
+        "        info = await super().connect_info(instance)\n"
+    )
+    info = "        return replace(info, {})\n"
+    for number, (values, words) in enumerate(
+        {
+            "connector=replace(info.connector, protocol='winrm')": "the protocol is winrm",
+            "internal_addr='ssh://127.0.0.1:22'": "is 'ssh://127.0.0.1:22'; it has to be a name",
+        }.items()
+    ):
+        program = a_variant(tmp_path / str(number), body + info.format(values))
+        init = "    async def init(self, *told): return replace(await super().init(*told), version='1')\n"
+        program.write_text(program.read_text().replace("    version = None\n", f"    version = None\n{init}"))
+        found = {one.name: one async for one in conformance.try_out(Trial(program=str(program)))}
+        noted = told(found, Outcome.NOTED)
+        assert told(found) == {}
+        assert words in noted["says how to connect"]
+        assert noted["tells its version"] == "its version is 'None'"
 
 
 async def test_a_crash_in_init_is_named(tmp_path: Path) -> None:

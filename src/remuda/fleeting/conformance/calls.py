@@ -13,7 +13,7 @@ from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from remuda.fleeting.client import translated
 from remuda.fleeting.codec import UNKNOWN_NUMBER, connect_info_from_wire
 from remuda.fleeting.conformance.life import OWNER, Life, is_going, need, shown, state_name
-from remuda.fleeting.conformance.values import FailedError, NotedError, Trial
+from remuda.fleeting.conformance.values import ONLY_SSH, FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import Capability
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -21,6 +21,8 @@ from remuda.wire.proto import fleeting_pb2 as pb
 NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
 HELD_UP_SECONDS = 2.0
+ONCE_MORE_SECONDS = 5.0
+"""For instances to go that were waited for before, in vain."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
 _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
 
@@ -83,6 +85,8 @@ async def runs(life: Life) -> None:
 
 
 async def connect_info(life: Life) -> None:
+    odd = ""
+    life.can_connect = False
     for name in life.made:
         request = pb.ConnectInfoRequest(instance=name)
         answer = await life.call("ConnectInfo", life.stub.ConnectInfo, request)
@@ -100,6 +104,14 @@ async def connect_info(life: Life) -> None:
         need(connector.protocol in PROTOCOLS, f"the protocol is {connector.protocol!r}, which nobody knows")
         need(0 <= connector.protocol_port < 65536, f"the port is {connector.protocol_port}")
         need(answer.expires == 0 or answer.expires > time.time(), f"expires is {answer.expires}, which is in the past")
+        life.can_connect = True
+        for address in (answer.InternalAddr, answer.ExternalAddr):
+            if set(address) & set("/\\ "):
+                odd = f"the address of {name} is {address!r}; it has to be a name or an IP address, or that and :PORT"
+        if connector.protocol not in ("", "ssh"):
+            raise NotedError(f"the protocol is {connector.protocol}", to_do=ONLY_SSH)
+    if odd:
+        raise NotedError(odd)
 
 
 async def nobody(life: Life) -> None:
@@ -169,7 +181,7 @@ async def at_once(life: Life) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             updates = [group.create_task(life.update(), name=f"update {number}") for number in range(AT_ONCE)]
-            for number in range(AT_ONCE):
+            for number in range(AT_ONCE if life.can_connect else 0):
                 request = pb.ConnectInfoRequest(instance=life.made[number % len(life.made)])
                 call = life.call("ConnectInfo", life.stub.ConnectInfo, request)
                 group.create_task(call, name=f"connect info {number}")
@@ -214,7 +226,7 @@ async def killed(life: Life) -> None:
 
 async def decrease(life: Life) -> None:
     names = life.made
-    answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=names))
+    answer = await life.decrease(names)
     ghosts = sorted(set(answer.succeeded) - set(names))
     need(not ghosts, f"it accepted {', '.join(ghosts)}, which it was not asked about")
     refused = sorted(set(names) - set(answer.succeeded))
@@ -222,7 +234,7 @@ async def decrease(life: Life) -> None:
 
 
 async def again(life: Life) -> None:
-    answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=life.made))
+    answer = await life.decrease(life.made)
     ghosts = sorted(set(answer.succeeded) - set(life.made))
     need(not ghosts, f"it accepted {', '.join(ghosts)}, which it was not asked about")
 
@@ -246,8 +258,9 @@ async def gone(life: Life) -> None:
         need(not back, f"{', '.join(back)} is back after it was going")
         return all(found.get(name) in (None, *_ENDED) for name in life.made)
 
-    found = await life.until(are_gone, _patience(life.trial))
-    need(are_gone(found), f"there still are: {shown(found)}")
+    found = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
+    life.is_given_up = not are_gone(found)
+    need(not life.is_given_up, f"there still are: {shown(found)}")
 
 
 async def others(life: Life) -> None:
@@ -273,10 +286,12 @@ async def nothing_left(life: Life) -> None:
         await life.begin()
     patience = _patience(life.trial) if life.is_in_doubt else 0.0
     found = await life.until(lambda new: any(not is_going(state) for state in new.values()), patience)
-    if left := [name for name, state in found.items() if not is_going(state)]:
+    left, patience = [name for name, state in found.items() if not is_going(state)], 0.0
+    if left:
         with suppress(TemporaryError, PermanentError):
-            await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=left))
-    found = await life.until(lambda new: all(is_going(state) for state in new.values()), _patience(life.trial))
+            if (await life.decrease(left)).succeeded:
+                patience = ONCE_MORE_SECONDS if life.is_given_up else _patience(life.trial)
+    found = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
     still = {name: state for name, state in found.items() if not is_going(state)}
     need(not still, f"there still are: {shown(still)}")
 

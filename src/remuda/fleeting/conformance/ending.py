@@ -27,7 +27,7 @@ time.sleep(3600)
 
 
 async def _told(life: Life) -> None:
-    await life.begin()
+    await life.start()  # without Init, whose faults have been told
     assert life.process is not None
     await life.end()
     try:

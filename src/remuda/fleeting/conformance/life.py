@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -15,8 +16,9 @@ from grpclib.health.v1.health_pb2 import HealthCheckRequest
 
 from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connector_to_wire
-from remuda.fleeting.conformance.values import Check, FailedError, NotedError, Outcome, Result, Trial
+from remuda.fleeting.conformance.values import Check, CheckError, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
+from remuda.fleeting.output import Line
 from remuda.fleeting.process import END_SECONDS, PluginProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -27,6 +29,7 @@ from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
 OWNER = "remuda-check"
 MOST_SHOWN = 5
+MOST_LOGGED = 10
 DYING_SECONDS = 0.3
 _GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
 _UNSURE = (Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.CANCELLED)
@@ -50,6 +53,13 @@ class Life:
         """Whether instances may come that nobody has told us of: an Increase has not been answered."""
         self.held_up: dict[str, float] = {}
         """Calls by name, with the most seconds that the plugin answered nothing else while they went on."""
+        self.can_connect = True
+        """ConnectInfo has worked; where it has not, it is not asked again for other reasons."""
+        self.going: set[str] = set()
+        """Instances whose deletion was accepted."""
+        self.is_given_up = False
+        """They were waited for, and did not go."""
+        self.logged: deque[str] = deque(maxlen=MOST_LOGGED)
         self.stray: list[str] = []
         self._side: list[asyncio.Task[None]] = []
 
@@ -70,12 +80,15 @@ class Life:
     async def start(self) -> None:
         """A process, with what hosts keep open besides."""
         await self.stop()
-        self.process = PluginProcess(self.trial.program, say=lambda _: None, stray=self.stray.append)
+        self.process = PluginProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
         self._side = [
             asyncio.create_task(read_stdio(self.channel, lambda _: None), name="stdio of the plugin"),
             asyncio.create_task(hold_broker(self.channel), name="broker of the plugin"),
         ]
+
+    def _hear(self, line: Line) -> None:
+        self.logged.append(line.text)
 
     async def init(self, config: object) -> pb.InitResponse:
         connector = connector_to_wire(self.trial.connector)
@@ -182,6 +195,12 @@ class Life:
         if self.process is not None:
             await self.process.close()
 
+    async def decrease(self, instances: list[str]) -> pb.DecreaseResponse:
+        request = pb.DecreaseRequest(instances=instances)
+        answer: pb.DecreaseResponse = await self.call("Decrease", self.stub.Decrease, request)
+        self.going |= set(answer.succeeded) & set(instances)
+        return answer
+
     async def has_died(self, *, wait: bool) -> bool:
         """Without having been told to. A process that dies of a call may answer it first, so that it is waited for."""
         if self.channel is None or self.process is None:
@@ -224,17 +243,28 @@ def need(is_so: object, happened: str) -> None:
 async def judged(check: Check, life: Life) -> Result:
     """Run a check; what came of it."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
+    to_do = check.to_do
+    life.logged.clear()
     try:
         await check.run(life)
-    except NotedError as error:
-        outcome, happened = Outcome.NOTED, str(error)
-    except (FailedError, TemporaryError, PermanentError) as error:
+    except CheckError as error:
+        outcome = Outcome.NOTED if isinstance(error, NotedError) else Outcome.FAILED
+        happened, to_do = str(error), error.to_do or to_do
+    except (TemporaryError, PermanentError) as error:
         outcome, happened = Outcome.FAILED, str(error) or type(error).__name__
     except OSError as error:
         outcome, happened = Outcome.FAILED, f"the program cannot be run: {error}"
-    if was_running and outcome is not Outcome.NOTED and await life.has_died(wait=outcome is Outcome.FAILED):
+    # Waiting for an end is waiting for what it logs, too, which comes in another way than its answers.
+    is_dead = outcome is not Outcome.NOTED and await life.has_died(wait=outcome is Outcome.FAILED)
+    if was_running and is_dead:
         assert life.process is not None
         died = life.words(f"ended with {life.process.code}")
         outcome, happened = Outcome.FAILED, f"{happened}; {died}" if happened else died
-    to_do = check.to_do if outcome is not Outcome.PASSED else ""
-    return Result(name=check.name, outcome=outcome, expected=check.expected, happened=happened, to_do=to_do)
+    return Result(
+        name=check.name,
+        outcome=outcome,
+        expected=check.expected,
+        happened=happened,
+        to_do=to_do if outcome is not Outcome.PASSED else "",
+        logged=tuple(life.logged) if outcome is Outcome.FAILED else (),
+    )

@@ -4,7 +4,7 @@ import asyncio
 
 import asyncssh
 
-from remuda.fleeting.conformance.values import FailedError, NotedError
+from remuda.fleeting.conformance.values import ONLY_SSH, FailedError, NotedError
 from remuda.fleeting.port import ConnectInfo
 
 PAUSE_SECONDS = 1.0
@@ -16,7 +16,7 @@ async def log_in(info: ConnectInfo, *, seconds: float) -> None:
     """FailedError where that did not work out within this time."""
     connector = info.connector
     if connector.protocol not in ("", "ssh"):
-        raise NotedError(f"only SSH is tried out, not {connector.protocol}")
+        raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)
     address = info.address(use_external=not info.internal_addr)
     host, port = _split(address, connector.port or 22)
     cause = "nobody answers"

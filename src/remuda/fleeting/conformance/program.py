@@ -8,14 +8,20 @@ from pathlib import Path
 
 from remuda.fleeting.asking import SECONDS, ask_version, by_hand
 from remuda.fleeting.conformance.life import Life, need
-from remuda.fleeting.conformance.values import Check, FailedError
+from remuda.fleeting.conformance.values import Check, FailedError, NotedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.launch import cause
+from remuda.fleeting.references import parse_version
 
 
 async def _version(life: Life) -> None:
-    await asyncio.to_thread(ask_version, Path(life.trial.program))
+    told = await asyncio.to_thread(ask_version, Path(life.trial.program))
+    if parse_version(told.version) is None:
+        raise NotedError(
+            f"its version is {told.version!r}",
+            to_do="make it one such as 1.2.3; `remuda plugin install` refuses it else",
+        )
 
 
 async def _by_hand(life: Life) -> None:
@@ -44,7 +50,12 @@ async def _by_hand(life: Life) -> None:
 
 
 async def _handshake(life: Life) -> None:
-    await life.start()
+    try:
+        await life.start()
+    except TemporaryError as error:
+        if life.process is None or life.process.code is None:
+            raise
+        raise FailedError(str(error), to_do="mend why it ended; its last words say so, if anything does") from error
 
 
 async def _no_config(life: Life) -> None:

@@ -78,7 +78,8 @@ _CHECKS = (
     Check(
         name="other abilities",
         expected="what it announces of remuda.stats and remuda.recover works",
-        to_do="let Recover find every instance with an owner's tag; announce only what there is",
+        to_do="mend the call that is named: Stats (no price below 0), or Recover (every instance with an owner's tag);"
+        " announce only what there is",
         run=calls.own_abilities,
     ),
     Check(

@@ -1,6 +1,6 @@
 """What is tried out, what a check is, and what comes of it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ from remuda.lib.values import dataclass
 if TYPE_CHECKING:
     from remuda.fleeting.conformance.life import Life
 
+ONLY_SSH = "let machines be reached by ssh; Remuda's managers log in in no other way"
+
 
 class Outcome(StrEnum):
     """Of a check."""
@@ -20,11 +22,19 @@ class Outcome(StrEnum):
     NOTED = "noted"  # hosts get along with it, but it may not be what the author wants
 
 
-class FailedError(Exception):
-    """A check that was not passed; the text says what happened."""
+class CheckError(Exception):
+    """What happened, and what to do if that is not what the check says."""
+
+    def __init__(self, happened: str, *, to_do: str = "") -> None:
+        super().__init__(happened)
+        self.to_do = to_do
 
 
-class NotedError(Exception):
+class FailedError(CheckError):
+    """A check that was not passed."""
+
+
+class NotedError(CheckError):
     """A check that has something to say and fails nothing."""
 
 
@@ -66,3 +76,5 @@ class Result:
     expected: str
     happened: str = ""
     to_do: str = ""
+    logged: Sequence[str] = ()
+    """What the plugin wrote meanwhile, where it failed."""
