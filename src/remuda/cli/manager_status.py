@@ -143,6 +143,8 @@ def show(found: "ManagerStatus") -> None:
     for fleet in found.fleets:
         for problem in fleet.problems:
             print(f"\n{fleet.name or fleet.runner}: {problem}")
+    if any(fleet.problems for fleet in found.fleets):
+        print("\nmore about machines: remuda scale explain")
     for job in found.jobs:
         if job.waits_for:
             print(f"\njob {job.id} waits: {job.waits_for}")

@@ -169,11 +169,14 @@ def _check_uids(config: ManagerConfig) -> None:
 
 def _check_keys(config: ManagerConfig) -> None:
     """Machines are told apart by the runner that they were made for."""
-    with_machines = [one for one in config.runners if one.executor in WITH_MACHINES and not one.remuda.machines]
-    names = [(one.url, one.id or one.name or one.token) for one in with_machines]
-    for index, name in enumerate(names):
-        if names.index(name) != index:
+    known = set()
+    for index, one in enumerate(config.runners):
+        if one.executor not in WITH_MACHINES or one.remuda.machines:
+            continue
+        key = (one.url, one.id or one.name or one.token)
+        if key in known:
             raise ConfigError(
-                f"two [[runners]] that create machines are called {with_machines[index].name!r} at the same server; "
-                "give each a name of its own"
+                f"runners[{index}].name: two [[runners]] that create machines are called {one.name!r} at the same "
+                "server; give each a name of its own, or the id that it has at the server"
             )
+        known.add(key)

@@ -6,6 +6,7 @@ and `doctor` are the callers: a manager that starts learns all of this from the 
 """
 
 import os
+import re
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.fleeting.asking import CAPABILITIES_KEY, ask_schema
+from remuda.fleeting.asking import CAPABILITIES_KEY, ask_schema, ask_version
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import find_program
 from remuda.fleeting.port import Capability
@@ -23,6 +24,7 @@ from remuda.manager.config_values import WITH_MACHINES, Remark
 from remuda.manager.plugin_schema import mismatches
 
 DOCKER_MACHINE = "docker-machine"
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     problem: str = ""
     """Why there is none; empty: it is there."""
+    doubt: str = ""
+    """Why it may not be one, or not run here."""
     schema: dict[str, Any] | None = None
     """Of its settings; None: it does not say."""
     capabilities: tuple[str, ...] | None = None
@@ -56,9 +60,15 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 def look_at(plugin: str) -> Look:
     """Look for a plugin, and ask it. Blocks for a few seconds at most."""
     try:
-        schema = ask_schema(Path(find_program(plugin)))
+        program = Path(find_program(plugin))
     except PermanentError as error:
         return Look(problem=str(error))
+    schema = ask_schema(program)
+    if schema is None:
+        try:
+            ask_version(program)
+        except PermanentError as error:
+            return Look(doubt=str(error))
     told = None if schema is None else schema.get(CAPABILITIES_KEY)
     return Look(schema=schema, capabilities=tuple(map(str, told)) if isinstance(told, list) else None)
 
@@ -115,6 +125,8 @@ def doubts_of(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Itera
     if seen.problem:
         yield f"{use.at}: on this host {seen.problem}. If the manager runs on another host, it has to be there"
         return
+    if seen.doubt:
+        yield f"{use.at}: {seen.doubt} What is wrong shows: remuda plugin check {use.plugin}"
     if DOCKER_MACHINE in Path(use.plugin.partition(":")[0]).name:
         program = str((use.settings or {}).get("program") or DOCKER_MACHINE)
         if not has_program(program):
@@ -122,12 +134,29 @@ def doubts_of(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Itera
                 f"{use.at}: the plugin {use.plugin} runs {program}, and there is no such program on this host; install "
                 "Docker Machine where the manager runs"
             )
+    for key in _variables(use.settings or {}):
+        yield (
+            f"{use.where}.plugin_config.{key}: looks like a variable, and reaches the plugin as it stands: only url "
+            "and token of a runner are filled in. A plugin has the manager's environment, and may read it there"
+        )
     if seen.schema is not None and use.settings is not None:
         for key, text in mismatches(use.settings, seen.schema):
             yield f"{use.where}.plugin_config{f'.{key}' if key else ''}: {text} (says the plugin {use.plugin})"
     if use.scales and seen.capabilities is not None and Capability.PROVIDER not in seen.capabilities:
         able = ", ".join(seen.capabilities) or "nothing"
         yield f"{use.scales}: the plugin {use.plugin} is no provider (it has {able}): it takes no job; remove this key"
+
+
+def _variables(value: Any, where: str = "") -> Iterator[str]:
+    """The settings that are nothing but `$NAME` or `${NAME}`."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _variables(one, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _variables(one, f"{where}[{number}]")
+    elif isinstance(value, str) and _VARIABLE.fullmatch(value):
+        yield where
 
 
 def _table(value: Any) -> Mapping[str, Any]:

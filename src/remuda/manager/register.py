@@ -71,7 +71,10 @@ async def register(config_path: Path, wanted: Registration, *, clock: Clock | No
     name = wanted.name or os.uname().nodename
     entry = _entry(wanted, name)
     file.add(entry)
-    file.check()  # before the server makes something that cannot be written down
+    try:
+        file.check()  # before the server makes something that cannot be written down
+    except ConfigError as error:
+        raise ConfigError(f"nothing is registered or written, since the file would not be right: {error}") from None
     own_id = find_system_id(config_path.parent)
     credentials = await _ask(wanted, name, own_id, entry, clock, beside=config_path.parent)
     entry |= {"id": credentials.id, "token": credentials.token or wanted.token} | times_of(credentials, clock)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from remuda.taskscaler.values import Demand
 
 DEMAND_PATH = "/api/remuda/v1/demand"
+BAD_TOKEN = "the runner's token is not valid there (any more); create a runner there, and use its token"
 
 
 @runtime_checkable
@@ -178,7 +179,8 @@ class CellDemand:
             if self.client.is_remuda.is_set():
                 reply = await self.client.own("GET", f"{DEMAND_PATH}?system_id={quote(own)}", endpoint="demand")
                 if reply.status != 200:
-                    raise TemporaryError(f"the cell answered the question for its demand with {reply.status}")
+                    why = f": {BAD_TOKEN}" if reply.status in (401, 403) else ""
+                    raise TemporaryError(f"the cell answered the question for its demand with {reply.status}{why}")
                 told = msgspec.json.decode(reply.body, type=wire.Demand)
         except (RunnerApiTemporaryError, msgspec.MsgspecError) as error:
             raise TemporaryError(f"the server does not tell its demand: {error}") from error

@@ -59,9 +59,13 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
     _check_fallback(runner, f"{where}.remuda.fallback")
 
 
-def doubts(runner: RunnerConfig, where: str) -> list[str]:
+def doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
     """What works, and perhaps not as it was meant; for a runner that is not refused."""
-    return [*_of_policies(runner, where), *_of_surroundings(runner, where)]
+    found = [*_of_policies(runner, where), *_of_surroundings(runner, where)]
+    # As files are that were just made; a higher number was chosen by somebody.
+    if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
+        found.append(f"concurrent: one job runs at a time, while machines of {where} could take {most}; raise it")
+    return found
 
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
     from remuda.manager.config import RunnerConfig
     from remuda.manager.link import AgentLink
     from remuda.manager.supervision import Manager
-    from remuda.taskscaler.loop import ScalerStatus
+    from remuda.taskscaler.loop import GroupStatus, ScalerStatus
 
 VERSION = 1
+
+
+LASTING_FAILURES = 3
+"""Creations in a row that failed: then it is no accident."""
+LONG_SECONDS = 10.0
+"""A plugin that takes longer to start is worth a word."""
 
 
 class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +176,8 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
         ),
         machines=machines_of(manager.links, by_machine),
         fleets=(
-            *(_fleet(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
-            *(_fleet(scaled.runner, scaled.status(), is_ending=True) for scaled in manager.scaling.ending),
+            *(fleet_of(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
+            *(fleet_of(scaled.runner, scaled.status(), is_ending=True) for scaled in manager.scaling.ending),
         ),
     )
 
@@ -209,14 +215,24 @@ def _own(fleet: "ScalerStatus") -> set[str]:
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
     """In a word; the server's part, unless all is well there and no group of machines can be used."""
     groups = fleet.groups if fleet is not None else ()
-    is_without = bool(groups) and all(group.error and not group.is_current for group in groups)
+    has_ready = fleet is not None and any(one.state == "ready" for one in fleet.instances)
+    is_without = bool(groups) and all(
+        group.error and (not group.is_current or (group.failures >= LASTING_FAILURES and not has_ready))
+        for group in groups
+    )
     return (Health.TROUBLED if is_without and health is Health.WELL else health).value
 
 
-def _fleet(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
+def _starting(group: "GroupStatus") -> str:
+    seconds = group.starting_seconds or 0.0
+    return f"its plugin is starting, {seconds:.0f} s so far" if seconds >= LONG_SECONDS else ""
+
+
+def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
+    """One in numbers, and what is wrong with it."""
     # One may say both in the same words.
     problems = dict.fromkeys(
-        f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note) if text
+        f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note, _starting(group)) if text
     )
     return FleetStatus(
         runner=runner.short_token,

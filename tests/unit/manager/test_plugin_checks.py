@@ -1,5 +1,7 @@
 """What is said of plugins: only warnings, each with the line of its key."""
 
+from pathlib import Path
+
 import pytest
 
 from remuda.manager.plugin_checks import Look, about_plugins, uses
@@ -42,6 +44,26 @@ def test_settings_are_judged_by_the_plugin() -> None:
         "(says the plugin local)",
     ]
     assert said(text, local=Look()) == []
+
+
+def test_a_plugin_that_cannot_even_say_its_version_is_doubtful(tmp_path: Path) -> None:
+    program = tmp_path / "fleeting-plugin-sick"
+    program.write_text("#!/bin/sh\necho 'No module named boto9' >&2\nexit 1\n")
+    program.chmod(0o755)
+    [one] = [one.in_file("f") for one in about_plugins(LOCAL.replace('"local"', f'"{program}"'))]
+    assert one.startswith(f"f:6: runners[0].autoscaler.plugin: {program} version: ended with 1")
+    assert "(No module named boto9)" in one
+    assert f"remuda plugin check {program}" in one
+    program.write_text("#!/bin/sh\n[ $1 = version ] && printf 'Name: fleeting-plugin-sick\\nVersion: 1.0.0\\n'\n")
+    assert about_plugins(LOCAL.replace('"local"', f'"{program}"')) == []
+
+
+def test_variables_are_not_filled_in() -> None:
+    text = LOCAL + '[runners.autoscaler.plugin_config]\ntoken = "$CLOUD_TOKEN"\nprice = "$5 or ${LESS}"\n'
+    text += '[[runners.autoscaler.plugin_config.disks]]\nkey = "${KEY}"\n'
+    first, second = said(text)
+    assert first.startswith("config.toml:8: runners[0].autoscaler.plugin_config.token: looks like a variable")
+    assert "runners[0].autoscaler.plugin_config.disks[0].key: " in second
 
 
 def test_each_group_has_its_own_plugin() -> None:

@@ -20,7 +20,7 @@ def problems(text: str) -> list[str]:
 def warnings(text: str) -> list[str]:
     found = inspect(text, file="config.toml", environment={})
     assert not found.problems
-    return [one.in_file("config.toml") for one in found.warnings]
+    return [one.in_file("config.toml") for one in found.warnings if not one.text.startswith("concurrent")]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,10 @@ def warnings(text: str) -> list[str]:
         (AWS + "[[runners.remuda.fallback]]\nmax_instances = 1\n", ["remuda.fallback[0].plugin", "is missing"]),
         (AWS + '[[runners.remuda.fallback]]\nplugin = "b"\nname = "a/b"\n', ["fallback[0].name", "has a /"]),
         (MACHINE.replace("ci-%s", "ci"), ["machine.MachineName", "no %s"]),
-        (AWS + AWS.replace("abcdefghijk", "other"), ["are called 'builder' at the same server"]),
+        (
+            AWS + AWS.replace("abcdefghijk", "other"),
+            ["config.toml:9: runners[1].name: ", "are called 'builder' at the same server"],
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str]) -> None:
@@ -119,3 +122,11 @@ def test_what_can_be_is_not_doubted(text: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "[::1]:8"])
 def test_other_names_of_the_machine_itself(host: str) -> None:
     assert "is the machine itself" in warnings(AWS.replace("https://x.y", f"http://{host}"))[0]
+
+
+@pytest.mark.parametrize(("head", "is_said"), [("concurrent = 1\n", True), ("", True), ("concurrent = 2\n", False)])
+def test_machines_for_more_jobs_than_run_at_a_time_are_doubted(head: str, is_said: bool) -> None:
+    text = head + AWS + "max_instances = 3\ncapacity_per_instance = 2\n"
+    found = inspect(text, file="config.toml", environment={}).warnings
+    said = ["concurrent: one job runs at a time, while machines of runners[0] could take 6; raise it"]
+    assert [one.text for one in found] == (said if is_said else [])

@@ -15,21 +15,24 @@ from remuda.manager.core.pace import Health
 from remuda.manager.link import AgentLink
 from remuda.manager.ports import Environment
 from remuda.manager.scaling import Scaled
-from remuda.manager.status import health_of, machines_of
+from remuda.manager.status import fleet_of, health_of, machines_of
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.instance_groups import PlainGroup
 
 
-def a_group(name: str = "local", *, error: str = "", is_current: bool = True) -> GroupStatus:
+def a_group(
+    name: str = "local", *, error: str = "", is_current: bool = True, failures: int = 0, starting: float | None = None
+) -> GroupStatus:
     return GroupStatus(
         name=name,
         plugin="",
         is_current=is_current,
         error=error,
         note="",
-        failures=0,
+        failures=failures,
+        starting_seconds=starting,
         failed_at=0.0,
         boot_seconds=0.0,
         boots=0,
@@ -103,11 +106,19 @@ class _Fleet(AutoscaledEnvironment):
         (Health.WELL, a_fleet(a_group(error="no such plugin", is_current=False)), "troubled"),
         (Health.WELL, a_fleet(a_group(error="quota")), "well"),
         (Health.WELL, a_fleet(a_group(error="gone", is_current=False), a_group("other")), "well"),
+        (Health.WELL, a_fleet(a_group(error="quota", failures=3)), "troubled"),
+        (Health.WELL, a_fleet(a_group(error="quota", failures=3), instances={"local/a": "ready"}), "well"),
         (Health.REFUSED, a_fleet(a_group(error="gone", is_current=False)), "refused"),
     ],
 )
 def test_who_has_no_plugin_is_not_well(health: Health, fleet: ScalerStatus | None, word: str) -> None:
     assert health_of(health, fleet) == word
+
+
+def test_a_plugin_that_takes_long_to_start_is_a_problem() -> None:
+    slow, quick = a_fleet(a_group(starting=18.0)), a_fleet(a_group(starting=2.0))
+    assert fleet_of(RunnerConfig(), slow).problems == ("local: its plugin is starting, 18 s so far",)
+    assert fleet_of(RunnerConfig(), quick).problems == ()
 
 
 async def test_machines_are_shown_by_those_whose_they_are(tmp_path: Path) -> None:
