@@ -8,7 +8,7 @@ steps are fetched with.
 import asyncio
 import json
 import sys
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from remuda.cli.options import Output
 if TYPE_CHECKING:
     from remuda.fleeting.conformance import Result, Trial
     from remuda.fleeting.finding import Found
+    from remuda.fleeting.port import Connector
 
 FREE_INSTANCES = 2
 """So many are made without asking."""
@@ -76,7 +77,8 @@ def list_plugins(*, output: Output = "text") -> None:
 
     In this order they are looked for: `plugin = "aws"` in config.toml is the highest version installed, else
     fleeting-plugin-aws on PATH, else that of a distribution. With "fleeting-plugin-aws" PATH comes first, "aws:1.2" is
-    installed or nothing, "/opt/aws" is that program. A version of ? is that of a program that does not tell.
+    installed or nothing, "/opt/aws" is that program. The one that a name alone means has a * under used. A version of
+    ? is that of a program that does not tell.
 
     Try:
 
@@ -89,7 +91,13 @@ def list_plugins(*, output: Output = "text") -> None:
     from remuda.fleeting.finding import plugin_folder
 
     rows = [
-        {"name": one.name, "version": one.version or _asked(one), "where": one.where.value, "program": str(one.program)}
+        {
+            "name": one.name,
+            "version": one.version or _asked(one),
+            "where": one.where.value,
+            "is_used": _meant(one.name) == str(one.program.absolute()),
+            "program": str(one.program),
+        }
         for one in everything()
     ]
     if output == "json":
@@ -97,8 +105,9 @@ def list_plugins(*, output: Output = "text") -> None:
     elif not rows:
         sys.stdout.write(f"There are no plugins: none in {plugin_folder()}, none on PATH\n")
     else:
-        heads = ("name", "version", "where", "program")
-        sys.stdout.write("\n".join(laid_out([heads, *([row[head] for head in heads] for row in rows)])) + "\n")
+        heads = ("used", "name", "version", "where", "program")
+        lines = [("*" if row["is_used"] else "", *(str(row[head]) for head in heads[1:])) for row in rows]
+        sys.stdout.write("\n".join(laid_out([heads, *lines])) + "\n")
 
 
 def new(
@@ -119,8 +128,7 @@ def new(
         remuda plugin check fleeting-plugin-cloud/fleeting-plugin-cloud
         remuda plugin new cloud --language go --folder ~/plugins/cloud
     """
-    from remuda.fleeting.errors import PermanentError
-    from remuda.fleeting.finding import PREFIX, find_program
+    from remuda.fleeting.finding import PREFIX
     from remuda.fleeting.templates import files, is_name
 
     name = name.removeprefix(PREFIX)
@@ -139,8 +147,8 @@ def new(
     except OSError as error:
         raise BadInputError(f"{target} cannot be written: {error.strerror}; give another --folder") from None
     sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
-    with suppress(PermanentError):  # it is the first of its name
-        sys.stdout.write(f'plugin = "{name}" means {find_program(name)} at present; give its path to have this one\n')
+    if used := _meant(name):
+        sys.stdout.write(f'plugin = "{name}" means {used} at present; give its path to have this one\n')
 
 
 def check(
@@ -184,7 +192,7 @@ def check(
 
     from remuda.fleeting.conformance import Outcome, Trial, names
     from remuda.fleeting.errors import PermanentError
-    from remuda.fleeting.finding import find_program
+    from remuda.fleeting.finding import PREFIX, find_program
 
     if instances < 1 or boot_seconds < 0:
         raise BadInputError("--instances has to be 1 or more, --boot-seconds 0 or more")
@@ -207,6 +215,10 @@ def check(
         raise BadInputError(str(error)) from None
     if output == "text":
         sys.stdout.write(f"{found}: {instances} instance(s) will be made and deleted; that may cost money\n")
+        used = _meant(Path(found).name.removeprefix(PREFIX)) if Path(found).name.startswith(PREFIX) else found
+        if used not in ("", found):
+            short = Path(found).name.removeprefix(PREFIX)
+            sys.stdout.write(f'plugin = "{short}" means another program, {used}; give the path to have this one\n')
     results = asyncio.run(_check(trial, is_shown=output == "text"))
     failed = sum(one.outcome is Outcome.FAILED for one in results)
     tried = {one.name for one in results}
@@ -300,39 +312,40 @@ def _named_in(file: Path) -> list[str]:
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """`plugin_config` and `connector_config`."""
     document = _table(file)
-    if "plugin_config" not in document:
+    known = ("plugin_config", "connector_config")
+    if not document.keys() & set(known):
         return document, {}
-    parts = [document.get(name, {}) for name in ("plugin_config", "connector_config")]
-    for name, part in zip(("plugin_config", "connector_config"), parts, strict=True):
+    for name in document:
+        if name not in known:
+            raise BadInputError(f"{file}: there is no {name} beside {' and '.join(known)}; is it misspelled?")
+    parts = [document.get(name, {}) for name in known]
+    for name, part in zip(known, parts, strict=True):
         if not isinstance(part, dict):
             raise BadInputError(f"{file}: {name} has to be a table")
     return parts[0], parts[1]
 
 
-def _connector(given: dict[str, Any]) -> Any:
-    from dataclasses import fields
+def _connector(given: dict[str, Any]) -> "Connector":
+    """As a manager reads it, from the same words."""
+    import msgspec
 
-    from remuda.fleeting.port import Connector
+    from remuda.fleeting.sdk import in_words
+    from remuda.manager.autoscaler_config import ConnectorConfig
+    from remuda.manager.errors import ConfigError
+    from remuda.manager.scaling_setup import as_connector
 
-    values = dict(given)
-    if path := values.pop("key_path", None):
-        try:
-            values["key"] = Path(str(path)).expanduser().read_bytes()
-        except OSError as error:
-            raise BadInputError(f"key_path {path}: cannot be read: {error.strerror}") from None
-    for theirs, ours in (("protocol_port", "port"), ("keepalive", "keepalive_seconds"), ("timeout", "timeout_seconds")):
-        if theirs in values:
-            values[ours] = values.pop(theirs)
-    values.pop("use_external_addr", None)
-    kinds = {field.name: type(getattr(Connector(), field.name)) for field in fields(Connector)}
-    for name, value in values.items():
-        if name not in kinds:
-            raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(kinds)}, key_path")
-        if not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
-            raise BadInputError(
-                f"connector_config: {name} has to be {kinds[name].__name__}, not {type(value).__name__}"
-            )
-    return Connector(**values)
+    known = ConnectorConfig.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(known)}")
+    try:
+        return as_connector(msgspec.convert(given, ConnectorConfig))
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"connector_config: {in_words(str(error))}") from None
+    except ValueError as error:
+        raise BadInputError(f"connector_config: keepalive or timeout: {error}") from None
+    except ConfigError as error:
+        raise BadInputError(str(error)) from None
 
 
 def _table(file: Path) -> dict[str, Any]:
@@ -348,6 +361,17 @@ def _table(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadInputError(f"{file}: has to be a table (a JSON object)")
     return found
+
+
+def _meant(name: str) -> str:
+    """The program that a name alone stands for; empty: none."""
+    from remuda.fleeting.errors import PermanentError
+    from remuda.fleeting.finding import find_program
+
+    try:
+        return find_program(name)
+    except PermanentError:
+        return ""
 
 
 def _asked(one: "Found") -> str:

@@ -56,6 +56,11 @@ def runner_key(runner: RunnerConfig) -> str:
     return f"{plain}-{server}"
 
 
+def host_key_path(folder: Path, instance: str) -> Path:
+    """Where the key is kept that an instance showed first."""
+    return folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
+
+
 def owner_of(runner: RunnerConfig, system_id: str) -> str:
     """Whose its machines are, as their tags say."""
     return f"{system_id}/{runner_key(runner)}"
@@ -125,7 +130,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
         GroupSetup(
             name=first,
             config=scaling.plugin_config,
-            settings=Settings(connector=_connector(scaling.connector_config), owner=owner),
+            settings=Settings(connector=as_connector(scaling.connector_config), owner=owner),
             limits=limits_of(runner),
             use_external_addr=scaling.connector_config.use_external_addr,
         )
@@ -136,7 +141,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
             GroupSetup(
                 name=name,
                 config=fallback.plugin_config,
-                settings=Settings(connector=_connector(login), owner=owner),
+                settings=Settings(connector=as_connector(login), owner=owner),
                 limits=limits_of(runner, fallback),
                 use_external_addr=login.use_external_addr,
             )
@@ -163,7 +168,8 @@ def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "
     )
 
 
-def _connector(login: ConnectorConfig) -> "Connector":
+def as_connector(login: ConnectorConfig) -> "Connector":
+    """How plugins are told of a login. ValueError where a span of time is none."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:

@@ -265,9 +265,11 @@ def test_what_is_there_is_listed(
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     ours = [(row["name"], row["version"], row["where"]) for row in rows if row["name"] in ("table", "zz")]
     assert ours == [("table", "1.2.3", "installed"), ("table", "1.2.3", "on PATH"), ("zz", "?", "on PATH")]
+    assert [row["is_used"] for row in rows if row["name"] in ("table", "zz")] == [True, False, True]
     call(["plugin", "list"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "version", "where", "program"]
+    assert lines[0].split() == ["used", "name", "version", "where", "program"]
+    assert [line[:2] for line in lines if " table " in line] == ["* ", "  "]
     assert str(program) in "\n".join(lines)
 
 
