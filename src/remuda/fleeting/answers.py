@@ -6,7 +6,7 @@ in words of ours. So it is looked at here, before anybody uses it, and refused i
 """
 
 import inspect
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import PurePath
@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from remuda.fleeting.errors import TemporaryError
-from remuda.fleeting.port import InstanceState
+from remuda.fleeting.port import CAPABILITIES, InstanceState
 from remuda.fleeting.sdk import in_words
 
 T = TypeVar("T")
@@ -74,6 +74,16 @@ def states(method: str, given: object) -> Mapping[str, InstanceState]:
             what = f"{method}() returned {state!r} as the state of {name}"
             raise TemporaryError(f"{what}; it has to be an InstanceState, such as InstanceState.RUNNING")
     return dict(given)
+
+
+def halves(plugin: object) -> Iterator[str]:
+    """Abilities of which a plugin has some methods but not all, so that it has none of it."""
+    for ability in CAPABILITIES.values():
+        names = [name for name in vars(ability) if not name.startswith("_")]
+        there = [name for name in names if callable(getattr(plugin, name, None))]
+        if there and there != names:
+            missing = ", ".join(name for name in names if name not in there)
+            yield f"{', '.join(there)} without {missing}"
 
 
 def place(error: BaseException, package: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from remuda.fleeting.answers import a_count, a_value, awaited, place, several, states
+from remuda.fleeting.answers import a_count, a_value, awaited, halves, place, several, states
 from remuda.fleeting.answers import instances as names
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
 from remuda.fleeting.port import (
@@ -42,6 +42,8 @@ class InProcess:
         self.info: ProviderInfo | None = None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
+        for half in halves(self._plugin):
+            _log.warning("the plugin has %s; that ability is not announced", half)
         with self._sorted():
             read = read_config(self._plugin.config_type, config)
             told = a_value("init", await awaited("init", self._plugin.init(read, settings)), ProviderInfo)

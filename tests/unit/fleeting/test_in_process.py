@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from remuda.fleeting.port import (
 )
 from remuda.fleeting.services import services
 from remuda.telemetry.logs import logger
-from remuda.testing.instance_groups import TableGroup
+from remuda.testing.instance_groups import PlainGroup, TableGroup
 
 CALLS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "init": lambda group: group.init({}, Settings()),
@@ -103,6 +103,18 @@ async def test_a_method_that_is_no_coroutine_is_named() -> None:
 async def test_more_than_was_asked_for_is_cut_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert await called(InProcess(returning("increase", 5)), "increase") == 2
     assert "increase(2) returned 5" in caplog.text
+
+
+async def test_half_an_ability_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Half(PlainGroup):
+        async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
+            return instances
+
+    assert "suspend_resume" not in (await InProcess(Half()).init({}, Settings())).capabilities
+    assert "the plugin has suspend without resume" in caplog.text
+    caplog.clear()
+    await InProcess(TableGroup()).init({}, Settings())
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
