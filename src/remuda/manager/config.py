@@ -133,7 +133,7 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
         elif not wrong and runner.executor in WITH_MACHINES:
             from remuda.manager.scaling_checks import doubts  # only here: most have none
 
-            warnings += doubts(runner, f"runners[{index}]", concurrent=config.concurrent)
+            warnings += doubts(runner, f"runners[{index}]", concurrent=config.concurrent if config is not None else 0)
     # What one look says of a key, the other need not say again.
     problems += [one for one in wrong if not any(one.startswith(f"{known.partition(':')[0]}:") for known in problems)]
     return Inspection(

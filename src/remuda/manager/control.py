@@ -84,8 +84,9 @@ class Control:
     async def run(self) -> None:
         """Serve until cancelled."""
         try:
-            while True:
-                await self._serve()
+            async with asyncio.TaskGroup() as self._orders:
+                while True:
+                    await self._serve()
         finally:
             for writer in self._waiting:
                 writer.write(_line(Drained(jobs=len(self._status().jobs))))
@@ -122,20 +123,26 @@ class Control:
                     self._waiting.add(writer)
                     await reader.read()  # until the other end goes away
                 case other if other in self._others:
-                    try:
-                        writer.write(_line(await self._others[other](order)))
-                    except ManagerError as error:
-                        writer.write(_line(Refused(refused=str(error))))
-                    except Exception as error:  # noqa: BLE001 - who asked should not have to guess from silence
-                        self._log.error("an order could not be carried out", order=other, exc_info=error)
-                        text = f"the manager failed over this ({type(error).__name__}); its log says how"
-                        writer.write(_line(Refused(refused=text)))
+                    # It must not outlive what it is about.
+                    task = self._orders.create_task(self._carried_out(order), name=f"order {other}")
+                    await asyncio.wait({task})
+                    ended = Refused(refused="the manager ends; ask again when it runs")
+                    writer.write(_line(ended if task.cancelled() else task.result()))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._log.debug("an order cannot be read", cause=str(error))
         finally:
             self._waiting.discard(writer)
             writer.close()
+
+    async def _carried_out(self, order: Order) -> msgspec.Struct:
+        try:
+            return await self._others[order.command](order)
+        except ManagerError as error:
+            return Refused(refused=str(error))
+        except Exception as error:  # noqa: BLE001 - who asked should not have to guess from silence
+            self._log.error("an order could not be carried out", order=order.command, exc_info=error)
+            return Refused(refused=f"the manager failed over this ({type(error).__name__}); its log says how")
 
 
 async def ask_status(folder: Path) -> ManagerStatus:

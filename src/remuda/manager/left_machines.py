@@ -27,7 +27,7 @@ from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.scaling import Scaling
-from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, group_names, plugins_of
+from remuda.manager.scaling_setup import autoscaler_of, fleet_setup, group_names, host_key_path, plugins_of
 from remuda.taskscaler.loop import FleetSetup, Swept, instance_name
 from remuda.taskscaler.loop.asking import Phase
 from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
@@ -169,7 +169,7 @@ class LeftMachines:
             if left.unknown:
                 what = f"{_unknown(left)}; {what}" if left.unknown != sorted(left.groups) else _unknown(left)
             self._log.warning(
-                "machines are left of a runner that is not configured any more",
+                "machines are left that no runner looks after",
                 runner=left.kept.runner or left.name,
                 machines=left.machines or f"some that were asked for from {', '.join(left.groups)}",
                 file=str(left.file),
@@ -250,6 +250,9 @@ class LeftMachines:
                 )
             finally:
                 file.close()
+            there = {one.name for scaled in self._scaling.all for one in scaled.status().instances}
+            for name in {instance_name(group, one) for group, ids in gone.items() for one in ids} - there:
+                await asyncio.to_thread(host_key_path(self._folder, name).unlink, missing_ok=True)
             known = {state_path(self._folder, one.setup.name) for one in self._scaling.all}
             if left.file not in known and left.groups.keys() <= set(over):
                 await asyncio.to_thread(_remove_files, left.file)

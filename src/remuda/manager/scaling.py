@@ -71,7 +71,7 @@ class Scaling:
     def __init__(self, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._start = start
         self._begun: dict[int, tuple[Scaled, asyncio.Task[None]]] = {}
-        self._tellers: dict[int, CellDemand] = {}
+        self._tellers: dict[int, tuple[Scaled, CellDemand]] = {}
         self._left: list[Scaled] = []
         self._is_draining = False
         self.fleets: list[tuple[RunnerConfig, Scaled]] = []
@@ -117,10 +117,10 @@ class Scaling:
         setups = [environment.setup_for(one.config) for one, environment in scaled]
         for (one, environment), setup in zip(scaled, setups, strict=True):
             environment.change(one.config, setup)
-            key = id(environment)
-            if key not in self._tellers or self._tellers[key].client is not one.client:
-                self._tellers[key] = CellDemand(one.client)
-                environment.demand = self._tellers[key]
+            known = self._tellers.get(id(environment))
+            if known is None or known[1].client is not one.client:
+                environment.demand = CellDemand(one.client)
+                self._tellers[id(environment)] = environment, environment.demand
         room.hearers = {one.config.short_token: environment.hear for one, environment in scaled}
         self.fleets = [(one.config, environment) for one, environment in scaled]
         self._tell()

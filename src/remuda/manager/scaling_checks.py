@@ -123,6 +123,11 @@ def _of_surroundings(runner: RunnerConfig, where: str) -> Iterator[str]:
             f"{where}.url: {host} is the machine itself for the machines that are created, so jobs there reach no "
             "artifacts and no sources; give an address that they can reach"
         )
+    if not runner.id and not runner.name:
+        yield (
+            f"{where}.name: is missing, and so is the id: machines belong to a runner by these, so with a new token "
+            "all of them would be replaced; give it a name"
+        )
     if runner.has_containers and runner.docker == DockerConfig():
         yield (
             f"{where}.executor: {runner.executor} runs jobs in containers, and there is no [runners.docker]: a job "

@@ -302,3 +302,31 @@ async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) ->
     assert [line["order"] for line in said if line["log_level"] == "error"] == ["sweep"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_an_order_ends_with_its_manager(tmp_path: Path) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def lasts(_: control.Order) -> control.Refused:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+        raise AssertionError("nobody sets it")
+
+    def status() -> ManagerStatus:
+        raise AssertionError("nobody asks")
+
+    manager = control.Control(tmp_path, status=status, drain=lambda: None, clock=SystemClock(), others={"sweep": lasts})
+    serving = asyncio.create_task(manager.run(), name="control")
+    await until((tmp_path / NAME).exists)
+    asking = asyncio.create_task(
+        control.ask(tmp_path, control.Order(command="sweep"), control.Refused), name="who asks"
+    )
+    await begun.wait()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert over.is_set()
+    with pytest.raises(ManagerError, match="the manager ends"):
+        await asking

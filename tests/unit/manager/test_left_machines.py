@@ -17,6 +17,7 @@ from remuda.manager.errors import ClosingError, ManagerError
 from remuda.manager.left_machines import LeftMachines, left_of
 from remuda.manager.scale_orders import SweepReport, orders
 from remuda.manager.scaling import Scaling
+from remuda.manager.scaling_setup import host_key_path
 from remuda.taskscaler.loop import Told, Untold
 from remuda.taskscaler.loop.asking import Asked, Phase
 from remuda.taskscaler.loop.state import StateFile, state_path
@@ -129,6 +130,18 @@ async def test_they_are_shown_first_and_removed_when_asked_to(site: Site) -> Non
     with logged() as said:
         await site.left.tell()
     assert said == []
+
+
+async def test_the_keys_that_they_showed_go_with_them(site: Site) -> None:
+    made = await site.of_a_dead_manager(a_runner())
+    files = [host_key_path(site.folder, name) for name in (f"cloud/{made[0]}", "cloud/another")]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_text("a key")
+    await site.sweep()
+    assert [file.exists() for file in files] == [True, True]
+    await site.sweep(remove=True)
+    assert [file.exists() for file in files] == [False, True]
 
 
 async def test_what_is_kept_is_for_this_user_only_and_what_the_plugin_was_told(site: Site, tmp_path: Path) -> None:

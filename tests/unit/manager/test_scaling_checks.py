@@ -80,6 +80,10 @@ def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str])
             "machines together take 8",
         ),
         (
+            AWS.replace('name = "builder"\n', ""),
+            "config.toml:1: runners[0].name: is missing, and so is the id: machines belong to a runner by these",
+        ),
+        (
             AWS + '[[runners.autoscaler.policy]]\nperiods = ["* * * * *", "* * 31 2 *"]\n',
             "config.toml:9: runners[0].autoscaler.policy[0].periods: '* * 31 2 *' never comes",
         ),

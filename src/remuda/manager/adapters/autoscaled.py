@@ -199,6 +199,8 @@ class AutoscaledEnvironment:
         finally:
             self._waiting.discard(place.key)
         self._held[place.key] = slot.instance
+        # One of this name is there again.
+        self._lost.pop(slot.instance, None)
         self._tell()
         return slot.instance
 

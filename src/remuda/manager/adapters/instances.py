@@ -7,7 +7,6 @@ is denied has only as long as it takes a booting machine to put its keys in plac
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from remuda.manager.adapters.ssh import (
     SshLastingError,
 )
 from remuda.manager.config import RunnerConfig
-from remuda.manager.scaling_setup import autoscaler_of
+from remuda.manager.scaling_setup import autoscaler_of, host_key_path
 from remuda.taskscaler.loop import FleetSetup
 from remuda.telemetry.logs import logger
 
@@ -131,10 +130,11 @@ class Instances:
             raise UnhealthyError(f"{instance}: its disk is full: {said}")
 
     async def forget(self, instance: str) -> None:
+        # Before anything that takes time: there may be another of this name by then.
         kept = self._kept.pop(instance, None)
+        self._pin_file(instance).unlink(missing_ok=True)
         if kept is not None:
             await kept.machine.close()
-        self._pin_file(instance).unlink(missing_ok=True)
 
     async def reached(self, instance: str) -> RemoteMachine:
         """The machine of an instance, connected; how to reach it may be otherwise than when it last was."""
@@ -222,7 +222,7 @@ class Instances:
             write_whole(file, f"{shown}\n".encode(), durable=True)
 
     def _pin_file(self, instance: str) -> Path:
-        return self._folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
+        return host_key_path(self._folder, instance)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

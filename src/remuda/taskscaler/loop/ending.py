@@ -47,9 +47,11 @@ class Farewells:
         self._gone.put_nowait(instance)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self._forget(await self._gone.get())
+        """Until it is cancelled. All at the same time: whoever comes with the name of one that is gone comes later."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                instance = await self._gone.get()
+                tasks.create_task(self._forget(instance), name=f"to forget {instance}")
 
     async def finish(self) -> None:
         """Those that are left, at the same time: the end waits no longer than for one."""

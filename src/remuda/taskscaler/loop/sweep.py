@@ -123,7 +123,7 @@ async def sweep_left(
         theirs = taken()
         ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in theirs]
         ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *theirs)]
-        why = f"its runner, {left.fleet}, is not configured here any more"
+        why = f"no runner looks after it any more; it was made for {left.fleet}"
         found = [
             Orphan(
                 instance=one,

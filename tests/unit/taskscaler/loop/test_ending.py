@@ -1,11 +1,12 @@
 """How a fleet ends: what goes, how soon that is noticed, and what is said of it."""
 
+import asyncio
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from remuda.testing.logs import logged
-from remuda.testing.scalers import OWNER, Stable
+from remuda.testing.scalers import OWNER, Mechanic, Stable
 
 
 async def an_ending_fleet(tmp_path: Path, *, machines: int = 2) -> Stable:
@@ -61,3 +62,24 @@ async def test_what_came_for_somebody_else_meanwhile_stays(tmp_path: Path) -> No
     await stable.run(20)
     assert stable.cloud.living().keys() == set(theirs)
     assert ours[0] not in stable.cloud.machines
+
+
+async def test_who_is_gone_is_forgotten_at_once_however_long_another_takes(tmp_path: Path) -> None:
+    """A machine of the same name may come, and must find nothing of the one before it."""
+
+    class Slow(Mechanic):
+        async def forget(self, instance: str) -> None:
+            await super().forget(instance)
+            await asyncio.Event().wait()
+
+    stable = Stable(tmp_path)
+    stable.mechanic = Slow()
+    stable.policy(idle_count=2, idle_seconds=3600.0)
+    await stable.start()
+    await stable.run(60)
+    for one in list(stable.cloud.machines):
+        stable.cloud.lose(one)
+    stable.scaler.look()
+    await stable.run(15, step=1.0)
+    assert sorted(stable.mechanic.forgotten) == ["i-1", "i-2"]
+    await stable.close()

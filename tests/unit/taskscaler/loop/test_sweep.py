@@ -98,7 +98,7 @@ async def test_machines_of_a_runner_that_is_gone_are_found_by_tag_and_by_state()
     left = Left(fleet="old-name", owner=OLD, group="", instances=(*known, *untagged, others[0], "i-gone"))
     swept, still = await left_swept(cloud, left)
     assert sorted(swept.removed) == sorted([*known, *unseen, *untagged])
-    assert {one.why for one in swept.found} == {"its runner, old-name, is not configured here any more"}
+    assert {one.why for one in swept.found} == {"no runner looks after it any more; it was made for old-name"}
     assert still == frozenset()
     assert cloud.living().keys() == set(others)
     assert cloud.calls[-1] == "shutdown"
