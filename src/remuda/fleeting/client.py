@@ -125,7 +125,7 @@ class WireGroup:
                     found[one.instance] = state_from_wire(one.state)
                     if found[one.instance] is InstanceState.UNKNOWN and one.instance not in self._odd:
                         self._odd.add(one.instance)
-                        text = "an instance is in a state that is not known here; it is left alone"
+                        text = "an instance is in a state that its plugin or we do not know; it is left alone"
                         self._log.warning(text, instance=one.instance, state=one.state)
                     if len(found) > MOST_INSTANCES:
                         raise TemporaryError(f"the plugin shows more than {MOST_INSTANCES} instances")

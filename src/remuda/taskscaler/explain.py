@@ -38,7 +38,7 @@ _WORDS = {
     Reason.WITHDRAWN: "not sent yet, and not needed any more",
     Reason.NOT_IDLE_LONG: "not needed, but not idle for {idle_seconds} yet",
     Reason.RESERVED: "not needed, but {reserved} slots are held by requests for jobs that have not ended yet",
-    Reason.UNKNOWN_STATE: "in a state that this version does not know: keeps its place, gets no job, is not removed",
+    Reason.UNKNOWN_STATE: "in a state that its plugin or we do not know: keeps its place, gets no job, is not removed",
     Reason.SUSPECT: "not shown by its group, or not well, when last looked at: gets no job until that is clear",
     Reason.FOREIGN: "tagged as another owner's, or of a group that is not configured: left alone",
 }
