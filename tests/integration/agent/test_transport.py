@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import socket
 import stat
 import sys
@@ -159,18 +160,18 @@ async def test_proxy_without_an_agent_says_what_to_do(tmp_path: Path) -> None:
 
 async def test_proxy_starts_an_agent_that_stays(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    command = (*PROGRAM, "proxy", "--data", str(data), "--start", "--idle-exit", "1")
+    command = (*PROGRAM, "proxy", "--data", str(data), "--start", "--idle-exit", "60")
     channels = [through(*command) for _ in range(3)]
     async with asyncio.TaskGroup() as tasks:
         hellos = [tasks.create_task(AgentClient(channel).hello()) for channel in channels]
-    pids = {hello.result().pid for hello in hellos}
-    assert len(pids) == 1
+    [pid] = {hello.result().pid for hello in hellos}
     for channel in channels:
         await channel.end()
     again = through(*command)
-    assert (await AgentClient(again).hello()).pid in pids
+    assert (await AgentClient(again).hello()).pid == pid
     await again.end()
-    await until(lambda: not Path(f"/proc/{pids.pop()}").exists() if pids else True)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: not Path(f"/proc/{pid}").exists())
     assert not list(data.glob("agent.start*"))
 
 
