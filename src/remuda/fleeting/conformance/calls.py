@@ -20,7 +20,7 @@ from remuda.wire.proto import fleeting_pb2 as pb
 
 NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
-HELD_UP_SECONDS = 2.0
+HELD_UP_SECONDS = 5.0
 ONCE_MORE_SECONDS = 5.0
 """For instances to go that were waited for before, in vain."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
