@@ -211,7 +211,7 @@ async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
         assert json.loads(said.getvalue())["machines"] == [f"lab/{machine}"]
         words = ["scale", "sweep", "--data", str(site.data)]
         assert await asyncio.to_thread(call, words) == 0
-        assert "its runner, bench (bench-" in capsys.readouterr().out
+        assert "it was made for bench (bench-" in capsys.readouterr().out
         assert machine in site.group.instances
         assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
         assert not site.group.instances
