@@ -89,7 +89,9 @@ async def test_shell_on_a_terminal_of_the_callers_size(running: Callable[..., Aw
         await shell.resize(55, 22)
         await shell.write(b"stty size\n")
         await screen.until(b"22 55\r\n")
-        await shell.write(b"sleep 1000\n\x03")  # an interrupt reaches what runs in the foreground
+        await shell.write(b"sh -c \"echo be''gun; exec sleep 1000\"\n")
+        await screen.until(b"begun\r\n")
+        await shell.write(b"\x03")  # an interrupt reaches what runs in the foreground
         await shell.write(b"exit 3\n")
         assert await screen.end() == 3
 
