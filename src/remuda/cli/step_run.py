@@ -86,13 +86,13 @@ async def _run(wanted: Wanted) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="remuda-step-") as folder:
         async with _agent(Path(folder), resolver) as jobs:
             try:
-                jobs.start(request)
+                await jobs.start(request)
             except AgentError as error:
                 raise BadInputError(f"{without_credentials(wanted.step)} cannot be run: {error}") from None
             try:
                 events, end = await _followed(jobs)
             finally:
-                jobs.close(JOB)
+                await jobs.close(JOB)
     return result_of(events, end, root=steps.root)
 
 
