@@ -91,6 +91,8 @@ class Cloud:
         """Instances that one call takes."""
         self.shows = True
         """Whether those that are made are shown."""
+        self.first_state: InstanceState | None = None
+        """What is shown of those that are made from now on."""
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def make(self, count: int, owner: str = "") -> list[str]:
@@ -98,7 +100,7 @@ class Cloud:
         made = []
         for _ in range(count):
             self.made += 1
-            one = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now())
+            one = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now(), state=self.first_state)
             self.machines[one.id] = one
             made.append(one.id)
         self.most = max(self.most, len(self.living()))

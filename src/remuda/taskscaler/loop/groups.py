@@ -39,6 +39,8 @@ class GroupState(msgspec.Struct, kw_only=True):
     sightings: tuple[Sighting, ...] = ()
     """What happened to its instances though nobody here had asked for it."""
     verdict: Verdict = Verdict()
+    gone: dict[str, float] = {}
+    """Instances that were gone when they were first shown, and when they were last."""
 
     @property
     def effective(self) -> Limits:

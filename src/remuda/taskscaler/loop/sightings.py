@@ -2,7 +2,8 @@
 
 Decided here: where an instance that was not known comes from (a request, an earlier time, or nobody here), and what it
 means that a known one is not shown. One that was asked to go is gone then; any other is in doubt, and lost when several
-updates in a row do not show it (`members.MISSES`). Pure: `group_watch` asks, and the roster keeps what comes of it.
+updates in a row do not show it (`members.MISSES`). One that is gone when it is first shown was a creation that failed.
+Pure: `group_watch` asks, and the roster keeps what comes of it.
 """
 
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ def take_in(
         name = instance_name(group, one)
         if name not in roster.members:
             if is_gone(shown):
+                _gone_unseen(roster, state, one, now, tags.get(one))
                 continue
             _discover(roster, state, one, now, tags.get(one))
         member = roster.members[name]
@@ -60,6 +62,21 @@ def take_in(
     if not state.failures:
         state.error = ""
     return tuple(gone)
+
+
+def _gone_unseen(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
+    """An instance that nobody saw before is no more. While some are on their way it was one of those: a creation that
+    failed, and not one to be waited for. Groups may show for long what is gone, so each counts once."""
+    name = instance_name(group.name, one)
+    is_news = group.was_shown and name not in group.gone and name not in roster.deleted
+    group.gone[name] = now
+    group.gone = {name: at for name, at in group.gone.items() if now - at < REMEMBERED_SECONDS}
+    is_foreign = tag is not None and tag.owner not in ("", roster.setup.owner)
+    was_lost = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
+    if not is_news or is_foreign or was_lost or (asked := roster.asking.take(group.name)) is None:
+        return
+    text = f"{name} came to nothing before anybody saw it; what its provider, or the plugin's log, says of it tells why"
+    roster.creation_failed(group.name, text, now, cause="lost", asked_at=asked.asked_at)
 
 
 def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:

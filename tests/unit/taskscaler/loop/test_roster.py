@@ -92,3 +92,33 @@ async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_n
     await stable.run(2, step=1.0)
     assert len(stable.mechanic.prepared) == prepared
     await stable.close()
+
+
+async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(tmp_path: Path) -> None:
+    """As a machine whose start fails at once: the cause is told, and the next one is not minutes away."""
+    stable = Stable(tmp_path)
+    stable.policy(idle_count=1, idle_seconds=3600.0)
+    stable.cloud.first_state = InstanceState.DELETED
+    await stable.start()
+    await stable.run(10, step=1.0)
+    (group,) = stable.scaler.status().groups
+    assert group.failures >= 1
+    assert "came to nothing before anybody saw it" in group.error
+    stable.cloud.first_state = None
+    await stable.run(240)
+    assert len(stable.instances("ready")) == 1
+    await stable.close()
+
+
+async def test_what_a_group_shows_for_long_though_it_is_gone_takes_no_request(tmp_path: Path) -> None:
+    stable = Stable(tmp_path, boot_seconds=60.0)
+    stable.cloud.first_state = InstanceState.DELETED
+    stable.cloud.make(3)
+    await stable.start()
+    await stable.run(10, step=1.0)
+    stable.cloud.make(3, "s_other/runner")
+    stable.cloud.first_state = None
+    assert set(await stable.acquire("job")) == {"job"}
+    (group,) = stable.scaler.status().groups
+    assert (group.failures, stable.cloud.made) == (0, 7)
+    await stable.close()
