@@ -263,5 +263,5 @@ def _run(folder: Path, yard: Yard) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as said:
             assert call(["scale", "sweep", "--data", str(lab.manager_data), "--output", "json"]) == 0
         found = json.loads(said.getvalue())
-            assert found == {"orphans": [], "problems": [], "passed_over": [], "remarks": []}
+        assert found == {"orphans": [], "problems": [], "passed_over": [], "remarks": []}
         assert not yard.left()
