@@ -72,7 +72,8 @@ class HeldPolls:
     async def _poll(self, caller: Caller) -> None:
         number = next(_numbers)
         token = self._tokens[number % len(self._tokens)]
-        body = json.dumps({"token": token, "system_id": f"s_{number % 50}", "last_update": "0"}).encode()
+        asked = {"token": token, "system_id": f"s_{number % 50}", "last_update": "0", "hold_seconds": 600}
+        body = json.dumps(asked).encode()
         headers = b"Content-Type: application/json\r\nX-Request-Id: held-%d\r\n" % number
         answer = await caller.call(b"POST /api/v4/jobs/request", headers, body)
         await self.answers.put((answer, caller, time.time()))

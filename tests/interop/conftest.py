@@ -14,20 +14,22 @@ REGISTRATION_TOKEN = "GR1348941interopinteropinter"
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell", registration_token=REGISTRATION_TOKEN, poll_hold_seconds=3) as served:
+    with ServedCell(tmp_path / "cell", registration_token=REGISTRATION_TOKEN, poll_hold_seconds=50) as served:
         yield served
 
 
 @pytest.fixture
-def new_runner(tmp_path: Path, cell: ServedCell) -> Iterator[Callable[[], RealRunner]]:
+def new_runner(tmp_path: Path, cell: ServedCell) -> Iterator[Callable[..., RealRunner]]:
     """Makes runners that are stopped with the test."""
     if not PROGRAM.exists():
         pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
     made: list[RealRunner] = []
 
-    def new() -> RealRunner:
+    def new(concurrent: int = 4) -> RealRunner:
         folder = tmp_path / f"runner-{len(made)}"
-        made.append(RealRunner(PROGRAM, folder, url=cell.url, registration_token=REGISTRATION_TOKEN))
+        made.append(
+            RealRunner(PROGRAM, folder, url=cell.url, registration_token=REGISTRATION_TOKEN, concurrent=concurrent)
+        )
         return made[-1]
 
     yield new

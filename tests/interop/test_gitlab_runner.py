@@ -15,7 +15,7 @@ from remuda.testing.served_cell import ServedCell
 
 WAIT_SECONDS = 90
 
-NewRunner = Callable[[], RealRunner]
+NewRunner = Callable[..., RealRunner]
 
 WHOLE = r"""
 stages: [build, test, after]
@@ -200,6 +200,31 @@ def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_
     assert [runner.description for runner in left] == ["red"]
     with pytest.raises(gitlab.GitlabGetError):
         client.runners.get(named["blue"].id)
+
+
+@pytest.mark.timeout(400)
+def test_runners_that_share_one_worker_do_not_wait_for_each_other(
+    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
+) -> None:
+    """With `concurrent = 1` a request that the cell held would keep the two other runners from asking."""
+    runner = new_runner(concurrent=1)
+    for name in ("first", "second", "third"):
+        runner.register(name, "--tag-list", name, "--run-untagged=false")
+    runner.start()
+
+    def is_seen(name: str) -> bool:
+        return any(one.description == name and one.online for one in client.runners_all.list(get_all=True))
+
+    until(lambda: all(is_seen(name) for name in ("first", "second", "third")), "all three have asked for jobs")
+    waited = []
+    for number in range(3):
+        text = f"only:\n  tags: [third]\n  script: [echo {number}]\n"
+        project = new_project(client, cell, f"third{number}", text)
+        job = ended(project, seconds=120)["only"]
+        assert (job.status, job.runner["description"]) == ("success", "third")
+        waited.append(job.queued_duration)
+    # By the cell's own record from pending to started; one of them may have met a busy machine.
+    assert sorted(waited)[1] < 5, f"seconds from pending to started: {waited}"
 
 
 @pytest.mark.timeout(300)

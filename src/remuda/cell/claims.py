@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core import leases
 from remuda.cell.core.deference import Offer, deference_seconds, offers_of
+from remuda.cell.core.poll_hold import hold_seconds
 from remuda.cell.errors import (
     CannotStartError,
     MissingDependencyError,
@@ -110,12 +111,12 @@ class Claims(Motion):
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Handout | NoJob:
-        """The job this runner gets, or none; held while there is none if the runner has a cursor."""
+        """The job this runner gets, or none; held while there is none as `core.poll_hold` says."""
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
             self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
-        ends_at = self._clock.monotonic() + (self._settings.poll_hold_seconds if request.last_update else 0)
+        began = self._clock.monotonic()
         while not (self._polls.stopped or runner.paused or gone.is_set()):
             try:
                 leased = await self._claim(runner, request, request_id, is_woken=is_woken)
@@ -127,9 +128,8 @@ class Claims(Motion):
                 continue
             if leased is not None:
                 return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
-            is_woken = await self._polls.hold(
-                runner.fingerprint(), ends_at - self._clock.monotonic(), gone, priority=runner.priority
-            )
+            left = began + hold_seconds(request, runner, self._settings) - self._clock.monotonic()
+            is_woken = await self._polls.hold(runner.fingerprint(), left, gone, priority=runner.priority)
             if not is_woken:
                 break
         self._polls.wake()

@@ -54,7 +54,12 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encryption_key_file: Path | None = None
     """That file; None means `encryption.keys` in the data folder."""
     poll_hold_seconds: float = 50
-    """How long `jobs/request` waits for a job. Clients and proxies commonly give up after 60 s."""
+    """How long `jobs/request` waits for a job at most, and by default of managers that say that they can wait, as
+    Remuda's own does. Clients and proxies commonly give up after 60 s."""
+    other_poll_hold_seconds: float = 0
+    """The same for managers that do not say so, as gitlab-runner: there each request that waits occupies one of the
+    `concurrent` workers, so that other runners of the same process get no jobs meanwhile. 0 answers at once. A runner
+    may have a time of its own (`remuda runner set --poll-hold`)."""
     lease_seconds: float = 60
     """A job handed out and not acknowledged for so long is handed out again."""
     silent_seconds: float = 1800
@@ -211,7 +216,7 @@ def _check_blobs(blobs: str, endpoint: str) -> None:
 
 
 _MAY_BE_NOTHING = frozenset(
-    {"poll_hold_seconds", "stop_seconds"}
+    {"poll_hold_seconds", "other_poll_hold_seconds", "stop_seconds"}
     | {"requests_per_minute", "anonymous_requests_per_minute", "job_requests_per_minute"}
 )
 

@@ -42,7 +42,7 @@ GROUPS = {
     "environment": "Write and try out plugins that add kinds of environments.",
     "plugin": "Install, write and try out plugins that make machines for jobs.",
     "artifacts": "Look at what jobs have left.",
-    "runner": "Look at runners.",
+    "runner": "Look at runners, and change their settings.",
     "pipeline": "Look at a pipeline file without running it.",
     "agent": "The agent that runs steps where the job runs.",
 }
@@ -102,6 +102,7 @@ COMMANDS = (
     Command("plugin check", "remuda.cli.plugin:check", "Try a plugin out, in any language."),
     Command("artifacts verify", "remuda.cli.verifying:verify", "Check that files are those that a runner has signed."),
     Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
+    Command("runner set", "remuda.cli.runner:set_runner", "Change the settings of a runner."),
     Command("events", "remuda.cli.events:events", "Print what changes in a cell, as it changes."),
     Command("agent serve", "remuda.cli.agent:serve", "Serve jobs until told to stop."),
     Command("agent proxy", "remuda.cli.agent:proxy", "Connect stdin and stdout to the agent of this machine."),

@@ -1,9 +1,12 @@
-"""`remuda runner list`: the runners of a cell and the managers that work for them."""
+"""`remuda runner`: the runners of a cell, the managers that work for them, and settings that only Remuda has."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError
 from remuda.cli.listing import local_time, print_json, print_table, with_client
 from remuda.cli.options import Data, Output, Url
 
@@ -40,6 +43,60 @@ def list_runners(*, url: Url = None, data: Data = None, output: Output = "text")
         print_json(runners)
         return
     print_table([_HEADINGS, *(row for runner in runners for row in rows_of(runner))])
+
+
+DEFAULT = "default"
+
+
+def set_runner(
+    runner: Annotated[int, Parameter(help="The runner's number.")],
+    /,
+    *,
+    poll_hold: Annotated[
+        str | None,
+        Parameter(
+            help="For how many seconds the cell holds a request of this runner for a job while there is none; 0: it "
+            'is answered at once; "default": as the cell\'s settings say.'
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None, Parameter(help="Of the runners that wait for a job, those with a higher one get it first.")
+    ] = None,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
+    """Change settings of a runner that only Remuda has.
+
+    A request that is held brings its job at once, but occupies one of gitlab-runner's `concurrent` workers meanwhile.
+    So requests of gitlab-runner are answered at once by default. Hold them where `concurrent` is above the number of
+    runners in its configuration. Remuda's own manager says with each request whether it may be held.
+
+    Try:
+
+        remuda runner set 3 --poll-hold 30
+        remuda runner set 3 --poll-hold default --priority 10
+    """
+    change: dict[str, Any] = {}
+    if poll_hold is not None:
+        if poll_hold != DEFAULT and not (poll_hold.isascii() and poll_hold.isdigit()):
+            raise BadInputError(f'--poll-hold {poll_hold}: a number of seconds, or "{DEFAULT}"')
+        change["poll_hold_seconds"] = None if poll_hold == DEFAULT else int(poll_hold)
+    if priority is not None:
+        change["priority"] = priority
+    if not change:
+        raise BadInputError("nothing to change: give --poll-hold or --priority")
+
+    async def ask(client: "UserClient") -> dict[str, Any]:
+        changed: dict[str, Any] = await client.call("PUT", f"/api/v4/runners/{runner}", change)
+        return changed
+
+    changed = asyncio.run(with_client(url, data, ask))
+    if output == "json":
+        print_json(changed)
+        return
+    hold = changed["poll_hold_seconds"]
+    print(f"runner {runner}: poll hold {DEFAULT if hold is None else f'{hold} s'}, priority {changed['priority']}")
 
 
 def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:

@@ -201,6 +201,20 @@ class Poller:
             if self._client.is_remuda.is_set() or now - since >= YOUNG_SECONDS:
                 task.cancel()
 
+    def _give_way(self, task: asyncio.Task[None]) -> None:
+        """Another runner needs the slot of a request that is being held: end the request, unless its answer is here.
+
+        At a server that is no cell, the answer to a young request may bring a job that would be lost.
+        """
+        since, clock = self._open.get(task), self._asking.clock
+        if since is None:
+            return
+        left = 0.0 if self._client.is_remuda.is_set() else since + YOUNG_SECONDS - clock.monotonic()
+        if left > 0:
+            clock.call_later(left, lambda: self._give_way(task))
+        else:
+            task.cancel()
+
     async def _watch_disk(self) -> None:
         """A request may be held for a minute: it must not bring a job that has no room by then."""
         while True:
@@ -289,6 +303,8 @@ class Poller:
         self._open[task] = began
         self._asking.told.opened(self.runner, 1)
         offer: JobOffer | None = None
+        if may_hold:
+            self._asking.room.hold(slot, lambda: self._give_way(task))
         try:
             offer = await self._client.request_job(request_id=request_id, may_hold=may_hold)
         except RunnerApiTemporaryError as error:

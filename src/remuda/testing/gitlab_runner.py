@@ -14,7 +14,7 @@ from pathlib import Path
 class RealRunner:
     """A gitlab-runner with a configuration of its own; one process runs all runners that are in it."""
 
-    def __init__(self, program: Path, folder: Path, *, url: str, registration_token: str) -> None:
+    def __init__(self, program: Path, folder: Path, *, url: str, registration_token: str, concurrent: int = 4) -> None:
         self._program = program
         self.folder = folder
         self.config = folder / "config.toml"
@@ -23,7 +23,7 @@ class RealRunner:
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         (folder / "work").mkdir()
-        self.config.write_text("concurrent = 4\ncheck_interval = 1\n")
+        self.config.write_text(f"concurrent = {concurrent}\ncheck_interval = 1\n")
 
     def call(self, *arguments: str) -> str:
         """One command; what it says, on both channels."""

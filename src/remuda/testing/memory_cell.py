@@ -152,18 +152,20 @@ class MemoryCell:
         *,
         runner: Runner | None = None,
         hold: bool = False,
+        hold_seconds: float | None = 240,
         request_id: str | None = None,
         graceful: bool = False,
         gone: asyncio.Event | None = None,
         features: Mapping[str, bool] | None = None,
     ) -> Handout | NoJob:
-        """What POST /jobs/request does."""
+        """What POST /jobs/request does. With `hold` it shows a cursor, and says for how long it can wait."""
         self._requests += 1
         return await self.dispatch.request_job(
             runner or self.runner,
             RequestJob(
                 system_id="s_abcdefabcdef",
                 last_update="c1-x-0" if hold else None,
+                hold_seconds=hold_seconds if hold else None,
                 info=RunnerInfo(
                     features={"cancel_gracefully": graceful, **(FEATURES if features is None else features)}
                 ),

@@ -33,6 +33,8 @@ FEATURES = dict.fromkeys(
 """What a scripted runner can do, unless a test says otherwise."""
 
 ADMIN_TOKEN = "glpat-served-cell-administrator"
+HOLD_SECONDS = 240
+"""For how long a scripted runner says that it can wait for a job, where it lets its request be held."""
 _START_SECONDS = 20
 _STOP_SECONDS = 20
 
@@ -183,7 +185,7 @@ class ScriptedRunner:
         """POST /jobs/request."""
         body = {"token": self.token, "system_id": "s_0123456789ab", "info": {"features": FEATURES}, **more}
         if hold:
-            body["last_update"] = self.cursor or "0"
+            body |= {"last_update": self.cursor or "0", "hold_seconds": HOLD_SECONDS} | more
         headers = {"RUNNER_TOKEN": self.token, "X_Request_Id": request_id or secrets.token_hex(16)}
         answer = self.cell.send("POST", "/api/v4/jobs/request", body, **headers)
         self.cursor = answer.headers.get("X-GitLab-Last-Update") or self.cursor

@@ -130,6 +130,9 @@ class RequestJob(Message):
     session: dict[str, Any] | None = None
     load: dict[str, Any] | None = None
     """Remuda's own, for cells alone: jobs that the manager has, of all its servers (`running`), and room (`free`)."""
+    hold_seconds: float | None = None
+    """Remuda's own, for cells alone: for how long the manager can wait for the answer without keeping another of its
+    runners from asking, or a machine from going. Others do not say, and are answered at once."""
 
 
 class Part(msgspec.Struct, kw_only=True):

@@ -39,6 +39,8 @@ from remuda.wire.runner_server import (
 
 POLL_TIMEOUT_SECONDS = 300.0
 """Longest wait for the answer to a request for a job; servers hold it for 50 s."""
+HOLD_SECONDS = 240.0
+"""For how long a cell is told that it may hold a request: the answer must be here before the wait for it ends."""
 LONGEST_INTERVAL_SECONDS = 900.0
 
 
@@ -150,12 +152,14 @@ class RunnerClient:
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
         """Ask for a job. Without `may_hold` the server answers at once instead of holding the request."""
+        is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
             system_id=self._system_id,
-            last_update=self.cursor if may_hold else None,
+            last_update=self.cursor if is_held else None,
             info=self._info,
             load=self._load() if self.is_remuda.is_set() else None,
+            hold_seconds=HOLD_SECONDS if is_held and self.is_remuda.is_set() else None,
         )
         response = await self._call(
             "POST",

@@ -93,7 +93,7 @@ def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
 def test_a_held_poll_may_be_silent(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell", body_silent_seconds=0.1) as cell:
         runner = cell.new_runner()
-        body = b'{"token": "%s", "last_update": "x"}' % runner.token.encode()
+        body = b'{"token": "%s", "last_update": "x", "hold_seconds": 50}' % runner.token.encode()
         head = b"POST /api/v4/jobs/request HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         with _caller(cell, head + body) as caller:
             cell.until_metric("remuda_cell_held_polls 1.0")

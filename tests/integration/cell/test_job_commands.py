@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from remuda.cell.http import jobs as http_jobs
+from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError
@@ -109,6 +110,20 @@ def test_runners_and_how_much_they_do(
     assert call(["runner", "list", "--output", "json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)
     assert [(one["capacity"], one["running_jobs"]) for one in shown["managers"]] == [(4, 1)]
+
+
+def test_settings_of_a_runner(runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["runner", "set", "1", "--poll-hold", "30"]) == 0
+    assert capsys.readouterr().out == "runner 1: poll hold 30 s, priority 0\n"
+    assert call(["runner", "set", "1", "--poll-hold", "default", "--priority", "3", "--output", "json"]) == 0
+    changed = json.loads(capsys.readouterr().out)
+    assert (changed["poll_hold_seconds"], changed["priority"]) == (None, 3)
+    with pytest.raises(BadInputError, match="nothing to change"):
+        call(["runner", "set", "1"])
+    with pytest.raises(BadInputError, match="a number of seconds"):
+        call(["runner", "set", "1", "--poll-hold", "-3"])
+    with pytest.raises(RefusedError, match="from 0 to 3600"):
+        call(["runner", "set", "1", "--poll-hold", "3601"])
 
 
 def test_who_is_no_administrator_sees_the_runners_that_they_manage(

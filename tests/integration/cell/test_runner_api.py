@@ -151,6 +151,35 @@ class TestRequest:
     def test_a_request_without_cursor_is_not_held(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         assert runner.ask().status == 204
 
+    def test_a_manager_that_does_not_say_that_it_can_wait_is_answered_at_once(
+        self, cell: ServedCell, runner: ScriptedRunner
+    ) -> None:
+        """As gitlab-runner, of which a held request occupies one of the workers of all its runners."""
+        runner.ask()
+        for _ in range(3):
+            # It would be held for longer than the client waits.
+            assert runner.ask(hold=True, hold_seconds=None).status == 204
+
+    def test_a_runner_whose_requests_are_held_whoever_makes_them(
+        self, cell: ServedCell, runner: ScriptedRunner
+    ) -> None:
+        [found] = cell.api("GET", "/runners/all").json()
+        path = f"/runners/{found['id']}"
+        assert cell.api("GET", path).json()["poll_hold_seconds"] is None
+        for wrong in (-1, 3601, "long"):
+            assert cell.api("PUT", path, {"poll_hold_seconds": wrong}).status == 400
+        assert cell.api("PUT", path, {"poll_hold_seconds": 100}).json()["poll_hold_seconds"] == 100
+        assert cell.api("PUT", path, {"description": "other"}).json()["poll_hold_seconds"] == 100
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(runner.ask, hold=True, hold_seconds=None)
+            cell.until_metric("remuda_cell_held_polls 1.0")
+            cell.new_project("hello", ONE_JOB)
+            assert asked.result(30).status == 201
+        assert cell.api("PUT", path, {"poll_hold_seconds": 0}).json()["poll_hold_seconds"] == 0
+        assert runner.ask(hold=True).status == 204
+        assert cell.api("PUT", path, {"poll_hold_seconds": None}).json()["poll_hold_seconds"] is None
+        assert cell.api("PUT", f"{path}?poll_hold_seconds=7").json()["poll_hold_seconds"] == 7
+
     def test_the_same_request_again_gets_the_same_job(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         cell.new_project("hello", TWO_JOBS)
         first = runner.take(request_id="again")
@@ -162,7 +191,10 @@ class TestRequest:
     def test_a_caller_that_hung_up_leaves_the_job_to_others(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         runner.ask()
         address = urlsplit(cell.url)
-        body = b'{"token":"%s","last_update":"%s"}' % (runner.token.encode(), (runner.cursor or "").encode())
+        body = b'{"token":"%s","last_update":"%s","hold_seconds":50}' % (
+            runner.token.encode(),
+            (runner.cursor or "").encode(),
+        )
         with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
             caller.sendall(
                 b"POST /api/v4/jobs/request HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

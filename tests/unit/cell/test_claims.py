@@ -229,6 +229,18 @@ class TestLongPolls:
             assert held.done()
         assert isinstance(held.result(), Handout)
 
+    async def test_a_manager_that_does_not_say_that_it_can_wait_is_answered_at_once(self, cell: MemoryCell) -> None:
+        async with asyncio.timeout(30):
+            assert isinstance(await cell.poll(hold=True, hold_seconds=None), NoJob)
+
+    async def test_a_poll_is_held_for_no_longer_than_its_manager_says(self, cell: MemoryCell) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True, hold_seconds=7))
+            await cell.clock.advance(6)
+            assert not held.done()
+            await cell.clock.advance(1)
+            assert isinstance(await held, NoJob)
+
     async def test_a_held_poll_never_gets_what_was_made_for_the_job_as_it_was(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True))

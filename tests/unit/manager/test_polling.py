@@ -280,6 +280,46 @@ async def test_the_last_slot_is_asked_for_without_the_cursor(bench: Bench) -> No
         assert "last_update" not in one.waiting[0][0]
 
 
+async def test_a_cell_is_told_that_it_may_hold_a_request_and_other_servers_are_not(bench: Bench) -> None:
+    cell, gitlab = Server(), Server()
+    bench.room = Room(concurrent=9, limits={"abcdefghi": 0, "zyxwvutsr": 0})
+    async with running(bench.poller(cell), bench.poller(gitlab, token="glrt-zyxwvutsrqpo")):
+        assert "hold_seconds" not in cell.waiting[0][0], "the first answer shall come at once"
+        await cell.answer(204, X_GitLab_Last_Update="abc", X_Remuda_Cell="1")
+        await gitlab.answer(204, X_GitLab_Last_Update="abc")
+        assert cell.waiting[0][0]["hold_seconds"] >= 50
+        assert "hold_seconds" not in gitlab.waiting[0][0]
+
+
+async def test_a_held_request_ends_when_another_runner_needs_its_slot(bench: Bench) -> None:
+    """Both were held; one got a job that takes its slot, and must be able to ask for the next one."""
+    one, other = Server(), Server()
+    bench.room = Room(concurrent=2, limits={"abcdefghi": 0, "zyxwvutsr": 0})
+    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
+        for server in (one, other):
+            await server.answer(204, X_GitLab_Last_Update="abc", X_Remuda_Cell="1")
+            assert "hold_seconds" in server.waiting[0][0]
+        await other.hand_out(X_Remuda_Cell="1")
+        await settle()
+        assert (one.hung_up, len(other.waiting)) == (1, 1)
+        assert "last_update" not in other.waiting[0][0], "nor does it keep the first one from asking for long"
+        await other.answer(204, X_Remuda_Cell="1")
+        assert len(one.waiting) == 2, "the one that was hung up on, and the next"
+        assert one.ids[-1] == one.ids[-2]
+
+
+async def test_a_request_of_a_plain_gitlab_is_hung_up_on_only_when_it_is_surely_held(bench: Bench) -> None:
+    one, other = Server(), Server()
+    bench.room = Room(concurrent=2, limits={"abcdefghi": 0, "zyxwvutsr": 0})
+    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
+        for server in (one, other):
+            await server.answer(204, X_GitLab_Last_Update="abc")
+        await other.hand_out()
+        assert (one.hung_up, other.waiting) == (0, [])
+        await bench.clock.advance(2.5)
+        assert (one.hung_up, len(other.waiting)) == (1, 1)
+
+
 async def test_a_strict_interval_is_kept_after_a_job_too(bench: Bench) -> None:
     server = Server()
     async with running(bench.poller(server, strict_check_interval=True)):

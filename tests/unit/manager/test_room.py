@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from remuda.lib.clock import settle
 from remuda.manager.core.slots import Slot
 from remuda.manager.room import Room
@@ -88,6 +90,88 @@ async def test_a_slot_may_be_held_once_all_others_ask_too_or_cannot() -> None:
     assert room.may_hold("a")  # one slot is left for b
     await room.reserve("b")
     assert room.may_hold("b")
+
+
+class Held:
+    """Requests that are held until they are told to hang up, which gives their slot back."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self.ended: list[Slot] = []
+
+    def hold(self, slot: Slot) -> None:
+        def hang_up() -> None:
+            self.ended.append(slot)
+            asyncio.get_running_loop().call_soon(self._room.give_back, slot)
+
+        self._room.hold(slot, hang_up)
+
+
+async def test_a_held_request_ends_when_a_job_has_taken_the_room_of_another_runner() -> None:
+    room = Room(concurrent=2, limits={"a": 0, "b": 0})
+    held = Held(room)
+    first, other = await room.reserve("a"), await room.reserve("b")
+    held.hold(first)
+    held.hold(other)
+    room.hand_over(other)  # b got a job, and asks for the next one
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(room.reserve("b"))
+        await settle()
+        assert held.ended == [first]
+        assert await waiting == Slot("b", 1)
+    again = asyncio.ensure_future(room.reserve("a"))
+    await settle()
+    assert not room.may_hold("b"), "a waits for a slot"
+    assert held.ended == [first]
+    again.cancel()
+
+
+async def test_a_held_request_ends_for_a_runner_that_is_new() -> None:
+    room = Room(concurrent=1, limits={"a": 0})
+    held = Held(room)
+    held.hold(await room.reserve("a"))
+    room.change(concurrent=1, limits={"a": 0, "new": 0})
+    assert await room.reserve("new") == Slot("new", 0)
+    assert held.ended == [Slot("a", 0)]
+
+
+async def test_a_held_request_ends_for_another_runner_of_a_full_environment() -> None:
+    places = {"a": "here", "b": "here", "c": "there"}
+    room = Room(concurrent=9, limits={"a": 0, "b": 0, "c": 0}, places=places)
+    held = Held(room)
+    away = await room.reserve("c", lambda: 1)
+    held.hold(away)
+    first = await room.reserve("a", lambda: 1)
+    held.hold(first)
+    assert await room.reserve("b", lambda: 1) == Slot("b", 0)
+    assert held.ended == [first]
+    assert not room.may_hold("b"), "a could ask, if b did not"
+
+
+@pytest.mark.parametrize("capacity", [0, 1])
+async def test_no_request_ends_for_a_runner_that_could_have_no_job(capacity: int) -> None:
+    room = Room(concurrent=2, limits={"full": 0, "a": 0, "limited": 1})
+    held = Held(room)
+    room.adopt(Slot("full", 0))
+    held.hold(await room.reserve("a"))
+    full = asyncio.ensure_future(room.reserve("full", lambda: capacity))
+    await settle()
+    assert held.ended == []
+    assert room.may_hold("a") is False, "there is a runner with a limit that has no request open"
+    full.cancel()
+    await settle()
+
+
+async def test_a_runner_that_asks_already_ends_nobody_elses_request() -> None:
+    room = Room(concurrent=2, limits={"a": 0, "b": 0})
+    held = Held(room)
+    held.hold(await room.reserve("a"))
+    held.hold(await room.reserve("b"))
+    more = asyncio.ensure_future(room.reserve("b"))
+    await settle()
+    assert held.ended == []
+    more.cancel()
+    await settle()
 
 
 async def test_other_limits_count_at_once() -> None:

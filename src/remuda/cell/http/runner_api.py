@@ -21,7 +21,7 @@ from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, JsonBytes, bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.lookup import MAX_DIGITS
 from remuda.cell.http.trace import job_headers
-from remuda.cell.values import MAX_PRIORITY, Runner
+from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.job import JobState
 from remuda.telemetry.logs import logger
@@ -56,6 +56,8 @@ def checked_runner(runner: Runner) -> Runner:
         raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
     if abs(runner.priority) > MAX_PRIORITY:
         raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    if not 0 <= (runner.poll_hold_seconds or 0) <= MAX_POLL_HOLD_SECONDS:
+        raise bad_field("poll_hold_seconds", f"is a number from 0 to {MAX_POLL_HOLD_SECONDS}, or null for the default")
     if runner.maximum_timeout is not None and runner.maximum_timeout < MIN_TIMEOUT_SECONDS:
         raise bad_field("maximum_timeout", f"needs to be at least 10 minutes ({MIN_TIMEOUT_SECONDS} s)")
     return runner

@@ -53,6 +53,8 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     maximum_timeout: int | None = None
     priority: int | None = None
     """Remuda's own: of the runners that wait for a job, those with a higher one get it first."""
+    poll_hold_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
+    """Remuda's own: for how long its requests for a job are held at most; null: as the cell's settings say."""
 
 
 def changed(runner: Runner, change: RunnerChange) -> Runner:
@@ -73,6 +75,9 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
             ),
             maximum_timeout=limit,
             priority=runner.priority if change.priority is None else change.priority,
+            poll_hold_seconds=(
+                runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
+            ),
         )
     )
 

@@ -226,6 +226,7 @@ class RunnerShape(RunnerSummaryShape):
     maximum_timeout: int | None
     maintenance_note: str | None
     priority: int
+    poll_hold_seconds: int | None
     version: str | None
     revision: str | None
     platform: str | None

@@ -365,6 +365,7 @@ def runner_view(
         "maximum_timeout": runner.maximum_timeout,
         "maintenance_note": runner.maintenance_note,
         "priority": runner.priority,
+        "poll_hold_seconds": runner.poll_hold_seconds,
         "version": newest.runner_version if newest else None,
         "revision": newest.revision if newest else None,
         "platform": newest.platform if newest else None,

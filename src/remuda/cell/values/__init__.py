@@ -6,12 +6,13 @@ Every stored value carries the version of its meaning. Times are seconds since t
 from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult
 from remuda.cell.values.lists import ALL_PIPELINES, Page, PipelineFilter
 from remuda.cell.values.projects import Project, ProjectVariable, Release, Schedule, TriggerToken, UserToken
-from remuda.cell.values.runners import LEGACY, Runner, RunnerManager
+from remuda.cell.values.runners import LEGACY, MAX_POLL_HOLD_SECONDS, Runner, RunnerManager
 from remuda.cell.values.stored import MAX_PRIORITY, NAMESPACE_ID, ORGANIZATION_ID, USER_ID, Value
 
 __all__ = [
     "ALL_PIPELINES",
     "LEGACY",
+    "MAX_POLL_HOLD_SECONDS",
     "MAX_PRIORITY",
     "NAMESPACE_ID",
     "ORGANIZATION_ID",

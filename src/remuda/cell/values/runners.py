@@ -4,6 +4,8 @@ from remuda.cell.values.stored import ORGANIZATION_ID, USER_ID, Value
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import Fingerprint, Pool, RunnerType
 
+MAX_POLL_HOLD_SECONDS = 3600
+"""gitlab-runner waits no longer than that for the answer to a request for a job."""
 LEGACY = "<legacy>"
 """GitLab's name for a manager that does not say its own."""
 
@@ -36,6 +38,8 @@ class Runner(Value, frozen=True, kw_only=True):
     token_expires_at: float | None = None
     user_id: int = USER_ID
     """Who made it."""
+    poll_hold_seconds: int | None = None
+    """For how long its requests for a job are held at most; None: as the cell's settings say."""
 
     def pools(self) -> frozenset[Pool]:
         """Whose jobs it serves."""

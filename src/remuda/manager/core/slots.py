@@ -75,6 +75,10 @@ class Slots:
         """How many of them in the runner's environment."""
         return self._in_place[self._place(runner)]
 
+    def share_place(self, runner: str, other: str) -> bool:
+        """Whether two runners have the same environment."""
+        return self._place(runner) == self._place(other)
+
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
         """Other limits from now on; who has a slot keeps it."""
         self._concurrent = concurrent
