@@ -24,6 +24,7 @@ import msgspec
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
 from remuda.cell.adapters.open_pushes import OpenPushes
+from remuda.cell.adapters.push_hook import FORCE_REFUSED
 from remuda.cell.adapters.push_notes import (
     PushNote,
     forget,
@@ -35,7 +36,7 @@ from remuda.cell.adapters.push_notes import (
 )
 from remuda.cell.core.creating import merge_request_iid
 from remuda.cell.core.wishes import Wishes, read_wishes
-from remuda.cell.errors import CellError, ConflictError, InvalidError
+from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
 from remuda.cell.namespaces import Namespaces, all_projects
 from remuda.cell.paths import checked_path as checked_path
 from remuda.cell.people import FIRST_USER, ProjectFilter, User
@@ -188,13 +189,24 @@ class Projects:
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
         """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        before = await self._check_forward(project, refs)
         if not self._pipelines_per_push:
-            await self.repos.put_refs(project.repo_path, refs)
+            await self.repos.put_refs(project.repo_path, refs, before)
             await self._store.see_refs(project.id, refs)
             return
         async with self.moving(project):
             self.note(project, refs, user.id)
-            await self.repos.put_refs(project.repo_path, refs)
+            await self.repos.put_refs(project.repo_path, refs, before)
+
+    async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
+        """Where a protected branch leads now that may only move forward; ForbiddenError when it would not."""
+        ref = await self.forward_ref(project)
+        tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
+        if ref is None or tip is None:
+            return {}
+        if not await self.repos.is_ancestor(project.repo_path, tip, of=refs[ref]):
+            raise ForbiddenError(f"{ref} {FORCE_REFUSED}")
+        return {ref: tip}
 
     async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path
@@ -350,6 +362,10 @@ class Projects:
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
+
+    async def forward_ref(self, project: Project) -> str | None:
+        """The protected branch, where a push may only add commits to it."""
+        return None if project.allow_force_push else await self.protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""

@@ -13,7 +13,7 @@ import msgspec
 
 from remuda.cli.exits import CommandError
 from remuda.cli.repository import Repository
-from remuda.cli.snapshot import Snapshot, mirror, push_environment, take
+from remuda.cli.snapshot import COMPARED, Snapshot, mirror, push_environment, take
 from remuda.cli.worktree import facts_of
 from remuda.lib.lending import LENDS
 from remuda.wire.user_api import NewPipelineRequest
@@ -130,12 +130,27 @@ async def _bring(cell: "Cell", package: Package, links: Path | None) -> int:
         (links / f"{package.path}.git" / LENDS).touch()
         await cell.client.put_refs(project.id, package.snapshot.refs)
         return project.id
-    refspecs = [f"{sha}:{ref}" for ref, sha in package.snapshot.refs.items()]
+    # The cell may have an older snapshot, which this one does not begin with.
+    await cell.client.allow_force_pushes(project.id)
+    refspecs, removals = to_push(package.snapshot.refs)
     for start in range(0, len(refspecs), REFS_AT_ONCE):
         await _git_push(
             project.http_url_to_repo, package.snapshot.git_dir, refspecs[start : start + REFS_AT_ONCE], cell
         )
+    if removals:
+        await _git_push(project.http_url_to_repo, package.snapshot.git_dir, removals, cell)
     return project.id
+
+
+def to_push(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """What is pushed, and what is removed again once it is there.
+
+    A cell takes branches, tags and merge requests only; what rules compare with is no more than commits that it must
+    have, so these come by a branch that does not stay.
+    """
+    brought = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
+    pushed = [f"{sha}:{brought.get(ref, ref)}" for ref, sha in refs.items()]
+    return pushed, [f":{name}" for name in brought.values()]
 
 
 async def _git_push(url: str, git_dir: Path, refspecs: list[str], cell: "Cell") -> None:

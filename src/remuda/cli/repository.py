@@ -1,9 +1,10 @@
 """A git repository on this machine, read only: refs, trees, files, what differs.
 
-Decided here: how git is asked so that nothing of it can surprise. A surrounding hook's variables, prompts, lazy fetches
-and programs that the repository's configuration names (fsmonitor, external diffs) play no part, and a ref from a file
-is only ever tried as the name of a branch, a tag or a commit, never as an option or an expression. What the answers
-mean for a pipeline is decided in `worktree` and `sources`, the callers.
+Decided here: how git is asked so that nothing of it can surprise. A surrounding hook's variables, prompts, lazy
+fetches, replaced objects (a push takes none of them along, so no pipeline would see them) and programs that the
+repository's configuration names (fsmonitor, external diffs) play no part, and a ref from a file is only ever tried as
+the name of a branch, a tag or a commit, never as an option or an expression. What the answers mean for a pipeline is
+decided in `worktree` and `sources`, the callers.
 
 Invariant: nothing is written, not even an index that git would refresh, and no other machine is asked.
 """
@@ -205,6 +206,7 @@ def _environment() -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_ALLOW_PROTOCOL": "none",
     }
 

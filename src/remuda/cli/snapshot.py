@@ -36,6 +36,8 @@ MERGE_REQUEST_REF = "refs/merge-requests/1/head"
 DESCRIBED_COMMITS = 50
 """So many commits back, tags come along: `git describe` works where it works in a job's shallow clone."""
 
+COMPARED = "refs/compared/"
+"""Where commits go that rules compare with and that no branch or tag leads to."""
 CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
 
 
@@ -126,7 +128,7 @@ def _with_history(git: "_Own", source: _Source, facts: "Facts", tree: str | None
     sha = git.commit(tree, (facts.sha,), *_described(facts)) if tree else facts.sha
     refs = _near_tags(repository)
     if since:
-        refs[f"refs/compared/{since}"] = since
+        refs[f"{COMPARED}{since}"] = since
     for name in compared:
         if commit := repository.commit(name):
             refs[_full(repository, name)] = commit
@@ -227,7 +229,7 @@ def _full(repository: "Repository", name: str) -> str:
     if repository.resolved(f"refs/tags/{name}"):
         return f"refs/tags/{name}"
     if repository.resolved(name) == name:
-        return f"refs/compared/{name}"
+        return f"{COMPARED}{name}"
     return f"refs/heads/{name}"
 
 
@@ -352,7 +354,8 @@ def _filtered(repository: "Repository") -> list[bytes]:
 def _users() -> dict[str, str]:
     """The user's git, free of a surrounding hook, with texts we can recognise, writing nothing."""
     clean = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
-    return clean | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    quiet = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+    return clean | quiet | {"GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 def _alone(**more: str) -> dict[str, str]:

@@ -29,7 +29,10 @@ LOCK, SIZE, REPOSITORY = ".lock", ".size", ".git"
 LOOSE_OBJECTS = 2000
 """From so many on they are packed."""
 _SHA = re.compile(r"[0-9a-f]{40,64}")
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n[uploadpack]\n\tallowAnySHA1InWant = true\n"
+_CONFIG = (
+    "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tuseReplaceRefs = false\n"
+    "[uploadpack]\n\tallowAnySHA1InWant = true\n"
+)
 _BENDING = ("config", "hooks", "info", "objects/info/alternates", "commondir", "worktrees", "modules")
 _BROKEN = re.compile(
     r"corrupt|bad object|bad tree|unable to read|packfile .* (cannot|invalid|does not)|missing necessary"

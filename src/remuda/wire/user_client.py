@@ -180,6 +180,12 @@ class UserClient:
             found = await self.call("POST", "/api/v4/projects", body)
         return _convert(found, ProjectInfo)
 
+    async def allow_force_pushes(self, project_id: int) -> None:
+        """Let pushes take commits away from the protected branches of a project."""
+        root = f"/api/v4/projects/{project_id}/protected_branches"
+        for branch in await self.call("GET", root):
+            await self.call("PATCH", f"{root}/{quote(branch['name'], safe='')}", {"allow_force_push": True})
+
     async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
         """Let refs lead to commits that the cell has, or borrows."""
         await self.call("PUT", f"/api/remuda/v1/projects/{project_id}/refs", {"refs": dict(refs)})

@@ -49,6 +49,24 @@ async def test_history_crosses_the_network_once(
         assert not (path.is_file() and any(text.encode() in path.read_bytes() for text in (TOKEN, BASIC))), path
 
 
+async def test_replaced_objects_count_for_nothing(
+    run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
+) -> None:
+    """An earlier job left them in the mirror and in the working directory."""
+    work = tmp_path / "work"
+    await run_step("checkout", inputs(server, mirrors, commits[2], depth=0), "1")
+    for kind in ("", "^{tree}", ":file"):
+        for place in (work, the_mirror(mirrors)):
+            true, other = (git(place, "--no-replace-objects", "rev-parse", f"{commits[at]}{kind}") for at in (1, 0))
+            git(place, "update-ref", f"refs/replace/{true}", other)
+    for number, place in enumerate((work, tmp_path / "new")):
+        wanted = inputs(server, mirrors, commits[1], depth=0)
+        seen = await run_step("checkout", wanted, f"2{number}", work_dir=str(place))
+        assert seen.check().status == "success", seen.lines
+        assert (place / "file").read_text() == "version 1\n"
+        assert git(place, "--no-replace-objects", "rev-parse", "HEAD") == commits[1]
+
+
 async def test_new_commits_and_commits_off_the_branch_are_found(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from remuda.cell.adapters.git import GitRepos
-from remuda.cell.adapters.push_notes import HOOK, read_notes
+from remuda.cell.adapters.push_hook import HOOK
+from remuda.cell.adapters.push_notes import read_notes
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
 from remuda.testing.clone import Clone
@@ -38,6 +39,11 @@ def clone(cell: ServedCell, tmp_path: Path) -> Clone:
 def pipelines(cell: ServedCell, project: str = "root%2Fapp") -> list[dict[str, object]]:
     found: list[dict[str, object]] = cell.api("GET", f"/projects/{project}/pipelines").json()
     return found
+
+
+def allow_force(cell: ServedCell) -> None:
+    answer = cell.api("PATCH", "/projects/root%2Fapp/protected_branches/main", {"allow_force_push": True})
+    assert answer.status == 200, answer
 
 
 def test_a_push_starts_a_pipeline_for_each_ref(cell: ServedCell, clone: Clone) -> None:
@@ -82,6 +88,7 @@ def test_a_job_outlives_its_branch(
 def test_before_and_force(cell: ServedCell, clone: Clone) -> None:
     first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
+    allow_force(cell)
     clone.run("commit", "--quiet", "--amend", "-m", "Another")
     clone.run("push", "--quiet", "--force", "origin", "main")
     newest = cell.api("GET", f"/projects/root%2Fapp/pipelines/{pipelines(cell)[0]['id']}").json()
@@ -115,6 +122,7 @@ def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: 
     job = runner.take()
     git = job["git_info"]
     assert git["sha"] == wanted
+    allow_force(cell)
     clone.run("commit", "--quiet", "--amend", "-m", "Moved on")
     clone.run("push", "--quiet", "--force", "origin", "main")
     build = Clone(tmp_path / "build")

@@ -228,6 +228,19 @@ def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callabl
     assert statuses(document["jobs"]) == {"b": "success", "c": "success"}
 
 
+def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callable[[str], Repo]) -> None:
+    """Its protected branch gives up commits for a run; it gets what rules compare with, which no ref leads to."""
+    shop = repo("shop").commit(**{"a/x": "1"})
+    base = shop.git("rev-parse", "HEAD")
+    job = f"a: {{script: [cat a/y], rules: [{{changes: {{paths: [a/*], compare_to: {base}}}}}]}}\n"
+    shop.commit(**{".gitlab-ci.yml": job, "a/y": "1"})
+    for number in range(2):
+        (shop.folder / "a/y").write_text(f"uncommitted {number}")
+        document = run_json(world, shop.folder, "--data", "kept")
+        assert statuses(document["jobs"]) == {"a": "success"}
+        shop.git("commit", "--quiet", "--amend", "--message", f"Another past {number}")
+
+
 def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline, until: Any) -> None:
     folder = pipeline("job: {script: [cat note]}\n")
     (folder / "note").write_text("first")

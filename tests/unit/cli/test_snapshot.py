@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.cli.delivery import to_push
 from remuda.cli.exits import BadInputError, CommandError
 from remuda.cli.repository import Repository
 from remuda.cli.snapshot import Snapshot, push_environment, take
@@ -81,6 +82,29 @@ def test_a_snapshot_has_uncommitted_changes_and_no_ignored_files(repository: Pat
         "kept.txt": "new",
     }
     assert snapshot.ref == "refs/heads/trunk"
+
+
+@pytest.mark.parametrize("kind", [":kept.txt", "^{tree}", ""])
+def test_replaced_objects_count_for_nothing(repository: Path, tmp_path: Path, kind: str) -> None:
+    """A push takes none of them along: a run sees what a pipeline would."""
+    (repository / "kept.txt").write_text("other")
+    git(repository, "commit", "--quiet", "-am", "Other")
+    git(repository, "replace", *(git(repository, "rev-parse", f"{at}{kind}").strip() for at in ("HEAD~", "HEAD")))
+    git(repository, "--no-replace-objects", "reset", "--quiet", "--hard", "HEAD~")
+    found = Repository.at(repository)
+    assert found is not None
+    entry = found.tree(git(repository, "rev-parse", "HEAD").strip())["kept.txt"]
+    assert found.blob(entry.id) == b"old"
+    snapshot = snapshot_of(repository, tmp_path / "own.git")
+    assert files_of(snapshot)["kept.txt"] == "old"
+    assert facts_of(repository).predefined["CI_COMMIT_MESSAGE"].strip() == "First"
+
+
+def test_what_is_compared_with_comes_by_branches_that_do_not_stay() -> None:
+    refs = {"refs/heads/main": "1", "refs/compared/22": "22", "refs/tags/v1": "3"}
+    pushed, removed = to_push(refs)
+    assert pushed == ["1:refs/heads/main", "22:refs/heads/remuda-compared/22", "3:refs/tags/v1"]
+    assert removed == [":refs/heads/remuda-compared/22"]
 
 
 def test_the_repository_is_left_exactly_as_it_was(repository: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The bare repositories of a cell, worked on by the `git` program.
 
-Decided here: how git is called (its own settings only, never the machine's or the user's; no prompt, a deadline) and
-what its answers mean. Which refs start a pipeline is decided in `remuda.cell.projects`; serving them to clients is
+Decided here: how git is called (in the environment of `git_environment`, with a deadline) and what its answers mean.
+Which refs start a pipeline is decided in `remuda.cell.projects`; serving them to clients is
 `remuda.cell.adapters.git_http`.
 
 Invariant: a repository's folder name comes from the cell, never from a user; every name that a user gave is checked or
@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 
 from remuda.cell.adapters.git_changes import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
-from remuda.cell.adapters.push_notes import HOOK
+from remuda.cell.adapters.git_environment import make_environment
+from remuda.cell.adapters.push_hook import HOOK
 from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
-from remuda.lib.files import is_disk_waited_for
 
 DEADLINE_SECONDS = 60
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
@@ -31,21 +31,6 @@ KEPT_COMMITS = 4096
 """How many commits are remembered: they never change, and lists of jobs name the same few again and again."""
 KEPT_MESSAGE = 16 * 1024
 """A commit with a longer message is read anew each time."""
-
-_SETTINGS = {
-    "safe.directory": "*",
-    "core.fsync": "committed",
-    "core.logAllRefUpdates": "false",
-    "http.receivepack": "true",
-    "http.getanyfile": "false",
-    "uploadpack.allowAnySHA1InWant": "true",
-    "uploadpack.allowFilter": "true",
-    "receive.advertisePushOptions": "true",
-    "receive.autogc": "false",
-    # The cell alone makes these; hidden refs are neither offered to a push nor taken from one.
-    "receive.hideRefs": "refs/pipelines",
-    "gc.auto": "0",
-}
 
 _TAGGER = "Administrator <admin@example.com>"
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
@@ -91,21 +76,7 @@ class GitRepos:
         self._borrowed = borrowed_objects
         self._links = links
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
-        settings = {**_SETTINGS, "core.hooksPath": str(hooks)}
-        if not is_disk_waited_for():
-            settings["core.fsync"] = "none"
-        self.environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "LC_ALL": "C",
-            "HOME": str(root),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CONFIG_COUNT": str(len(settings)),
-        }
-        for number, (key, value) in enumerate(settings.items()):
-            self.environment[f"GIT_CONFIG_KEY_{number}"] = key
-            self.environment[f"GIT_CONFIG_VALUE_{number}"] = value
+        self.environment = make_environment(root, hooks)
 
     def prepare(self) -> None:
         """Make the folders and the hook that notes what pushes ask for."""
@@ -216,9 +187,16 @@ class GitRepos:
         """Let a ref lead to a commit."""
         await self._git("update-ref", ref, sha, repo=repo)
 
-    async def put_refs(self, repo: str, refs: Mapping[str, str]) -> None:
-        """Let refs lead to objects that the repository has or borrows, all of them or none. GitError when it cannot."""
-        lines = [f"update {ref}\0{sha}\0\0".encode() for ref, sha in refs.items()]
+    async def is_ancestor(self, repo: str, sha: str, of: str) -> bool:
+        """True if the commit `of` is `sha` or was made on top of it."""
+        return (await self._call("merge-base", "--is-ancestor", sha, of, repo=repo))[0] == 0
+
+    async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
+        """Let refs lead to objects that the repository has or borrows, all of them or none. GitError when it cannot.
+
+        `before` says where some of them must lead until then.
+        """
+        lines = [f"update {ref}\0{sha}\0{before.get(ref, '')}\0".encode() for ref, sha in refs.items()]
         code, _, err = await self._call("update-ref", "-z", "--stdin", repo=repo, stdin=lines)
         if code != 0:
             raise _failure("update-ref", err)

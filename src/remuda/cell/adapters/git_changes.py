@@ -59,8 +59,13 @@ class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether git takes it as the name of a branch or tag, and it cannot be mistaken for a commit or an option."""
+    """Whether git takes it as the name of a branch or tag, and nothing else (a commit, a ref, an option) is called so.
+
+    A push is refused other names by `push_hook`.
+    """
     if not name or len(name) > 255 or name[0] in "-./" or name[-1] in "./" or name in ("@", "HEAD"):
+        return False
+    if name.startswith("refs/"):
         return False
     return not _BAD_IN_REF.search(name) and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name)
 

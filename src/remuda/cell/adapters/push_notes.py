@@ -1,9 +1,9 @@
 """What a push asked for beside its commits, from git's hook to the cell, through files that outlive both.
 
-git tells the options of a push to its pre-receive hook alone. The hook leaves a note of them, with the refs that the
-push moves, in the repository before any ref moves; the cell leaves such a note itself for what people commit or tag
-through its API. It reads the notes when it acts on the refs, perhaps after a restart or in another process. What
-options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
+git tells the options of a push to its pre-receive hook (`push_hook`) alone. The hook leaves a note of them, with the
+refs that the push moves, in the repository before any ref moves; the cell leaves such a note itself for what people
+commit or tag through its API. It reads the notes when it acts on the refs, perhaps after a restart or in another
+process. What options mean is decided in `remuda.cell.core.wishes`. Called by `remuda.cell.projects`.
 
 Invariants: whoever sees a ref moved by a push can read the push's note; a note appears whole; nothing that a client
 sent becomes part of a path or of a command: at the time of the hook git has not even checked the names of the refs.
@@ -16,49 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from remuda.cell.adapters.push_hook import FOLDER
 from remuda.cell.errors import StoreError
 from remuda.lib.files import write_whole
 
-FOLDER = "push-notes"
 STALE_SECONDS = 2 * 3600
 """A note whose push has not moved its refs by now never will."""
 DELETED = "0" * 40
-
-USER_VARIABLE = "REMUDA_USER"
-"""Names the person who pushes to the hook."""
-REFUSED_VARIABLE = "REMUDA_REFUSED_REF"
-"""Names the ref that this person may not push to."""
-
-# Without a name or options a note is needed only to outdo an older one of the same ref and commit.
-HOOK = f"""#!/bin/sh
-count=${{GIT_PUSH_OPTION_COUNT:-0}}
-folder=$GIT_DIR/{FOLDER}
-[ "$count" -gt 0 ] || [ -n "${USER_VARIABLE}" ] || [ -d "$folder" ] || exit 0
-tries=0
-until mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX"); do
-  # The cell may just have removed the folder, because it was empty.
-  tries=$((tries + 1))
-  [ "$tries" -lt 3 ] || exit 1
-done
-{{
-  printf 'user %s\\n' "${USER_VARIABLE}" || exit 1
-  while read -r old new ref; do
-    if [ "$ref" = "${REFUSED_VARIABLE}" ]; then
-      rm -f "$note"
-      echo "You may not push to $ref, which is protected; push to another branch, or ask a maintainer." >&2
-      exit 1
-    fi
-    printf 'ref %s %s\\n' "$new" "$ref" || exit 1
-  done
-  i=0
-  while [ "$i" -lt "$count" ]; do
-    eval "option=\\${{GIT_PUSH_OPTION_$i}}"
-    printf 'option %s\\n' "$option" || exit 1
-    i=$((i + 1))
-  done
-}} >"$note" || exit 1
-mv "$note" "$folder/${{note##*/.}}"
-"""
 
 
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +107,8 @@ def _note(file: Path, text: str) -> PushNote:
     # Not splitlines: a ref's name may hold what else counts as the end of a line in Unicode.
     for number, line in enumerate(text.split("\n")):
         kind, _, rest = line.partition(" ")
-        if kind == "ref":
+        # Options come last and are a client's own words: after the first one nothing else is believed.
+        if kind == "ref" and not options:
             sha, _, ref = rest.partition(" ")
             refs[ref] = sha
         elif kind == "option":

@@ -59,6 +59,7 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/v4/projects"): ("project_created", "Project"),
     ("PUT", _P): ("project_changed", "Project"),
     ("DELETE", _P): ("project_deleted", "Project"),
+    ("PATCH", f"{_P}/protected_branches/{{name}}"): ("protected_branch_changed", "Project"),
     ("POST", "/api/v4/groups"): ("group_created", "Group"),
     ("PUT", _G): ("group_changed", "Group"),
     ("DELETE", _G): ("group_deleted", "Group"),
@@ -109,7 +110,7 @@ _TOLD = (
     "id", "key", "name", "username", "user_id", "path", "full_path", "path_with_namespace", "visibility", "state",
     "is_admin", "access_level", "expires_at", "scopes", "environment_scope", "variable_type", "masked", "hidden",
     "protected", "raw", "runner_type", "paused", "locked", "run_untagged", "tag_list", "token_expires_at", "version",
-    "allow_runner_registration_token", "active", "ref", "cron",
+    "allow_runner_registration_token", "allow_force_push", "active", "ref", "cron",
 )  # fmt: skip
 _NOT_NAMES = frozenset({"token", "private_token", "job_token"})
 _KEPT_BYTES = 1024 * 1024

@@ -3,8 +3,9 @@
 Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
 organization whose code the person may read who started the pipeline; that is also a sign of life of the job. A user's
 token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected branch
-for maintainers; a push to a project that is not there makes it, where the user may. Everyone else learns nothing, not
-even whether the project exists. `git http-backend` does the rest.
+for maintainers, and with force there for nobody unless the project allows it; a push to a project that is not there
+makes it, where the user may. Everyone else learns nothing, not even whether the project exists. `git http-backend` does
+the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """
@@ -19,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
-from remuda.cell.adapters.push_notes import REFUSED_VARIABLE, USER_VARIABLE
+from remuda.cell.adapters.push_hook import FORWARD_VARIABLE, REFUSED_VARIABLE, USER_VARIABLE
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.admission import Caller, person
@@ -75,7 +76,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     call = GitCall(
         method=scope["method"],
         service=service,
-        query=scope["query_string"].decode("latin-1"),
+        # Not what was sent: of a parameter that is there twice git may take the other one.
+        query=f"service={wanted}" if service == "info/refs" else "",
         content_type=headers.get("content-type", ""),
         content_encoding=headers.get("content-encoding", ""),
         content_length=headers.get("content-length", ""),
@@ -150,10 +152,14 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
 
 
 async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
-    """Who pushes, where that is not understood, and which ref is not theirs to push."""
-    told = {} if user_id == project.creator_id else {USER_VARIABLE: str(user_id)}
-    refused = await edge.projects.protected_ref(project) if level < Level.MAINTAINER else None
-    return told | {REFUSED_VARIABLE: refused, USER_VARIABLE: str(user_id)} if refused else told
+    """Who pushes, where that is not understood; which ref is not theirs to push, or only forward."""
+    protected = await edge.projects.protected_ref(project)
+    is_refused = protected is not None and level < Level.MAINTAINER
+    return {
+        USER_VARIABLE: str(user_id) if is_refused or user_id != project.creator_id else "",
+        REFUSED_VARIABLE: protected if protected is not None and is_refused else "",
+        FORWARD_VARIABLE: protected if protected is not None and not project.allow_force_push else "",
+    }
 
 
 async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:

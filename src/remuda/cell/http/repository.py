@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.adapters.git import GitError
+from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
@@ -26,7 +27,7 @@ from remuda.cell.refs import default_branch
 from remuda.cell.values import Project
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
-_REF = re.compile(r"refs/(?:heads|tags|compared)/[^\0]+|refs/merge-requests/[1-9][0-9]*/head")
+_REF = re.compile(r"refs/(?:heads|tags)/(.+)|refs/compared/[0-9a-f]{40}|refs/merge-requests/[1-9][0-9]*/head")
 _SHA = re.compile(r"[0-9a-f]{40}")
 
 
@@ -53,7 +54,8 @@ async def put_refs(edge: Edge, request: Request) -> Response:
     project = await project_in_path(edge, request)
     asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
     for ref, sha in asked.refs.items():
-        if not _REF.fullmatch(ref) or not _SHA.fullmatch(sha):
+        named = _REF.fullmatch(ref)
+        if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
             raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
     default = f"refs/heads/{default_branch(edge.projects.repos, project)}"
     if default in asked.refs:

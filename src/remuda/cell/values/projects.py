@@ -29,6 +29,8 @@ class Project(Value, frozen=True, kw_only=True):
     visibility: str = "private"
     """private, internal or public."""
     creator_id: int = USER_ID
+    allow_force_push: bool = False
+    """Whether a push may take commits away from its protected branch."""
     removed_at: float | None = None
     """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
 

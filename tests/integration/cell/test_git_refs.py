@@ -1,0 +1,296 @@
+"""Which refs a push may move, and what refs that are there already can do to others: nothing."""
+
+import hashlib
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.clone import Clone
+from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+
+PIPELINE = "honest: {script: [echo]}\n"
+EVIL = "evil: {script: [env]}\n"
+PROJECT = "/projects/acme%2Fshop"
+BRANCH = f"{PROJECT}/protected_branches/main"
+NOTHING = "0" * 40
+
+
+@pytest.fixture
+def shop(cell: ServedCell) -> int:
+    project = a_project_in(cell, a_group(cell, "acme"), "shop", PIPELINE)
+    cell.until_pipelines(1, "acme/shop")
+    return project
+
+
+@pytest.fixture
+def ada(cell: ServedCell, shop: int) -> Person:
+    person = a_person(cell, "ada")
+    a_member(cell, f"projects/{shop}", person, 30)
+    return person
+
+
+@pytest.fixture
+def clone(ada: Person, tmp_path: Path) -> Clone:
+    """A developer's working copy."""
+    made = Clone(tmp_path / "clone")
+    made.run("clone", "--quiet", ada.address("acme/shop"), ".")
+    return made
+
+
+@pytest.fixture
+def repository(cell: ServedCell, shop: int) -> Path:
+    """The bare repository in the cell's folder."""
+    [found] = (cell.settings.data / "repos").glob("*/*.git")
+    return found
+
+
+def address(cell: ServedCell) -> str:
+    """The project as the administrator reaches it."""
+    return f"{cell.url.replace('://', f'://root:{cell.token}@')}/acme/shop.git"
+
+
+def packet(text: str) -> bytes:
+    return f"{len(text.encode()) + 4:04x}{text}".encode()
+
+
+def push_raw(person: Person, *commands: str, options: tuple[str, ...] = (), shallow: str = "") -> Answer:
+    """A push that git itself would refuse to send: lines as they are, and a pack without objects."""
+    asked = " report-status" + (" push-options" if options else "")
+    first, *more = commands
+    body = packet(f"shallow {shallow}") if shallow else b""
+    body += packet(f"{first}\0{asked}") + b"".join(packet(line) for line in more) + b"0000"
+    body += b"".join(packet(option) for option in options) + (b"0000" if options else b"")
+    pack = b"PACK" + struct.pack(">II", 2, 0)
+    return person.cell.send(
+        "POST",
+        "/acme/shop.git/git-receive-pack",
+        body + pack + hashlib.sha1(pack).digest(),
+        PRIVATE_TOKEN=person.token,
+        Content_Type="application/x-git-receive-pack-request",
+    )
+
+
+def refs_in(repository: Path) -> set[str]:
+    listed = Clone(repository.parent).run("--git-dir", str(repository), "for-each-ref", "--format=%(refname)").stdout
+    return {name for name in listed.split("\n") if name}
+
+
+def jobs_of_new_pipeline(cell: ServedCell) -> list[str]:
+    made = cell.api("POST", f"{PROJECT}/pipeline", {"ref": "main"})
+    assert made.status == 201, made
+    return [job["name"] for job in cell.api("GET", f"{PROJECT}/pipelines/{made.json()['id']}/jobs").json()]
+
+
+def test_a_replaced_pipeline_file_cannot_be_pushed(cell: ServedCell, clone: Clone, repository: Path) -> None:
+    evil = clone.run("hash-object", "-w", "--stdin", stdin=EVIL).stdout.strip()
+    honest = clone.run("rev-parse", "HEAD:.gitlab-ci.yml").stdout.strip()
+    clone.run("push", "origin", f"{evil}:refs/replace/{honest}", ok=False)
+    assert not any(ref.startswith("refs/replace") for ref in refs_in(repository))
+    assert jobs_of_new_pipeline(cell) == ["honest"]
+
+
+@pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
+def test_replaced_objects_from_before_count_for_nothing(
+    cell: ServedCell, clone: Clone, repository: Path, runner: ScriptedRunner, tmp_path: Path, kind: str
+) -> None:
+    evil = clone.commit(**{".gitlab-ci.yml": EVIL})
+    clone.run("push", "--quiet", "origin", "HEAD:side")
+    expression = {"blob": ":.gitlab-ci.yml", "tree": "^{tree}", "commit": ""}[kind]
+    replaced, by = (clone.run("rev-parse", f"{name}{expression}").stdout.strip() for name in ("HEAD~", evil))
+    clone.run("--git-dir", str(repository), "update-ref", f"refs/replace/{replaced}", by)
+    clone.run("--git-dir", str(repository), "pack-refs", "--all")
+    assert jobs_of_new_pipeline(cell) == ["honest"]
+    shown = cell.api("GET", f"{PROJECT}/repository/files/.gitlab-ci.yml/raw?ref=main")
+    if shown.status == 200:
+        assert shown.body.decode() == PIPELINE
+    lint = cell.api("GET", f"{PROJECT}/ci/lint?content_ref=main").json()
+    assert "honest" in lint["merged_yaml"]
+    commits = cell.api("GET", f"{PROJECT}/repository/commits?ref_name=main").json()
+    assert [commit["title"] for commit in commits] == ["First"]
+    # Nor do they reach who copies all that the repository shows.
+    copy = Clone(tmp_path / "copy")
+    copy.run("clone", "--quiet", "--mirror", address(cell), ".")
+    assert "refs/replace" not in copy.run("for-each-ref").stdout
+    assert copy.run("cat-file", "blob", "main:.gitlab-ci.yml").stdout == PIPELINE
+
+
+TAKEN_BY_NOBODY = (
+    "refs/notes/commits",
+    "refs/keep-around/{sha}",
+    "refs/remotes/origin/main",
+    "refs/environments/production",
+    "refs/stash",
+    "refs/bisect/bad",
+    "refs/compared/x",
+    "refs/Heads/main",
+    "refs/headsx/main",
+    "refs/merge-requests/1/head/x",
+    "refs/merge-requests/x/head",
+    "refs/merge-requests/1/main",
+    "refs/heads/HEAD",
+    "refs/heads/{sha}",
+    "refs/tags/{sha}",
+    "refs/tags/HEAD",
+    "refs/heads/refs/heads/main",
+    "refs/tags/refs/heads/main",
+    "refs/heads/-main",
+)
+
+
+def test_pushes_go_to_branches_tags_and_merge_requests(cell: ServedCell, clone: Clone, repository: Path) -> None:
+    sha = clone.run("rev-parse", "HEAD").stdout.strip()
+    before = refs_in(repository)
+    for number, name in enumerate(TAKEN_BY_NOBODY):
+        ref = name.format(sha=sha)
+        # An administrator, who made the project, is not asked for more, nor for less.
+        refused = clone.run("push", "origin" if number % 2 else address(cell), f"HEAD:{ref}", "HEAD:side", ok=False)
+        assert f"{ref} cannot be pushed; push to a branch" in refused.stderr, "it says what is taken"
+    assert refs_in(repository) == before
+    assert not list(repository.glob("push-notes/*"))
+
+
+def test_refs_are_put_under_the_same_names(cell: ServedCell, shop: int, repository: Path) -> None:
+    sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
+    before = refs_in(repository)
+    for name in (*TAKEN_BY_NOBODY, "refs/heads/../replace/{sha}", f"refs/replace/{sha}", "refs/pipelines/77"):
+        body = {"refs": {name.format(sha=sha): sha}}
+        answer = cell.send("PUT", f"/api/remuda/v1/projects/{shop}/refs", body, PRIVATE_TOKEN=cell.token)
+        assert answer.status == 400, (name, answer)
+        branch = {"branch": name.format(sha=sha).removeprefix("refs/heads/"), "ref": "main"}
+        if "refs/heads/" in name:
+            assert cell.api("POST", f"/projects/{shop}/repository/branches", branch).status == 400, name
+    assert refs_in(repository) == before
+
+
+def test_pushes_that_are_taken(clone: Clone, repository: Path) -> None:
+    names = ["refs/heads/a/b", "refs/heads/abc1234", "refs/heads/HEADS", "refs/tags/v1", "refs/merge-requests/12/head"]
+    clone.run("push", "--quiet", "origin", *(f"HEAD:{name}" for name in [*names, "refs/merge-requests/12/merge"]))
+    assert set(names) < refs_in(repository)
+    clone.run("push", "--quiet", "origin", *(f":{name}" for name in names))
+    assert not set(names) & refs_in(repository)
+
+
+def test_names_from_before_can_be_removed(clone: Clone, repository: Path) -> None:
+    sha = clone.run("rev-parse", "HEAD").stdout.strip()
+    for name in (f"refs/heads/{sha}", "refs/notes/commits"):
+        clone.run("--git-dir", str(repository), "update-ref", name, sha)
+        clone.run("push", "origin", f":{name}")
+        assert name not in refs_in(repository)
+
+
+STRANGE = (
+    "refs/heads/../replace/{sha}",
+    "refs/heads/x/../../replace/{sha}",
+    "HEAD",
+    "refs/heads/x\n{old} {sha} refs/heads/main",
+    "refs/heads/x\nrefs/heads/y",
+    "refs/heads/x.lock",
+    "refs/heads/x\r",
+    "config",
+    "objects/info/alternates",
+    "info/grafts",
+    "shallow",
+    "refs/heads/main/x",
+    "refs/heads/ main",
+    " refs/heads/main",
+    "refs//heads/main",
+)
+
+
+def test_strange_names_on_the_wire(cell: ServedCell, clone: Clone, ada: Person, repository: Path) -> None:
+    sha = clone.run("rev-parse", "HEAD").stdout.strip()
+    before, files = refs_in(repository), {path.name for path in repository.iterdir()}
+    for name in STRANGE:
+        answer = push_raw(ada, f"{NOTHING} {sha} {name.format(sha=sha, old=NOTHING)}")
+        assert answer.status in (200, 403), (name, answer)
+        assert b"ok refs/" not in answer.body, (name, answer)
+        assert refs_in(repository) == before, name
+    assert {path.name for path in repository.iterdir()} - files <= {"push-notes"}
+    assert not (repository / "objects/info/alternates").exists()
+    assert jobs_of_new_pipeline(cell) == ["honest"]
+
+
+def test_a_push_from_a_shallow_clone_cuts_no_history(
+    cell: ServedCell, clone: Clone, ada: Person, repository: Path
+) -> None:
+    sha = clone.run("rev-parse", "HEAD").stdout.strip()
+    push_raw(ada, f"{NOTHING} {sha} refs/heads/cut", shallow=sha)
+    assert not (repository / "shallow").exists()
+    assert jobs_of_new_pipeline(cell) == ["honest"]
+
+
+SIGNATURES = ("PGP SIGNATURE", "SIGNED MESSAGE", "SSH SIGNATURE")
+
+
+def test_a_signed_push_runs_no_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git would have a signature checked that nobody asked for, by programs that read what the client sent."""
+    programs, ran = tmp_path / "programs", tmp_path / "ran"
+    programs.mkdir()
+    for name in ("gpg", "gpgsm", "ssh-keygen"):
+        (programs / name).write_text(f'#!/bin/sh\necho "$0" >>{ran}\nexit 1\n')
+        (programs / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with ServedCell(tmp_path / "cell") as cell:
+        shop = a_project_in(cell, a_group(cell, "acme"), "shop", PIPELINE)
+        sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
+        root = Person(cell, 1, "root", cell.token)
+        for number, kind in enumerate(SIGNATURES):
+            head = ("certificate version 0.1", "pusher x <x> 1 +0000", "nonce x", "")
+            lines = (*head, f"{NOTHING} {sha} refs/heads/b{number}", f"-----BEGIN {kind}-----", f"-----END {kind}-----")
+            push_raw(root, "push-cert", *(f"{line}\n" for line in lines), "push-cert-end\n")
+    assert not ran.exists()
+
+
+def test_a_reader_is_not_offered_to_push(cell: ServedCell, shop: int) -> None:
+    """Of two services in the address the same one is checked and served."""
+    reader = a_person(cell, "reader")
+    a_member(cell, f"projects/{shop}", reader, 20)
+    query = "service=git-upload-pack&service=git-receive-pack"
+    answer = cell.send("GET", f"/acme/shop.git/info/refs?{query}", PRIVATE_TOKEN=reader.token)
+    assert (answer.status, b"git-receive-pack" in answer.body) == (200, False)
+
+
+def test_a_forced_push_to_a_protected_branch(cell: ServedCell, clone: Clone, repository: Path) -> None:
+    main = clone.run("rev-parse", "origin/main").stdout.strip()
+    clone.run("commit", "--quiet", "--amend", "-m", "Another past")
+    clone.run("push", "--quiet", "--force", "origin", "HEAD:side")
+    refused = clone.run("push", "--force", address(cell), "HEAD:main", ok=False)
+    assert "force push" in refused.stderr
+    assert "allow_force_push" in refused.stderr, "it says what to do"
+    put = {"refs": {"refs/heads/main": clone.run("rev-parse", "HEAD").stdout.strip()}}
+    refs = f"/api/remuda/v1/{PROJECT}/refs".replace("v1//", "v1/")
+    answer = cell.send("PUT", refs, put, PRIVATE_TOKEN=cell.token)
+    assert (answer.status, b"allow_force_push" in answer.body) == (403, True)
+    assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == main
+    # What only adds is no force push, whatever git is told.
+    clone.run("reset", "--quiet", "--hard", main)
+    clone.commit(file="x")
+    clone.run("push", "--quiet", "--force", address(cell), "HEAD:main")
+    clone.run("commit", "--quiet", "--amend", "-m", "Another past")
+    assert cell.api("GET", BRANCH).json()["allow_force_push"] is False
+    assert cell.api("PATCH", BRANCH, {"allow_force_push": True}).json()["allow_force_push"] is True
+    clone.run("push", "--quiet", "--force", address(cell), "HEAD:main")
+    assert cell.send("PUT", refs, {"refs": {"refs/heads/main": main}}, PRIVATE_TOKEN=cell.token).status == 204
+    assert cell.api("PATCH", BRANCH, {"allow_force_push": False}).status == 200
+    clone.run("push", "--force", address(cell), f"{main}~0:side", "HEAD:main")
+    assert "main" in {ref.rpartition("/")[2] for ref in refs_in(repository)}
+
+
+def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> None:
+    assert ada.api("GET", BRANCH).status == 403
+    assert ada.api("PATCH", BRANCH, {"allow_force_push": True}).status == 403
+    maintainer = a_person(cell, "mai")
+    a_member(cell, f"projects/{shop}", maintainer, 40)
+    project = maintainer.client().projects.get("acme/shop")
+    [branch] = project.protectedbranches.list(get_all=True)
+    assert (branch.name, branch.allow_force_push) == ("main", False)
+    assert branch.push_access_levels[0]["access_level"] == 40
+    project.protectedbranches.update("main", {"allow_force_push": True})
+    assert project.protectedbranches.get("main").allow_force_push is True
+    assert maintainer.api("GET", f"{PROJECT}/protected_branches/side").status == 404
+    assert cell.api("PATCH", f"{PROJECT}/protected_branches/side", {"allow_force_push": True}).status == 404
+    told = cell.api("GET", "/audit_events").json()
+    assert [event["event_name"] for event in told].count("protected_branch_changed") == 1
