@@ -85,6 +85,11 @@ def expanded_paths(paths: list[str] | None, variables: Variables, setting: Setti
     return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in whole]
 
 
+def cache_folder(cache_dir: str, repo_url: str) -> str:
+    """Where the caches of a project lie."""
+    return posixpath.join(cache_dir, project_path(repo_url))
+
+
 def project_path(repo_url: str) -> str:
     """The part of a repository's address that names its folders; never leads outside."""
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import CompileError, Entry, entry, lines, project_path
+from remuda.manager.entries import CompileError, Entry, cache_folder, entry, lines, project_path
 from remuda.manager.variables import Variables
 from remuda.stdsteps.sizes import in_bytes
 from remuda.wire.runner_api import JobPayload
@@ -19,14 +19,15 @@ SHORTEST_SHA = 8
 STRATEGIES = ("fetch", "clone", "empty", "none")
 SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
 MIRRORS = ".git-mirrors"
-"""In the cache folder; no project is called so."""
+"""In a cache folder; no project or cache is called so."""
 _FALSE = ("false", "f", "0")
 _TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`."""
+    """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`: for all
+    projects together, or for each one apart where a job in a sandbox sees nothing but its own project's."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -47,7 +48,8 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         "strategy": strategy,
     }
     if cache_dir and (room := in_bytes(runner.remuda.git_mirrors, "git_mirrors")):
-        checkout |= {"mirrors": posixpath.join(cache_dir, MIRRORS), "mirrors_bytes": room}
+        shared = cache_folder(cache_dir, git.repo_url) if runner.remuda.sandbox else cache_dir
+        checkout |= {"mirrors": posixpath.join(shared, MIRRORS), "mirrors_bytes": room}
     return [
         *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
         entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth))

@@ -10,7 +10,7 @@ from remuda.manager.clone_path import clone_path
 from remuda.manager.compile import compile_job
 from remuda.manager.config import RunnerConfig
 from remuda.manager.custom import is_custom
-from remuda.manager.entries import Setting
+from remuda.manager.entries import Setting, cache_folder
 from remuda.manager.holding import hold_of
 from remuda.manager.ports import JobPlace, PreparedPlace
 from remuda.manager.step_policy import has_own_user
@@ -72,7 +72,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         run_as=starting.place.run_as,
         log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
         sandbox=runner.remuda.sandbox,
-        writable=(prepared.cache_dir,) if prepared.cache_dir else (),
+        writable=(cache_folder(prepared.cache_dir, payload.git_info.repo_url),) if prepared.cache_dir else (),
         cgroup=cgroup,
         cgroup_limits=GroupLimits(
             memory_bytes=runner.remuda.slot_memory_bytes,

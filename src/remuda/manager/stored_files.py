@@ -8,7 +8,6 @@ gives the steps signed addresses, for these objects and as long as the job may t
 A runner with a signing key signs every archive: a step of its own before the upload, which sends the signature along.
 """
 
-import posixpath
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from remuda.manager.entries import (
     Entry,
     Setting,
     api_url,
+    cache_folder,
     entry,
     expanded_paths,
     numbered,
@@ -191,14 +191,14 @@ def _fallback_keys(cache: _Cache, variables: Variables) -> list[str]:
 def _restored_from(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
     inputs: dict[str, Any] = {"key": key, "fallback_keys": fallback_keys}
     if not setting.runner.cache.is_in_objects:
-        return inputs | {"folder": _folder(payload, setting)}
+        return inputs | {"folder": cache_folder(setting.cache_dir, payload.git_info.repo_url)}
     return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in (key, *fallback_keys)]}
 
 
 def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
     cache = setting.runner.cache
     if not cache.is_in_objects:
-        return {"key": key, "folder": _folder(payload, setting)}
+        return {"key": key, "folder": cache_folder(setting.cache_dir, payload.git_info.repo_url)}
     return {
         "key": key,
         "upload": _address(payload, setting, "PUT", key),
@@ -216,7 +216,3 @@ def _address(payload: JobPayload, setting: Setting, method: str, key: str) -> st
     )
     seconds = (payload.runner_info.timeout or LONGEST_JOB_SECONDS) + SPARE_SECONDS
     return signed_url(bucket_of(runner.cache.s3), method, name, at=setting.now, seconds=seconds)
-
-
-def _folder(payload: JobPayload, setting: Setting) -> str:
-    return posixpath.join(setting.cache_dir, project_path(payload.git_info.repo_url))

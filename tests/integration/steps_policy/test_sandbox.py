@@ -53,6 +53,18 @@ async def test_a_job_writes_to_its_own_folders_only(tmp_path: Path) -> None:
     assert b"of another job" not in seen.log
 
 
+async def test_a_folder_that_is_to_stay_is_made_and_nothing_beside_it_is_seen(tmp_path: Path) -> None:
+    others, own = tmp_path / "cache/group/other", tmp_path / "cache/group/project"
+    others.mkdir(parents=True)
+    (others / "all.zip").write_text("of another project")
+    script = (
+        f"! cat {others}/all.zip || exit 3; ! echo x 2>/dev/null >{others}/all.zip || exit 4; echo mine >{own}/all.zip"
+    )
+    seen = await outcome(tmp_path, a_job(tmp_path, script, writable=(str(own),)))
+    assert seen.check().status == "success", seen.log
+    assert ((own / "all.zip").read_text(), (others / "all.zip").read_text()) == ("mine\n", "of another project")
+
+
 async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: Path) -> None:
     script = f"""
         ! ls {tmp_path}/data/agent.sock || exit 3

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from remuda.manager.config import RunnerConfig
+from remuda.manager.config_values import RemudaConfig
 from remuda.manager.entries import CompileError
 from remuda.manager.sources import get_sources, source_remarks
 from remuda.manager.variables import Variables, variable_list
@@ -16,6 +17,15 @@ def sources(runner: RunnerConfig | None = None, variables: dict[str, str] | None
     git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main", "depth": 20}
     payload = msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git} | changes, JobPayload)
     return get_sources(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})))
+
+
+@pytest.mark.parametrize(("sandbox", "expected"), [(False, "/cache/.git-mirrors"), (True, "/cache/g/p/.git-mirrors")])
+def test_a_sandboxed_project_has_mirrors_of_its_own(sandbox: bool, expected: str) -> None:
+    runner = RunnerConfig(remuda=RemudaConfig(git_mirrors="1g", sandbox=sandbox))
+    git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main"}
+    payload = msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git}, JobPayload)
+    [entry] = get_sources(payload, runner, Variables(()), cache_dir="/cache")
+    assert entry["inputs"]["mirrors"] == expected
 
 
 def checkout(runner: RunnerConfig | None = None, **variables: str) -> dict[str, Any]:

@@ -25,7 +25,8 @@ _HIDDEN_FOLDERS = ("/etc/gitlab-runner", "/etc/remuda")
 _HIDDEN_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
 _TEMPORARY = ("/tmp", "/var/tmp", "/run")
 # What waits for the sandbox's end does not go by the signals that end a step; the step itself does.
-_STAY = 'trap "" HUP INT TERM; exec "$@"'
+# Folders that are to be there are made first, with the rights that the sandbox is made with, and no more.
+_STAY = 'while [ "$1" != -- ]; do mkdir -p "$1"; shift; done; shift; trap "" HUP INT TERM; exec "$@"'
 _TRY_SECONDS = 20
 
 
@@ -36,12 +37,14 @@ class Sandbox:
     work_dir: str
     exchange: str
     writable: tuple[str, ...] = ()
+    """Folders of the job's project that stay, its caches; made where they are missing."""
 
     def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
         """What to start in place of a command; our own programs need what they are made of, too."""
         shown = own_places() if is_own else ()
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
-        return _wrapped(command, shown=shown, kept=kept)
+        missing = [folder for folder in self.writable if not os.path.isdir(folder)]
+        return _wrapped(command, shown=shown, kept=kept, missing=missing)
 
 
 @cache
@@ -73,8 +76,10 @@ def own_places() -> tuple[str, ...]:
     return tuple(dict.fromkeys([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), str(package.parent)]))
 
 
-def _wrapped(command: Sequence[str], *, shown: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
-    words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", shutil.which("bwrap", path=_SEARCH) or "bwrap"]
+def _wrapped(
+    command: Sequence[str], *, shown: Sequence[str], kept: Sequence[str], missing: Sequence[str] = ()
+) -> tuple[str, ...]:
+    words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", *missing, "--", shutil.which("bwrap", path=_SEARCH) or "bwrap"]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     for place in _SYSTEM:
         words += _bound_like(place)
