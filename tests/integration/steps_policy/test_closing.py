@@ -124,3 +124,17 @@ async def test_others_go_on_while_users_are_looked_up(place: Path) -> None:
             assert list((await other.hello()).jobs) == ["2"]
             (place / "go").touch()
         assert (await follow(client, "1")).lines == [b"new"]
+
+
+async def test_shared_memory_goes_with_the_job_whose_user_is_its_own(place: Path) -> None:
+    """It has no place in the file system, and would be the next job's in the slot."""
+    leave = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
+    script = f"/usr/bin/python3 -c '{leave}'; touch up; sleep 60"
+    async with AgentProcess(place / "data") as agent:
+        await agent.start()
+        async with agent.client() as client, asyncio.timeout(40):
+            await client.start(a_job(place, script))
+            await until((place / "work/up").exists)
+            assert "123458" in Path("/proc/sysvipc/shm").read_text().split()
+            await client.close_job("1")
+            assert "123458" not in Path("/proc/sysvipc/shm").read_text().split()

@@ -21,7 +21,7 @@ from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
-from remuda.steps.policy import own_user
+from remuda.steps.policy import own_memory, own_user
 from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
@@ -228,6 +228,7 @@ class Custody:
                 break
             time.sleep(_LOOK_SECONDS)
         own_user.remove_files(uid)
+        own_memory.remove_memory(uid)
 
     def _lacks_sandbox(self) -> str | None:
         return problem() if self.person is None else problem(self.person.uid, self.person.gid)
