@@ -1,27 +1,30 @@
 """What is in a stored archive, and one file out of it, streamed.
 
-Decided here: which entries of an archive can be had (ordinary files, stored or deflated) and how much of an archive is
-looked at to find one: its directory, up to a limit, and the entry itself. `remuda.cell.http.artifacts` calls it, and
-whoever needs a file that a job left, such as the pipeline file of a child.
+Decided here: which entries of an archive can be had (ordinary files, stored or deflated; of two with one name the
+last) and how much of an archive is looked at to find one: its directory, up to a limit, and the entry itself. No list
+of all entries is ever made: the directory is looked through in the cell's parsers, and who reads a file holds a
+descriptor and one piece. `remuda.cell.http.artifacts` calls it, and whoever needs a file that a job left, such as the
+pipeline file of a child.
 """
 
 import asyncio
 import stat
+import struct
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Callable
-from typing import BinaryIO, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 from remuda.cell.ports import Blobs
+from remuda.cell.zip_directory import ZipEntry, find_data, scan_directory
 
 T = TypeVar("T")
 
-DIRECTORY_LIMIT_BYTES = 16 * 1024 * 1024
-"""The list of an archive's entries is read whole; one that is larger is refused."""
-
+LIMIT_ENTRIES = 1_000_000
+"""Unless the cell's settings say otherwise."""
 _PIECE_BYTES = 256 * 1024
 _WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
@@ -39,40 +42,69 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A file in an archive that can be read."""
 
     blob: str
-    path: str
-    size: int
+    found: ZipEntry
+
+    @property
+    def size(self) -> int:
+        return self.found.size
 
 
-async def list_entries(blobs: Blobs, blob: str) -> list[Listed]:
-    """Everything in an archive, in the order in which it was packed; InvalidError when it cannot be read."""
+class Run(Protocol):
+    """How blocking work is done: in a thread."""
 
-    def entries() -> list[Listed]:
-        with blobs.opened(blob) as file, _archive(file) as archive:
-            return [
-                Listed(path=one.filename, size=one.file_size, packed_size=one.compress_size, is_folder=one.is_dir())
-                for one in archive.infolist()
-            ]
-
-    return await _plainly(entries)
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
-async def find_entry(blobs: Blobs, blob: str, path: str) -> Entry:
+async def list_entries(
+    blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
+) -> tuple[list[Listed], int]:
+    """So many entries of an archive beginning with one, and how many there are; InvalidError when it cannot be read."""
+
+    def find() -> tuple[list[Listed], int]:
+        listed: list[Listed] = []
+        total = 0
+        with blobs.opened(blob) as file:
+            for total, entry in enumerate(scan_directory(file, limit_entries=limit_entries), 1):
+                if first < total <= first + count:
+                    listed.append(
+                        Listed(
+                            path=entry.name,
+                            size=entry.size,
+                            packed_size=entry.packed_size,
+                            is_folder=entry.is_folder,
+                        )
+                    )
+        return listed, total
+
+    return await _plainly(find, run)
+
+
+async def find_entry(
+    blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
+) -> Entry:
     """The file of this path; NotFoundError when there is none, InvalidError when it cannot be read."""
 
-    def find() -> int:
-        with blobs.opened(blob) as file, _archive(file) as archive, archive.open(_entry(archive, path)):
-            return archive.getinfo(path).file_size
+    def find() -> ZipEntry:
+        last: ZipEntry | None = None
+        with blobs.opened(blob) as file:
+            for entry in scan_directory(file, limit_entries=limit_entries):
+                if entry.name == path:
+                    last = entry
+            if last is None:
+                raise NotFoundError(f"{path} is not in the archive")
+            _check(last)
+            find_data(file, last)
+        return last
 
-    return Entry(blob=blob, path=path, size=await _plainly(find))
+    return Entry(blob=blob, found=await _plainly(find, run))
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncIterator[bytes]:
     """Its bytes; InvalidError where they are damaged."""
     with await _plainly(lambda: blobs.opened(entry.blob)) as file:
-        archive = await _plainly(lambda: _archive(file))
-        with archive, await _plainly(lambda: archive.open(_entry(archive, entry.path))) as content:
-            while piece := await _plainly(lambda: content.read(_PIECE_BYTES)):
-                yield piece
+        pieces = _unpack(file, entry.found)
+        while piece := await _plainly(lambda: next(pieces, b"")):
+            yield piece
 
 
 async def small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
@@ -83,51 +115,50 @@ async def small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -
     return b"".join([piece async for piece in read_entry(blobs, entry)])
 
 
-def _archive(file: BinaryIO) -> zipfile.ZipFile:
-    return zipfile.ZipFile(_Bounded(file))
+def _check(entry: ZipEntry) -> None:
+    if entry.is_folder or stat.S_ISLNK(entry.mode):
+        raise NotFoundError(f"{entry.name} in the archive is no file")
+    if entry.method not in _WAYS or entry.flags & 1:
+        raise InvalidError(f"{entry.name} is packed in a way that is not read here; download the whole archive")
 
 
-def _entry(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
-    try:
-        info = archive.getinfo(path)
-    except KeyError:
-        raise NotFoundError(f"{path} is not in the archive") from None
-    mode = info.external_attr >> 16
-    if info.is_dir() or stat.S_ISLNK(mode):
-        raise NotFoundError(f"{path} in the archive is no file")
-    if info.compress_type not in _WAYS or info.flag_bits & 1:
-        raise InvalidError(f"{path} is packed in a way that is not read here; download the whole archive")
-    return info
+def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
+    """The entry's bytes, never more than its size says, and all of them or BadZipFile."""
+    file.seek(find_data(file, entry))
+    crc, size = 0, 0
+    for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):
+        crc, size = zlib.crc32(piece, crc), size + len(piece)
+        if size > entry.size:
+            raise zipfile.BadZipFile(f"{entry.name!r} is larger than its directory says")
+        yield piece
+    if size != entry.size or crc != entry.crc:
+        raise zipfile.BadZipFile(f"{entry.name!r} is damaged")
 
 
-async def _plainly(work: Callable[[], T]) -> T:
+def _pieces(file: BinaryIO, left: int) -> Iterator[bytes]:
+    while left:
+        piece = file.read(min(left, _PIECE_BYTES))
+        if not piece:
+            raise zipfile.BadZipFile("it ends too early")
+        left -= len(piece)
+        yield piece
+
+
+def _inflate(file: BinaryIO, left: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    for packed in _pieces(file, left):
+        while not stream.eof and (packed or stream.unconsumed_tail):
+            piece = stream.decompress(stream.unconsumed_tail or packed, _PIECE_BYTES)
+            packed = b""
+            if piece:
+                yield piece
+    if rest := stream.flush():
+        yield rest
+
+
+async def _plainly(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
     """Do it in a thread; what an archive can be guilty of is InvalidError."""
     try:
-        return await asyncio.to_thread(work)
-    except (zipfile.BadZipFile, NotImplementedError, zlib.error, EOFError, ValueError, OverflowError) as error:
+        return await run(work)
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:
         raise InvalidError(f"the archive cannot be read: {error}") from None
-
-
-class _Bounded:
-    """A file of which nobody reads very much at once, whatever the archive says of its directory."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(min(size, DIRECTORY_LIMIT_BYTES + 1) if size >= 0 else DIRECTORY_LIMIT_BYTES + 1)
-        if len(data) > DIRECTORY_LIMIT_BYTES:
-            raise zipfile.BadZipFile("its directory is too large; download the whole archive")
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Whoever opened the file closes it."""

@@ -61,6 +61,8 @@ RETRY_SECONDS = 5.0
 LEFT_SECONDS = 60.0
 """For so long a push whose process is gone may still move refs, by a git process that outlives it."""
 
+COMMITS_AT_ONCE = 2
+"""Each reads the list of all files of a repository, which may be large."""
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
 
@@ -94,6 +96,7 @@ class Projects:
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
         self._pushes = OpenPushes(repos.root / "pushes")
+        self._commits = asyncio.Semaphore(COMMITS_AT_ONCE)
         self._left: dict[str, float] = {}
         """Pushes whose process is gone, and since when that is known."""
 
@@ -209,6 +212,10 @@ class Projects:
         return {ref: tip}
 
     async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
+        async with self._commits:
+            return await self._commit_in_turn(project, request, user)
+
+    async def _commit_in_turn(self, project: Project, request: CommitRequest, user: User) -> str:
         repo = project.repo_path
         parent = await self._parent(project, request)
         tree = await self.repos.tree(repo, parent) if parent else {}

@@ -42,6 +42,7 @@ from remuda.cell.http.managers import Managers
 from remuda.cell.http.runner_tokens import ensure_registration_token
 from remuda.cell.keyring import KeyRing
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.parsers import Parsers
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
 from remuda.cell.projects import Projects
@@ -121,7 +122,11 @@ class CellService:
         gc.collect()
         gc.freeze()
         app = CellApp(edge)
-        connections = replace(connections_within(raise_limit()), at_once=app.take_at_once)
+        connections = replace(
+            connections_within(raise_limit()),
+            at_once=app.take_at_once,
+            reader_seconds=self.settings.reader_silent_seconds,
+        )
         server = _Server(
             Config(
                 app,
@@ -155,6 +160,7 @@ class CellService:
             edge.events.stop()
             edge.shells.stop()
             server.leave()
+        edge.parsers.close()
         await edge.blobs.close()
         _log.info("the cell has stopped", cell=self.settings.cell_id)
 
@@ -206,6 +212,7 @@ class CellService:
             metrics=CellMetrics(),
             events=Events(store, dispatch.changed_jobs, clock),
             shells=Shells(ShellFiles(folder.looking), clock, settings),
+            parsers=Parsers(memory_bytes=settings.parse_memory_bytes, folder=folder.path),
             clock=clock,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,
         )

@@ -93,6 +93,16 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How often the cell archives traces of jobs that are over and removes artifacts that have expired."""
     test_report_limit_bytes: int = 64 * MEBIBYTE
     """A JUnit report, unpacked, that is read for the test report of its pipeline."""
+    test_report_total_limit_bytes: int = 512 * MEBIBYTE
+    """All JUnit reports of a pipeline, unpacked; further ones are not read, and their suites say so."""
+    test_report_limit_depth: int = 100
+    """How deep the elements of a JUnit report may stand in each other."""
+    test_report_limit_elements: int = 1_000_000
+    """How many elements a JUnit report may have."""
+    archive_limit_entries: int = 1_000_000
+    """How many entries an archive may have of which single files are read or listed; a larger one can be downloaded."""
+    parse_memory_bytes: int = 256 * MEBIBYTE
+    """What all parsers of uploads, and answers that hold a whole file, may take together; further ones wait."""
     dotenv_limit_bytes: int = 5 * 1024
     """The text of one dotenv report, unpacked."""
     dotenv_limit_variables: int = 50
@@ -118,6 +128,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long the audit log is kept; `never` keeps it for ever."""
     body_silent_seconds: float = 60
     """A request whose body has begun and of which nothing comes for so long is given up."""
+    reader_silent_seconds: float = 60
+    """An answer of which nothing is read for so long, or less than 1 KiB a second, is given up."""
     remote_includes: tuple[str, ...] = ()
     """Beginnings of the addresses from which pipeline files may include (`include:remote`); none by default."""
     component_hosts: tuple[str, ...] = ()
@@ -228,7 +240,7 @@ def is_fit(name: str, value: float) -> bool:
 
 def wanted_number(name: str) -> str | None:
     """What a duration or a limit may be, in words; None for any other setting."""
-    if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute")):
+    if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute", "_depth", "_elements", "_entries")):
         return None
     field = _fields()[name]
     kind = "a whole number" if field.type is int else "a number"

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from remuda.cli.exits import CommandError
+from remuda.cli.junit import LIMIT_BYTES
 from remuda.cli.view import BELOW, JobView, RunView
+from remuda.stdsteps.archive import LARGEST_BYTES, open_zip
+from remuda.stdsteps.errors import StepError
 from remuda.wire.user_api import FileInfo
 from remuda.wire.user_client import UserClient
 
@@ -47,14 +50,22 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """A report as it was uploaded."""
-    return b"".join([piece async for piece in client.artifacts(pipeline.project_id, job.id, kind)])
+    """A report as it was uploaded, cut off where it is too large to be read."""
+    report = bytearray()
+    async for piece in client.artifacts(pipeline.project_id, job.id, kind):
+        report += piece
+        if len(report) > LIMIT_BYTES:
+            break
+    return bytes(report)
 
 
 def extract(archive: BinaryIO, folder: Path) -> None:
     """Unpack an archive below a folder."""
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with open_zip(archive) as opened:
+            # What an entry really has is never more than it says: zipfile reads no further.
+            if sum(entry.file_size for entry in opened.infolist()) > LARGEST_BYTES:
+                raise CommandError(f"the artifacts for {folder} are larger than {LARGEST_BYTES} bytes when unpacked")
             folder.mkdir(parents=True, exist_ok=True)
             for entry in opened.infolist():
                 # ZipFile keeps every entry below the folder, but forgets who may execute it.
@@ -64,6 +75,8 @@ def extract(archive: BinaryIO, folder: Path) -> None:
                     path.chmod(mode)
     except zipfile.BadZipFile as error:
         raise CommandError(f"the artifacts for {folder} are no zip archive: {error}") from None
+    except StepError as error:
+        raise CommandError(f"the artifacts for {folder} are not unpacked: {error}") from None
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
@@ -93,8 +106,11 @@ def _unpacked(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
     """Unpack one member of a gzip file; what was read of the next."""
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
-        out.write(unpacking.decompress(piece))
+        unpacked = unpacking.decompress(piece, _PIECE_BYTES)
+        out.write(unpacked)
+        if out.tell() > LARGEST_BYTES:
+            raise CommandError(f"a report is larger than {LARGEST_BYTES} bytes when unpacked")
         if unpacking.eof:
             return unpacking.unused_data
-        piece = data.read(_PIECE_BYTES)
+        piece = unpacking.unconsumed_tail or data.read(_PIECE_BYTES)
     return b""

@@ -8,7 +8,7 @@ from collections import Counter
 
 import msgspec
 
-from remuda.wire.junit import JunitReader, TestCase, UnreadableError
+from remuda.wire.junit import JunitLimits, JunitReader, TestCase, UnreadableError
 
 LIMIT_BYTES = 32 * 1024 * 1024
 """Of all files of one report, unpacked."""
@@ -69,7 +69,7 @@ def read(job: str, data: bytes) -> TestReport:
             failures.append(_failure(case))
 
     problem = ""
-    reader = JunitReader(take, limit_bytes=LIMIT_BYTES, is_packed=data.startswith(_GZIP))
+    reader = JunitReader(take, limits=JunitLimits(bytes=LIMIT_BYTES), is_packed=data.startswith(_GZIP))
     try:
         reader.feed(data)
         reader.close()

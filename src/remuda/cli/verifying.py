@@ -18,6 +18,7 @@ from cyclopts import Parameter
 from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.listing import print_json
 from remuda.cli.options import Output
+from remuda.stdsteps.archive import open_zip
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.statements import (
     LARGEST_BYTES,
@@ -103,7 +104,7 @@ def _in_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[i
 
 
 def _in_archive(path: Path, is_signed: Verify) -> tuple[int, list[str]]:
-    with zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         if NAME + SUFFIX not in archive.namelist():
             raise StepError(f"{path}: its statement has no signature")
         known = _checked(_inside(archive, NAME), _inside(archive, NAME + SUFFIX), is_signed, str(path))
@@ -129,7 +130,7 @@ def _checked(data: bytes, signature: bytes, is_signed: Verify, place: str) -> St
 
 def _has_statement(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             return NAME in archive.namelist()
     except zipfile.BadZipFile:
         return False

@@ -19,15 +19,18 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.speech import say
 
 LARGEST_BYTES = 16 * 1024**3
 """Unpacked size above which an archive is refused."""
+LARGEST_DIRECTORY_BYTES = 64 * 1024**2
+"""The list of an archive's entries above which it is refused: it is read whole, and every entry takes a kilobyte."""
+MOST_ENTRIES = 1_000_000
 LONGEST_LINK_BYTES = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,7 +94,7 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
     skipped: list[str] = []
     count = 0
     try:
-        with zipfile.ZipFile(source) as archive:
+        with open_zip(source) as archive:
             for entry in archive.infolist():
                 parts = _parts(entry.filename)
                 if any(part.lower() == ".git" for part in (parts[:1] if whole else parts)):
@@ -121,6 +124,43 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
             "they are left out"
         )
     return count
+
+
+@contextmanager
+def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """An archive to read, unless its list of entries is too large for the memory of whoever reads it."""
+    with ExitStack() as opened:
+        file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
+        archive = opened.enter_context(zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))))
+        if len(archive.filelist) > MOST_ENTRIES:
+            raise StepError(f"the archive has more than {MOST_ENTRIES} entries; pack fewer files")
+        yield archive
+
+
+class _Bounded:
+    """A file of which nobody reads very much at once: `zipfile` reads the list of entries in one piece."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        if size > LARGEST_DIRECTORY_BYTES:
+            raise StepError(
+                f"the list of the archive's entries is larger than {LARGEST_DIRECTORY_BYTES} bytes; pack fewer files"
+            )
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
 
 
 def has_comment(path: Path, comment: bytes) -> bool:

@@ -2,7 +2,8 @@
 
 Decided here: what counts as a case, its status in GitLab's words, and how much of a message is kept. A report comes as
 a runner uploads it: gzip, one member a file. It is written by whatever a job runs, so nothing in it is trusted: entity
-declarations are refused, and what is unpacked is bounded. The cell feeds it for the test report of a pipeline,
+declarations are refused, and size, depth, the number of elements and of their names, and the length of a tag are
+bounded, because expat and Python keep something of each. The cell feeds it for the test report of a pipeline,
 `remuda run` for what it says at the end.
 """
 
@@ -15,14 +16,34 @@ import msgspec
 KEPT_CHARACTERS = 16 * 1024
 """Of a message; of a name a sixteenth of it."""
 _NAME_CHARACTERS = 1024
-_PIECE_BYTES = 4 * 1024 * 1024
-"""Unpacked at once. Larger than what it costs to look again at an element that is not whole yet."""
+_PIECE_BYTES = 256 * 1024
+"""Unpacked and parsed at once."""
+_PACKED_BYTES = 64 * 1024
+"""Given to zlib at once, which copies what is left of it for every member."""
+TAG_LIMIT_BYTES = 1024 * 1024
+"""A tag with its attributes, or a comment: expat keeps what it has of one until it is whole, and may look at it only
+when twice as much has come."""
+FILES_LIMIT = 20_000
+"""Files in one report. Empty ones take a few bytes of the upload and nothing of the other limits."""
+NAMES_LIMIT = 20_000
+"""Different names of elements and attributes: they are kept until the end of the file."""
 _GZIP = zlib.MAX_WBITS | 16
 _STATUSES = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
 class UnreadableError(Exception):
     """What is wrong with a report."""
+
+
+class JunitLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a report is read; beyond it, it cannot be read, and the limit is named."""
+
+    bytes: int
+    """All files of a report together, unpacked."""
+    depth: int = 100
+    """Elements within each other."""
+    elements: int = 1_000_000
+    """Of all files together."""
 
 
 class TestCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,26 +67,40 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 class JunitReader:
     """Reads the files of one report; every case goes to `take`. UnreadableError where it cannot be read."""
 
-    def __init__(self, take: Callable[[TestCase], None], *, limit_bytes: int, is_packed: bool = True) -> None:
+    def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
         self._take = take
-        self._left = limit_bytes
-        self._limit = limit_bytes
+        self._left = limits.bytes
+        self._limits = limits
+        self._elements = self._files = 0
         self._is_packed = is_packed
         self._unpacking = zlib.decompressobj(_GZIP)
         self._is_within_member = False
         self._file: _File | None = None
 
+    @property
+    def read_bytes(self) -> int:
+        """How much was read so far, unpacked."""
+        return self._limits.bytes - self._left
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the upload."""
         if not self._is_packed:
-            self._parse(data)
+            for at in range(0, len(data), _PIECE_BYTES):
+                self._parse(data[at : at + _PIECE_BYTES])
             return
+        for at in range(0, len(data), _PACKED_BYTES):
+            self._unpack(data[at : at + _PACKED_BYTES])
+
+    def _unpack(self, data: bytes) -> None:
         while data:
             if not self._is_within_member:
                 # What follows a member may be padding, which none begins with.
                 data = data.lstrip(b"\0")
                 if not data:
                     return
+                self._files += 1
+                if self._files > FILES_LIMIT:
+                    raise UnreadableError(f"it has more than {FILES_LIMIT} files")
                 self._unpacking, self._is_within_member = zlib.decompressobj(_GZIP), True
             try:
                 text = self._unpacking.decompress(data, _PIECE_BYTES)
@@ -87,32 +122,38 @@ class JunitReader:
     def _parse(self, text: bytes) -> None:
         self._left -= len(text)
         if self._left < 0:
-            raise UnreadableError(f"it is larger than {_size(self._limit)}")
+            raise UnreadableError(f"it is larger than {_size(self._limits.bytes)}")
         if self._file is None:
             text = text.lstrip()
             if not text:
                 return
-            self._file = _File(self._take)
+            self._file = _File(self._take, self._limits, self._elements)
         self._file.parse(text)
 
     def _end_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.parse(b"", is_last=True)
+            self._elements = file.elements
 
 
 class _File:
     """One XML file."""
 
-    def __init__(self, take: Callable[[TestCase], None]) -> None:
+    def __init__(self, take: Callable[[TestCase], None], limits: JunitLimits, elements: int) -> None:
+        self.elements = elements
         self._take = take
+        self._limits = limits
+        self._depth = 0
+        self._parsed_bytes = 0
+        self._names: dict[str, str] = {}
         self._suites: list[str] = []
         self._case: dict[str, str] | None = None
         self._status = "success"
         self._said = ""
         self._text: list[str] | None = None
         self._length = 0
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate(intern=self._names)
         self._parser.buffer_text = True
         self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
         self._parser.StartElementHandler = self._start
@@ -128,8 +169,19 @@ class _File:
             raise UnreadableError(f"it is no XML: {error}") from None
         except (ValueError, LookupError) as error:
             raise UnreadableError(f"its encoding is not known: {error}") from None
+        self._parsed_bytes += len(text)
+        if self._parsed_bytes - self._parser.CurrentByteIndex > 2 * TAG_LIMIT_BYTES + _PIECE_BYTES:
+            raise UnreadableError(f"it has a tag or comment larger than {_size(TAG_LIMIT_BYTES)}")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        self.elements += 1
+        if self._depth > self._limits.depth:
+            raise UnreadableError(f"its elements are nested deeper than {self._limits.depth} levels")
+        if self.elements > self._limits.elements:
+            raise UnreadableError(f"it has more than {self._limits.elements} elements")
+        if len(self._names) > NAMES_LIMIT:
+            raise UnreadableError(f"it has more than {NAMES_LIMIT} different names of elements and attributes")
         if tag == "testsuite":
             self._suites.append(attributes.get("name", "")[:_NAME_CHARACTERS])
         elif tag == "testcase":
@@ -145,6 +197,7 @@ class _File:
             self._length += len(text)
 
     def _end(self, tag: str) -> None:
+        self._depth -= 1
         if tag == "testsuite":
             del self._suites[-1:]
         elif tag == "testcase":

@@ -1,5 +1,7 @@
+import contextlib
 import io
 import stat
+import warnings
 import zipfile
 from collections.abc import AsyncIterator
 
@@ -7,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.cell import archives
+from remuda.cell import zip_directory
 from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.archives import find_entry, read_entry, small_entry
+from remuda.cell.archives import find_entry, list_entries, read_entry, small_entry
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
 
@@ -63,10 +65,65 @@ async def test_what_cannot_be_read() -> None:
 
 
 async def test_a_directory_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "DIRECTORY_LIMIT_BYTES", 70_000)
+    monkeypatch.setattr(zip_directory, "DIRECTORY_LIMIT_BYTES", 70_000)
     blobs = await stored(packed({f"file{number}": b"" for number in range(2000)}))
-    with pytest.raises(InvalidError, match="directory is too large"):
+    with pytest.raises(InvalidError, match="directory is larger than 70000 bytes"):
         await find_entry(blobs, "a", "file1")
+
+
+async def test_too_many_entries_are_refused_and_counted() -> None:
+    blobs = await stored(packed({f"file{number}": b"" for number in range(20)}))
+    with pytest.raises(InvalidError, match="more than 19 entries"):
+        await find_entry(blobs, "a", "file1", limit_entries=19)
+    listed, total = await list_entries(blobs, "a", first=18, count=5)
+    assert ([entry.path for entry in listed], total) == (["file18", "file19"], 20)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.text(min_size=1, max_size=20), st.binary(max_size=200)), max_size=8),
+    st.binary(max_size=100),
+    st.binary(max_size=100),
+)
+async def test_an_archive_is_read_as_python_reads_it(
+    files: list[tuple[str, bytes]], before: bytes, comment: bytes
+) -> None:
+    whole = io.BytesIO()
+    whole.write(before)
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(whole, "a", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files:
+            with contextlib.suppress(UnicodeEncodeError):
+                made.writestr(zipfile.ZipInfo(name), content)
+        made.comment = comment
+    try:
+        with zipfile.ZipFile(whole) as archive:
+            expected = {info.filename: archive.read(info.filename) for info in archive.infolist() if not info.is_dir()}
+            names = [info.filename for info in archive.infolist()]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError):
+        return
+    blobs = await stored(whole.getvalue())
+    listed, total = await list_entries(blobs, "a", first=0, count=100)
+    assert ([entry.path for entry in listed], total) == (names, len(names))
+    for name, content in expected.items():
+        found = b"".join([piece async for piece in read_entry(blobs, await find_entry(blobs, "a", name))])
+        assert found == content
+
+
+async def test_sizes_of_eight_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    blobs = await stored(packed({"a": b"x" * 100, "b": b"y" * 1000}))
+    monkeypatch.undo()
+    assert await small_entry(blobs, "a", "b", limit_bytes=1000) == b"y" * 1000
+
+
+async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
+    whole = bytearray(packed({"f": bytes(10_000_000)}))
+    directory = whole.rindex(b"PK\1\2")
+    whole[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
+    blobs = await stored(bytes(whole))
+    with pytest.raises(InvalidError, match="larger than its directory says"):
+        await small_entry(blobs, "a", "f", limit_bytes=1000)
 
 
 async def test_a_small_file_at_once() -> None:

@@ -30,6 +30,28 @@ def test_files_keep_their_permissions_and_stay_below_the_folder(tmp_path: Path) 
     assert (tmp_path / "a" / "b" / "job" / "outside").exists()
 
 
+def test_an_archive_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("a", "x" * 60)
+        packed.writestr("b", "x" * 60)
+    monkeypatch.setattr("remuda.cli.artifacts.LARGEST_BYTES", 100)
+    with pytest.raises(CommandError, match="larger than 100 bytes when unpacked"):
+        extract(archive, tmp_path / "job")
+    monkeypatch.setattr("remuda.stdsteps.archive.MOST_ENTRIES", 1)
+    with pytest.raises(CommandError, match="more than 1 entries"):
+        extract(archive, tmp_path / "job")
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_report_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cli.artifacts.LARGEST_BYTES", 1_000_000)
+    file = FileInfo(type="junit", filename="junit.xml.gz", format="gzip")
+    with pytest.raises(CommandError, match="larger than 1000000 bytes"):
+        put_report(io.BytesIO(gzip.compress(bytes(5_000_000))), file, tmp_path)
+    assert (tmp_path / "junit.xml").stat().st_size < 2_000_000
+
+
 def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no zip archive"):
         extract(io.BytesIO(b"not a zip"), tmp_path / "job")

@@ -131,6 +131,20 @@ def test_an_archive_that_grows_without_end_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "zeros").stat().st_size <= 1_000_000
 
 
+def test_an_archive_with_a_very_long_list_of_entries_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(tmp_path / "zip", *((f"file{number}", b"", FILE) for number in range(100)))
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr("remuda.stdsteps.archive.MOST_ENTRIES", 99)
+    with pytest.raises(StepError, match="more than 99 entries"):
+        unpack_zip(archive, tmp_path / "out")
+    monkeypatch.setattr("remuda.stdsteps.archive.LARGEST_DIRECTORY_BYTES", 3000)
+    with pytest.raises(StepError, match="entries is larger than 3000 bytes"):
+        unpack_zip(archive, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_damaged_archive_is_no_traceback(tmp_path: Path) -> None:
     an_archive(tmp_path / "zip", ("a", b"x" * 100, FILE))
     (tmp_path / "zip").write_bytes((tmp_path / "zip").read_bytes()[:-30])

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.junit import KEPT_CHARACTERS, JunitReader, TestCase, UnreadableError
+from remuda.wire.junit import (
+    FILES_LIMIT,
+    KEPT_CHARACTERS,
+    NAMES_LIMIT,
+    JunitLimits,
+    JunitReader,
+    TestCase,
+    UnreadableError,
+)
 
 packed = partial(gzip.compress, mtime=0)
 """The same bytes each time, because they name tests."""
@@ -25,7 +33,7 @@ PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 
 def cases(*pieces: bytes, limit: int = 1_000_000, is_packed: bool = True) -> list[TestCase]:
     found: list[TestCase] = []
-    reader = JunitReader(found.append, limit_bytes=limit, is_packed=is_packed)
+    reader = JunitReader(found.append, limits=JunitLimits(bytes=limit), is_packed=is_packed)
     for piece in pieces:
         reader.feed(piece)
     reader.close()
@@ -86,3 +94,33 @@ def test_long_texts_are_cut() -> None:
     )
     assert case.output is not None
     assert (len(case.output), len(case.name)) == (KEPT_CHARACTERS, 1024)
+
+
+def refusal(text: bytes, **limits: int) -> str:
+    reader = JunitReader(lambda case: None, limits=JunitLimits(**{"bytes": 10**8, **limits}), is_packed=False)
+    with pytest.raises(UnreadableError) as caught:
+        reader.feed(text)
+    return str(caught.value)
+
+
+def test_what_expat_keeps_is_bounded() -> None:
+    assert refusal(b"<a>" * 101 + b"</a>" * 101) == "its elements are nested deeper than 100 levels"
+    assert refusal(b"<a>" + b"<b/>" * 10 + b"</a>", elements=10) == "it has more than 10 elements"
+    names = b"".join(b"<n%d/>" % number for number in range(NAMES_LIMIT + 1))
+    assert refusal(b"<a>" + names + b"</a>") == "it has more than 20000 different names of elements and attributes"
+    for large in (b'<b c="' + b"x" * 3_000_000 + b'"/>', b"<!--" + b"x" * 3_000_000 + b"-->"):
+        assert refusal(b"<a>" + large + b"</a>") == "it has a tag or comment larger than 1 MiB"
+
+
+def test_a_tag_of_a_mebibyte_is_read() -> None:
+    found: list[TestCase] = []
+    reader = JunitReader(found.append, limits=JunitLimits(bytes=10**8), is_packed=False)
+    reader.feed(b'<a><testcase name="x"><failure message="' + b"y" * (1 << 20) + b'"/></testcase></a>')
+    reader.close()
+    assert found[0].output == "y" * KEPT_CHARACTERS
+
+
+def test_very_many_empty_files_are_refused() -> None:
+    reader = JunitReader(lambda case: None, limits=JunitLimits(bytes=10**8))
+    with pytest.raises(UnreadableError, match="more than 20000 files"):
+        reader.feed(gzip.compress(b"", mtime=0) * (FILES_LIMIT + 1))

@@ -28,12 +28,24 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-async def listing(repos: GitRepos, repo: str, sha: str, path: str, *, is_deep: bool) -> list[Listed]:
-    """What is in a folder of a commit, and in those inside of it if wanted; TooLargeError when that is too much."""
+async def listing(
+    repos: GitRepos,
+    repo: str,
+    sha: str,
+    path: str,
+    *,
+    is_deep: bool,
+    is_folder: bool = True,
+    limit_bytes: int = LIST_LIMIT_BYTES,
+) -> list[Listed]:
+    """What is in a folder of a commit, and in those inside of it if wanted; TooLargeError when that is too much.
+
+    With `is_folder` off, what stands at the path itself.
+    """
     deep = ("-r", "-t") if is_deep else ()
-    below = [f"{path}/"] if path else []
+    below = [f"{path}/" if is_folder else path] if path else []
     command = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", *deep, sha, "--", *below)
-    code, out = await repos.output(*command, repo=repo, what="the list of files", limit=LIST_LIMIT_BYTES)
+    code, out = await repos.output(*command, repo=repo, what="the list of files", limit=limit_bytes)
     if code != 0:
         raise GitError(f"git ls-tree: {sha} cannot be read")
     found = []
@@ -41,7 +53,7 @@ async def listing(repos: GitRepos, repo: str, sha: str, path: str, *, is_deep: b
         head, _, name = line.partition(b"\t")
         mode, kind, sha = head.decode().split(" ")
         found.append(Listed(mode=mode, type=kind, sha=sha, path=name.decode(errors="replace")))
-    return [one for one in found if one.path != path]
+    return [one for one in found if one.path != path or not is_folder]
 
 
 async def tags(repos: GitRepos, repo: str) -> list[Tag]:

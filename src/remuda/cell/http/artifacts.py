@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.archives import find_entry, read_entry
+from remuda.cell.archives import Entry, find_entry, read_entry
 from remuda.cell.core.blob_keys import artifact_key
 from remuda.cell.core.dotenv import read_dotenv
 from remuda.cell.core.expiry import with_expiry
@@ -221,7 +221,12 @@ async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:
 
 async def _one_file(edge: Edge, job: Job, path: str) -> Response:
     artifact = await _stored(edge, job, "archive")
-    entry = await find_entry(edge.blobs, artifact.blob, path)
+    limit = edge.settings.archive_limit_entries
+
+    async def find() -> Entry:
+        return await find_entry(edge.blobs, artifact.blob, path, limit_entries=limit, run=edge.parsers.run)
+
+    entry = await edge.parsers.entries.find((artifact.blob, path), find)
     return _file(read_entry(edge.blobs, entry), path.rpartition("/")[2], entry.size, _MEDIA["raw"])
 
 

@@ -2,7 +2,7 @@
 
 Decided here: how many connections a cell has at most (half of its descriptors; the other half is for the files and
 programs that requests need), which one goes when there is one too many, and how long the head of a request may be and
-take.
+take, and how slowly an answer may be read.
 The one that goes is the one that has been silent for longest among those that wait for their caller; a request that
 came in whole, such as a held poll, is never cut. How long a body may be silent is decided in `bodies`. uvicorn makes
 one `Connection` for each that it accepts; everything else about HTTP is uvicorn's.
@@ -28,6 +28,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 HEAD_SECONDS = 30.0
+READER_SECONDS = 60.0
+SLOWEST_BYTES_PER_SECOND = 1024
+"""Who reads an answer more slowly is cut off: it, or the file it is read from, is held until then."""
 HEAD_BYTES = 64 * 1024
 """The address and all headers of a request; also those that come behind its body."""
 _TOO_LONG = (
@@ -49,6 +52,8 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     most: int
     head_seconds: float = HEAD_SECONDS
+    reader_seconds: float = READER_SECONDS
+    """How long a caller may read nothing, or almost nothing, of an answer that waits for it."""
     at_once: AtOnce | None = None
     waiting: dict["Connection", None] = msgspec.field(default_factory=dict)
     """Those that wait for their caller, the one that has been silent for longest first."""
@@ -146,6 +151,7 @@ class Connection(HttpToolsProtocol):
         self._idle_since = math.inf
         """When the last answer was out, if no further request has begun."""
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._put_off: Any = None
         """Who answers the request whose body is just coming in."""
 
@@ -161,7 +167,35 @@ class Connection(HttpToolsProtocol):
         self._stop_timer()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._stop_reader_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """There is more to send than the kernel takes: from now on the caller must read."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_reader_timer()
+        super().resume_writing()
+
+    def _await_reader(self) -> None:
+        self._stop_reader_timer()
+        unsent = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self._shared.reader_seconds, self._look_whether_read, unsent)
+
+    def _look_whether_read(self, unsent: int) -> None:
+        self._reader_timer = None
+        seconds = self._shared.reader_seconds
+        if unsent - self.transport.get_write_buffer_size() < seconds * SLOWEST_BYTES_PER_SECOND:
+            self._cut()
+        else:
+            self._await_reader()
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._is_in_head

@@ -16,6 +16,7 @@ from remuda.cell.events import Events
 from remuda.cell.http.access import Access
 from remuda.cell.http.managers import Managers
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.parsers import Parsers
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store, Traces
 from remuda.cell.projects import Projects
@@ -44,6 +45,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     metrics: CellMetrics
     events: Events
     shells: Shells
+    parsers: Parsers
     clock: Clock
     registry: Registry | None = None
     """Who makes tokens for the Docker registry, where there is one."""

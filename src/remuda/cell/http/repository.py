@@ -5,6 +5,7 @@ What an action may do is decided in `remuda.cell.adapters.git_changes`; that a c
 """
 
 import re
+from collections.abc import Awaitable
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.large import large_answer, large_content, large_parameters
 from remuda.cell.http.lookup import project_in_path, text_in_path
 from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.shapes import BranchShape, CommitShape
@@ -40,12 +42,12 @@ class NewRefs(msgspec.Struct, kw_only=True):
 async def commit(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/repository/commits."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes)
-    if not asked.commit_message.strip():
-        raise bad_parameter("commit_message is empty")
-    caller = caller_of(request)
-    await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
-    sha = await edge.projects.commit(project, asked, caller.user)
+    async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as asked:
+        if not asked.commit_message.strip():
+            raise bad_parameter("commit_message is empty")
+        caller = caller_of(request)
+        await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
+        sha = await edge.projects.commit(project, asked, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
 
 
@@ -138,12 +140,16 @@ async def raw_file(edge: Edge, request: Request) -> Response:
         ref = edge.projects.repos.head(project.repo_path) or project.default_branch
     sha = await _resolved(edge, project, ref, "Commit")
     path = text_in_path(request, "path")
-    content = await edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=FILE_LIMIT_BYTES)
-    if content is None:
-        raise not_found("File")
+
+    def read(limit_bytes: int) -> Awaitable[bytes | None]:
+        return edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
+
     # Never as something a browser would run in the cell's name.
     headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
-    return Response(content, headers=headers, media_type="text/plain")
+    async with large_content(edge, read, limit_bytes=FILE_LIMIT_BYTES) as content:
+        if content is None:
+            raise not_found("File")
+        return await large_answer(edge, content, "text/plain", headers)
 
 
 _ROOT = "/api/v4/projects/{id}/repository"

@@ -6,20 +6,23 @@ commit starts a pipeline, in `remuda.cell.projects`.
 
 import base64
 import hashlib
+from collections.abc import Awaitable
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.adapters.git import LIST_LIMIT_BYTES, GitRepos
 from remuda.cell.adapters.git_changes import EXECUTABLE, FileAction
-from remuda.cell.adapters.git_lists import listing
+from remuda.cell.adapters.git_lists import Listed, listing
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.large import large_answer, large_content, large_parameters
 from remuda.cell.http.lookup import project_in_path, text_in_path
-from remuda.cell.http.pagination import slice_answer
+from remuda.cell.http.pagination import page_answer, page_of, slice_answer
 from remuda.cell.http.shapes import ChangedFileShape, FileShape, TreeEntryShape
 from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
@@ -70,14 +73,22 @@ async def list_tree(edge: Edge, request: Request) -> Response:
     if "\0" in path:
         raise bad_parameter("path is invalid")
     is_deep = query.get("recursive", "").lower() in ("true", "1")
-    found = await listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep)
-    if path and not found:
-        raise not_found("Tree")
+    page = page_of(request)
+    first = (page.number - 1) * page.size
+
+    def read(limit_bytes: int) -> Awaitable[list[Listed]]:
+        return listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
+
+    async with large_content(edge, read, limit_bytes=LIST_LIMIT_BYTES) as found:
+        if path and not found:
+            raise not_found("Tree")
+        total = len(found)
+        shown = sorted(found, key=lambda one: one.type != "tree")[first : first + page.size]
     entries: list[TreeEntryShape] = [
         {"id": one.sha, "name": one.path.rpartition("/")[2], "type": one.type, "path": one.path, "mode": one.mode}
-        for one in sorted(found, key=lambda one: one.type != "tree")
+        for one in shown
     ]
-    return slice_answer(request, entries)
+    return page_answer(request, entries, total, page)
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -85,27 +96,37 @@ async def show(edge: Edge, request: Request) -> Response:
     project, repos = await project_in_path(edge, request), edge.projects.repos
     path, ref = text_in_path(request, "path"), request.query_params.get("ref") or "HEAD"
     sha = await commit_at(edge, project, ref)
-    content = await repos.file(project.repo_path, sha, path, limit_bytes=FILE_LIMIT_BYTES)
-    folder = path.rpartition("/")[0]
-    listed = await listing(repos, project.repo_path, sha, folder, is_deep=False) if content is not None else []
-    entry = next((one for one in listed if one.path == path), None)
-    if content is None or entry is None:
+
+    def read(limit_bytes: int) -> Awaitable[bytes | None]:
+        return repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
+
+    async with large_content(edge, read, limit_bytes=FILE_LIMIT_BYTES) as content:
+        if content is None:
+            raise not_found("File")
+        entry = await _entry(repos, project, sha, path)
+        last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+        shown: FileShape = {
+            "file_name": path.rpartition("/")[2],
+            "file_path": path,
+            "size": len(content),
+            "encoding": "base64",
+            "content": base64.b64encode(content).decode(),
+            "content_sha256": hashlib.sha256(content).hexdigest(),
+            "ref": ref,
+            "blob_id": entry.sha,
+            "commit_id": sha,
+            "last_commit_id": last[0].sha if last else sha,
+            "execute_filemode": entry.mode == EXECUTABLE,
+        }
+        return await large_answer(edge, msgspec.json.encode(shown), "application/json")
+
+
+async def _entry(repos: GitRepos, project: Project, sha: str, path: str) -> Listed:
+    """What the folder of a file says of it; 404 when that is no file."""
+    found = await listing(repos, project.repo_path, sha, path, is_deep=False, is_folder=False)
+    if not found:
         raise not_found("File")
-    last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
-    shown: FileShape = {
-        "file_name": path.rpartition("/")[2],
-        "file_path": path,
-        "size": len(content),
-        "encoding": "base64",
-        "content": base64.b64encode(content).decode(),
-        "content_sha256": hashlib.sha256(content).hexdigest(),
-        "ref": ref,
-        "blob_id": entry.sha,
-        "commit_id": sha,
-        "last_commit_id": last[0].sha if last else sha,
-        "execute_filemode": entry.mode == EXECUTABLE,
-    }
-    return json_answer(shown)
+    return found[0]
 
 
 async def create(edge: Edge, request: Request) -> Response:
@@ -119,19 +140,19 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def _change(edge: Edge, request: Request, action: str, status: int) -> Response:
-    asked = await parameters(request, FileChange, limit_bytes=edge.settings.commit_limit_bytes)
     path = text_in_path(request, "path")
-    done = FileAction(
-        action=action,
-        file_path=path,
-        content=asked.content,
-        encoding=asked.encoding,
-        execute_filemode=asked.execute_filemode,
-    )
-    actions = [done]
-    if action == "update" and asked.execute_filemode is not None:
-        actions.append(FileAction(action="chmod", file_path=path, execute_filemode=asked.execute_filemode))
-    await _commit(edge, request, asked, actions)
+    async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as asked:
+        done = FileAction(
+            action=action,
+            file_path=path,
+            content=asked.content,
+            encoding=asked.encoding,
+            execute_filemode=asked.execute_filemode,
+        )
+        actions = [done]
+        if action == "update" and asked.execute_filemode is not None:
+            actions.append(FileAction(action="chmod", file_path=path, execute_filemode=asked.execute_filemode))
+        await _commit(edge, request, asked, actions)
     answer: ChangedFileShape = {"file_path": path, "branch": asked.branch}
     return json_answer(answer, status)
 

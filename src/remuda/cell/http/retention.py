@@ -72,10 +72,15 @@ async def files(edge: Edge, request: Request) -> Response:
     if archive is None:
         raise not_found("Artifacts")
     page = page_of(request)
-    entries = await list_entries(edge.blobs, archive.blob)
-    first = (page.number - 1) * page.size
-    shown = [msgspec.structs.asdict(entry) for entry in entries[first : first + page.size]]
-    return page_answer(request, shown, len(entries), page)
+    shown, total = await list_entries(
+        edge.blobs,
+        archive.blob,
+        first=(page.number - 1) * page.size,
+        count=page.size,
+        limit_entries=edge.settings.archive_limit_entries,
+        run=edge.parsers.run,
+    )
+    return page_answer(request, [msgspec.structs.asdict(entry) for entry in shown], total, page)
 
 
 _ROOT = "/api/v4/projects/{id}/jobs/{job_id}"

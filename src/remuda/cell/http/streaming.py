@@ -1,10 +1,11 @@
-"""Answers that are sent piece by piece, as far as somebody reads them.
+"""Answers that are sent piece by piece, as far as somebody reads them. `connections` cuts off who does not read.
 
 Starlette has the same over another library for tasks, which is large and used for nothing else here. `trace` and
 `artifacts` are the callers.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 from starlette.responses import Response
@@ -26,7 +27,7 @@ class Streamed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if self._pieces is not None:
-            async with asyncio.TaskGroup() as group:
+            async with _closing(self._pieces), asyncio.TaskGroup() as group:
                 leaving = group.create_task(_left(receive), name="reader of an answer")
                 try:
                     async for piece in self._pieces:
@@ -36,6 +37,17 @@ class Streamed(Response):
                 finally:
                     leaving.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@contextlib.asynccontextmanager
+async def _closing(pieces: AsyncIterator[bytes]) -> AsyncIterator[None]:
+    """Close the source at once when nobody reads any more, with the files it has open."""
+    try:
+        yield
+    finally:
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def _left(receive: Receive) -> None:

@@ -1,52 +1,85 @@
-"""The test report of a pipeline in GitLab's form. What it says is decided by `remuda.cell.reports`."""
+"""The test report of a pipeline in GitLab's form. What it says is decided by `remuda.cell.reports`.
 
+Reports are parsed once: the answer is kept, and all who ask for the same one read the same file.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.access import in_project
 from remuda.cell.http.edge import Edge, Endpoint
-from remuda.cell.http.errors import json_answer
 from remuda.cell.http.lookup import pipeline_in_path
+from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.views import View
+from remuda.cell.parsers import KeptAnswer
 from remuda.cell.people import Level
-from remuda.cell.reports import Suite, suites_of
-from remuda.wire.junit import TestCase
+from remuda.cell.reports import COST_BYTES, Suite, find_reports, read_suites
+from remuda.wire.junit import JunitLimits, TestCase
+
+_STATUSES = ("success", "failed", "skipped", "error")
 
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id/test_report."""
-    suites = await _suites(edge, request, with_cases=True)
-    told = [
+    return await _answer(edge, request, with_cases=True)
+
+
+async def summary(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary."""
+    return await _answer(edge, request, with_cases=False)
+
+
+async def _answer(edge: Edge, request: Request, *, with_cases: bool) -> Response:
+    """The answer for the reports as they are now: a blob never changes, so its name is enough to know that."""
+    pipeline, _ = await pipeline_in_path(edge, request)
+    reports = await find_reports(edge.store, pipeline.id)
+    key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
+    settings = edge.settings
+    limits = JunitLimits(
+        bytes=settings.test_report_limit_bytes,
+        depth=settings.test_report_limit_depth,
+        elements=settings.test_report_limit_elements,
+    )
+
+    async def make() -> KeptAnswer:
+        async with edge.parsers.reserve(COST_BYTES):
+            suites = await read_suites(
+                edge.blobs,
+                edge.parsers,
+                reports,
+                limits=limits,
+                total_bytes=settings.test_report_total_limit_bytes,
+                with_cases=with_cases,
+            )
+            return await edge.parsers.keep(await edge.parsers.run(_whole if with_cases else _summed_up, suites))
+
+    answer = await edge.parsers.answers.find(key, make)
+    return Streamed(answer.pieces(), 200, {"Content-Length": str(answer.size)}, "application/json")
+
+
+def _whole(suites: Sequence[Suite]) -> bytes:
+    shown = [
         {**_counts(suite), "suite_error": suite.error, "test_cases": [_case(case) for case in suite.cases]}
         for suite in suites
     ]
     counts = [_counts(suite) for suite in suites]
     names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
-    return json_answer({**{name: sum(one[name] for one in counts) for name in names}, "test_suites": told})
+    return msgspec.json.encode({**{name: sum(one[name] for one in counts) for name in names}, "test_suites": shown})
 
 
-async def summary(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary."""
-    suites = await _suites(edge, request, with_cases=False)
-    told = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
-    total: View = {
-        name: sum(suite.statuses[status] for suite in suites)
-        for name, status in (("success", "success"), ("failed", "failed"), ("skipped", "skipped"), ("error", "error"))
-    }
+def _summed_up(suites: Sequence[Suite]) -> bytes:
+    shown = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
+    total: View = {name: sum(suite.statuses[name] for suite in suites) for name in _STATUSES}
     total |= {
         "time": round(sum(suite.seconds for suite in suites), 6),
         "count": sum(suite.statuses.total() for suite in suites),
         "suite_error": next((suite.error for suite in suites if suite.error), None),
     }
-    return json_answer({"total": total, "test_suites": told})
-
-
-async def _suites(edge: Edge, request: Request, *, with_cases: bool) -> list[Suite]:
-    pipeline, _ = await pipeline_in_path(edge, request)
-    limit = edge.settings.test_report_limit_bytes
-    return await suites_of(edge.store, edge.blobs, pipeline.id, limit_bytes=limit, with_cases=with_cases)
+    return msgspec.json.encode({"total": total, "test_suites": shown})
 
 
 def _counts(suite: Suite) -> View:

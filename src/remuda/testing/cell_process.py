@@ -1,0 +1,78 @@
+"""A cell in a process of its own whose memory can be measured, spoken to like a `ServedCell`."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+from remuda.testing.lab import free_port
+from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
+
+
+class CellProcess(ServedCell):
+    """`remuda cell serve` while the `with` block runs. Settings go in as environment variables."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__(folder)
+        self._port = free_port()
+        self._environment = os.environ | {f"REMUDA_{name.upper()}": str(value) for name, value in settings.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        data, address = self.settings.data, f"127.0.0.1:{self._port}"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        self.url = f"http://{address}"
+        with data.with_suffix(".out").open("ab") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "remuda", "cell", "serve", "--data", str(data), "--listen", address],
+                env=self._environment | {"REMUDA_ADMIN_TOKEN": ADMIN_TOKEN},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+        try:
+            self.until(self._serves, "the cell serves", 60)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.settings.data.with_suffix(".out").read_text()[-2000:]
+        try:
+            return self.send("GET", "/-/health").status == 200
+        except OSError:
+            return False
+
+    def connect(self, seconds: float = 300) -> http.client.HTTPConnection:
+        """For tests in which many wait for each other."""
+        return super().connect(seconds)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _status(self, name: str) -> int:
+        assert self._process is not None
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
+
+    def peak_bytes(self) -> int:
+        """The most memory that the process has ever had resident."""
+        return self._status("VmHWM")
+
+    def open_files(self, ending: str) -> int:
+        """How many descriptors of the process lead to a file whose path contains that."""
+        assert self._process is not None
+        found = 0
+        for link in Path(f"/proc/{self._process.pid}/fd").iterdir():
+            try:
+                found += ending in os.readlink(link)
+            except OSError:
+                continue
+        return found

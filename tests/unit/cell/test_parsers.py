@@ -1,0 +1,101 @@
+"""The budget of those who parse uploads, and what is kept of their work."""
+
+import asyncio
+
+import pytest
+
+from remuda.cell.parsers import Parsers, Results
+from remuda.lib.clock import settle
+
+
+async def test_the_budget_is_given_in_order_and_never_exceeded() -> None:
+    parsers = Parsers(memory_bytes=10)
+    log: list[str] = []
+    ends = {name: asyncio.Event() for name in "abcd"}
+
+    async def work(name: str, cost: int) -> None:
+        async with parsers.reserve(cost):
+            log.append(f"+{name}")
+            await ends[name].wait()
+        log.append(f"-{name}")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work("a", 6))
+        group.create_task(work("b", 5))
+        group.create_task(work("c", 1))
+        group.create_task(work("d", 1000))
+        await settle()
+        assert log == ["+a"]
+        ends["a"].set()
+        await settle()
+        assert log == ["+a", "-a", "+b", "+c"]
+        ends["b"].set()
+        ends["c"].set()
+        await settle()
+        assert log[-1] == "+d"
+        ends["d"].set()
+    parsers.close()
+
+
+async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
+    parsers = Parsers(memory_bytes=10)
+
+    async def hold() -> None:
+        async with parsers.reserve(10):
+            await asyncio.Event().wait()
+
+    first, second = asyncio.ensure_future(hold()), asyncio.ensure_future(hold())
+    await settle()
+    second.cancel()
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    third = asyncio.ensure_future(hold())
+    await settle()
+    fourth = asyncio.ensure_future(hold())
+    await settle()
+    # Cancelled at the moment at which its turn came.
+    third.cancel()
+    await settle(1)
+    fourth.cancel()
+    await asyncio.gather(third, fourth, return_exceptions=True)
+    async with asyncio.timeout(10), parsers.reserve(10):
+        pass
+    parsers.close()
+
+
+async def test_a_result_is_made_once_for_all_who_ask() -> None:
+    results = Results[str](limit_bytes=10, weigh=len)
+    made: list[str] = []
+
+    async def make() -> str:
+        made.append("x")
+        await asyncio.sleep(0)
+        return "xxxxxx"
+
+    assert await asyncio.gather(*(results.find("key", make) for _ in range(8))) == ["xxxxxx"] * 8
+    assert len(made) == 1
+    await results.find("other", make)
+    await results.find("key", make)
+    assert len(made) == 3
+
+
+async def test_a_result_that_fails_is_made_again() -> None:
+    results = Results[str](limit_bytes=10, weigh=len)
+
+    async def fail() -> str:
+        raise ValueError
+
+    async def make() -> str:
+        return "x"
+
+    with pytest.raises(ValueError):
+        await results.find("key", fail)
+    assert await results.find("key", make) == "x"
+
+
+async def test_a_kept_answer_is_read_by_many() -> None:
+    parsers = Parsers(memory_bytes=1)
+    answer = await parsers.keep(b"abc" * 100_000)
+    for _ in range(2):
+        assert b"".join([piece async for piece in answer.pieces()]) == b"abc" * 100_000
+    parsers.close()
