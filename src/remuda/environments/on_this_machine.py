@@ -5,7 +5,6 @@ A plugin is free to do all of this otherwise. `base` is a machine's folder: its 
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from remuda.environments.errors import LostError
 from remuda.environments.plugin import Connection, through
 from remuda.environments.values import Folders, Place
+from remuda.lib.safe_paths import make_below, remove_below
 
 HOOK_SECONDS = 600.0
 OUTPUT_BYTES = 64 * 1024
@@ -35,8 +35,8 @@ def make_folders(base: Path, place: Place) -> Folders:
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
     try:
-        Path(found.work_dir).mkdir(parents=True, exist_ok=True)
-        Path(f"{found.work_dir}.tmp").mkdir(mode=0o700, exist_ok=True)
+        for folder, mode in ((found.work_dir, 0o777), (f"{found.work_dir}.tmp", 0o700)):
+            os.close(make_below(*_below(base, place, folder), mode=mode))
     except OSError as error:
         raise LostError(f"the working directory {found.work_dir} cannot be made: {error.strerror}") from error
     return found
@@ -47,7 +47,14 @@ async def remove_folders(base: Path, place: Place) -> None:
     found = folders_of(base, place)
     own = Path(found.builds_dir) / place.runner / f"job-{place.job}"
     gone = Path(f"{found.work_dir}.tmp") if place.job is None else own
-    await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
+    with suppress(OSError):
+        await asyncio.to_thread(remove_below, *_below(base, place, str(gone)))
+
+
+def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
+    """A folder that is the operator's or the plugin's own, and the way from there on, in which no link is followed."""
+    known = base / place.builds_dir if place.builds_dir else base
+    return known, str(Path(folder).relative_to(known))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:

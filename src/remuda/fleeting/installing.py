@@ -25,7 +25,8 @@ from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.finding import PREFIX, PROGRAM, is_program, version_folder, versions
 from remuda.fleeting.launch import first_line
 from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
-from remuda.lib.files import remove_tree, sync_folder
+from remuda.lib.files import sync_folder
+from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 
 MARK = "com.gitlab.fleeting.layer"

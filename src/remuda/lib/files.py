@@ -1,5 +1,4 @@
-"""Files that must be right after a crash: written whole or not at all, folders that one process uses at a time, and
-folders that go whatever a job has made of them.
+"""Files that must be right after a crash: written whole or not at all, and folders that one process uses at a time.
 
 A process whose files all end with it says so (`forgo_disk`), and then nothing waits for the disk: other processes see
 what is written anyway, and after a loss of power nobody looks for it.
@@ -9,21 +8,16 @@ which process has it. What stands in the files, and what is said about a folder 
 """
 
 import asyncio
-import errno
 import fcntl
 import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from secrets import token_hex
 
 _LOOK_SECONDS = 0.02
 """How often to look whether a lock is free: the kernel would tell only a thread that waits for it."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_PASSES = 10_000
-"""After which a folder counts as one that somebody goes on filling."""
 
 
 class _Disk:
@@ -93,89 +87,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with everything in it; links are removed, not followed. What cannot be removed is an OSError.
-
-    Unlike the standard library's, it needs no stack and no long paths: a job can nest folders deeper than both allow.
-    """
-    try:
-        top = os.open(path, _FOLDER)
-        try:
-            _empty(top)
-        finally:
-            os.close(top)
-        os.rmdir(path)
-    except OSError:
-        if not ignore_errors:
-            raise
-
-
-def _empty(top: int) -> None:
-    """Folders inside give theirs to this one before they go, so that nothing is ever deeper than two."""
-    with suppress(OSError):
-        os.fchmod(top, 0o700)
-    prefix, moved = f".{token_hex(8)}-", 0
-    stuck: dict[str, OSError] = {}
-    for _ in range(_MOST_PASSES):
-        found = [entry for entry in _entries(top) if entry[0] not in stuck]
-        if not found:
-            break
-        for name, is_folder in found:
-            try:
-                if is_folder:
-                    moved = _flatten(top, name, prefix, moved)
-                else:
-                    os.unlink(name, dir_fd=top)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                stuck[name] = error
-    if stuck:
-        raise next(iter(stuck.values()))
-
-
-def _flatten(top: int, name: str, prefix: str, moved: int) -> int:
-    """Remove a folder in another, to which those inside of it are moved; how many were, counted on."""
-    inner = os.open(name, _FOLDER, dir_fd=top)
-    try:
-        with suppress(OSError):
-            os.fchmod(inner, 0o700)
-        for child, is_folder in _entries(inner):
-            if not is_folder:
-                os.unlink(child, dir_fd=inner)
-                continue
-            try:
-                os.rmdir(child, dir_fd=inner)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                moved += 1
-                _move(inner, child, top, f"{prefix}{moved}")
-    finally:
-        os.close(inner)
-    os.rmdir(name, dir_fd=top)
-    return moved
-
-
-def _move(source: int, name: str, target: int, new: str) -> None:
-    try:
-        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
-    except PermissionError:
-        # A folder that its owner may not write to cannot change its place.
-        folder = os.open(name, _FOLDER, dir_fd=source)
-        try:
-            os.fchmod(folder, 0o700)
-        finally:
-            os.close(folder)
-        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _entries(folder: int) -> list[tuple[str, bool]]:
-    """Names, and whether each is a folder itself."""
-    with os.scandir(folder) as entries:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
 
 class Use:

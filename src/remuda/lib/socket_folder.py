@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from remuda.lib.files import remove_tree
+from remuda.lib.safe_paths import remove_tree
 
 PREFIX = "remuda-sockets-"
 SHORT_FOLDER = "/tmp"

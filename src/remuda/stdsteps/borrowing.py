@@ -109,7 +109,18 @@ def _lay_out(inside: Path, source: Path) -> None:
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (inside / name).mkdir(parents=True, exist_ok=True)
     (inside / "HEAD").write_text("ref: refs/heads/none\n")
-    (inside / "objects/info/alternates").write_bytes(os.fsencode(source.resolve() / "objects") + b"\n")
+    (inside / "objects/info/alternates").write_bytes(_objects(source))
+
+
+def lent_objects(url: str) -> bytes:
+    """What a repository's list of alternates says that borrows from this address; empty where nothing is lent."""
+    place = urlsplit(url)
+    source = Path(unquote(place.path))
+    return _objects(source) if place.scheme == "file" and (source / LENDS).exists() else b""
+
+
+def _objects(source: Path) -> bytes:
+    return os.fsencode(source.resolve() / "objects") + b"\n"
 
 
 def _history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:

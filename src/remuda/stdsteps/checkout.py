@@ -5,17 +5,19 @@ directory is not trusted: an earlier job may have left anything in it. Its objec
 or attribute of it is ever seen by git, and of the repositories of its submodules nothing.
 """
 
+import errno
 import json
-import os
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+from remuda.lib.safe_paths import closing, grant_owner, open_folder
 from remuda.stdsteps import large_files, mirrors, submodules
-from remuda.stdsteps.borrowing import borrow
+from remuda.stdsteps.borrowing import borrow, lent_objects
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.folders import empty, remove
-from remuda.stdsteps.git import Git, Remote, private_config, reason, shallow, split_credentials
+from remuda.stdsteps.folders import check_mounts, empty, is_plain, remove, repair, write
+from remuda.stdsteps.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -27,6 +29,22 @@ FETCHED = "remuda-fetched"
 """Says what was fetched last."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
 """What can make git run programs or read its configuration from somewhere else."""
+IN_THE_WAY = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ESTALE,
+)
+"""Errors of the system that leftovers can cause, and that an empty folder does not have."""
+
+
+class UnusableFolderError(StepError):
+    """What an earlier job left in the working directory is in the way."""
 
 
 def run(inputs: Inputs) -> None:
@@ -40,10 +58,13 @@ def run(inputs: Inputs) -> None:
     modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
     copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
     inputs.done()
-    work_dir = Path.cwd()
+    # Not by its name, which may come to mean another folder.
+    work_dir = Path()
     if strategy == "none":
         say("Skipping Git repository setup")
         return
+    check_mounts(".")
+    restore_rights(work_dir)
     if strategy in ("empty", "clone"):
         empty(work_dir)
     if strategy == "empty":
@@ -52,12 +73,11 @@ def run(inputs: Inputs) -> None:
     if not re.fullmatch(r"[0-9a-fA-F]{8,64}", sha):
         raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {sha!r}")
     remote = split_credentials(repo_url)
-    is_new = not any(work_dir.iterdir())
-    with tempfile.TemporaryDirectory(prefix="remuda-git-") as private:
-        git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
-        had_modules = (work_dir / ".git/modules").exists()
+
+    def fill(git: Git) -> None:
+        is_new = not any(work_dir.iterdir())
         borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, work_dir / ".git", remote.url, refspecs, depth)
-        prepare(git, work_dir, remote)
+        had_modules = prepare(git, work_dir, remote)
         # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
         wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
         mark = work_dir / ".git" / FETCHED
@@ -75,10 +95,10 @@ def run(inputs: Inputs) -> None:
             whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
             options = [*fetch_flags, *whole, *shallow(depth)]
             if not copies or not from_mirror(git, Path(copies), remote.url, options, refspecs, copies_bytes):
-                fetch(git, options, refspecs)
+                fetch(git, options, refspecs, is_new=is_new)
             if not git.has(sha):
                 fetch_commit(git, sha, depth)
-        mark.write_text(wanted)
+        write(work_dir / ".git", FETCHED, wanted.encode())
         if not checks_out:
             say("Skipping Git checkout: GIT_CHECKOUT is false")
             return
@@ -86,7 +106,7 @@ def run(inputs: Inputs) -> None:
         if not is_here:
             check_out(git, sha)
         if clean_flags and not is_new:
-            git.run("clean", *clean_flags)
+            clean(git, work_dir, clean_flags)
         if had_modules:
             submodules.clear(git, work_dir)
         if lfs:
@@ -94,34 +114,50 @@ def run(inputs: Inputs) -> None:
         if modules is not None:
             submodules.update(git, work_dir, modules)
 
+    with tempfile.TemporaryDirectory(prefix="remuda-git-") as private:
+        git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
+        is_new = not any(work_dir.iterdir())
+        try:
+            fill(git)
+        except (UnusableFolderError, OSError) as error:
+            if is_new or (isinstance(error, OSError) and error.errno not in IN_THE_WAY):
+                raise
+            say(f"WARNING: what an earlier job left here cannot be used ({error}); beginning with an empty folder")
+            empty(work_dir)
+            fill(git)
 
-def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
-    """A repository with the right remote, whatever an earlier job left here."""
+
+def restore_rights(work_dir: Path) -> None:
+    """An earlier job may have taken them away from the owner of the folder."""
+    with closing(open_folder(str(work_dir))) as opened:
+        grant_owner(opened)
+
+
+def prepare(git: Git, work_dir: Path, remote: Remote) -> bool:
+    """A repository with the right remote, whatever an earlier job left here; whether that had submodules."""
     inside = work_dir / ".git"
-    if inside.is_symlink() or not inside.is_dir() or has_links(inside):
+    if not is_plain(inside):
         remove(inside)
         inside.mkdir()
+    had_modules = (inside / "modules").exists()
     for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING):
         remove(inside / name)
+    forget_alternates(inside, remote.url)
     url = remote.url.replace("\\", "\\\\").replace('"', '\\"')
-    (inside / "config").write_text(
-        f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = "{url}"\n'
-    )
+    text = f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = "{url}"\n'
+    write(inside, "config", text.encode())
     if not all((inside / name).is_dir() for name in ("objects", "refs")) or not (inside / "HEAD").is_file():
         git.run("init", "--quiet", "--template=")
+    return had_modules
 
 
-def has_links(inside: Path) -> bool:
-    """Whether a job has put links into its repository: git never does, and would write through them."""
-    waiting = [str(inside)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    return True
-                if entry.is_dir():
-                    waiting.append(entry.path)
-    return False
+def forget_alternates(inside: Path, url: str) -> None:
+    """Other repositories whose objects count as this one's: only one that lends them is a platform's doing."""
+    for name in ("alternates", "http-alternates"):
+        path = inside / "objects/info" / name
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if path.read_bytes() != lent_objects(url):
+                remove(path)
 
 
 def is_fetched(mark: Path, wanted: str) -> bool:
@@ -137,13 +173,26 @@ def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0
-    git.run(*words)
+    code, text = git.attempt(*words)
+    if code:
+        raise UnusableFolderError(f"git checkout failed: {reason(text)}")
     return True
 
 
-def fetch(git: Git, options: list[str], refspecs: list[str]) -> None:
+def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
+    """Remove what does not belong to the commit. git removes nothing from folders that may not be written to."""
+    if git.attempt("clean", *flags)[0]:
+        repair(work_dir)
+        if code := git.attempt("clean", *flags)[0]:
+            raise UnusableFolderError(f"git clean failed with exit code {code}")
+
+
+def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) -> None:
     """The wanted refs."""
-    if text := git.patiently("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs):
+    words = ("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs)
+    if text := git.patiently(*words, is_own=not is_new):
+        if not is_new and is_damaged(text):
+            raise UnusableFolderError(f"git fetch failed: {reason(text)}")
         raise StepError(f"git fetch failed, the server refused: {reason(text)}")
 
 

@@ -38,6 +38,15 @@ _AWAY = re.compile(
     re.IGNORECASE,
 )
 """What git says when the server is not there, or was there no longer."""
+_DAMAGED = re.compile(
+    r"corrupt|bad object|bad tree|unable to read|packfile .* (cannot|invalid|does not)|missing necessary"
+    r"|un(expected|terminated) line in|insufficient permission|unable to (create|write|open|append)"
+    r"|cannot (lock|open|update the ref)|file name too long|bad config line|not a git repository|index file",
+    re.IGNORECASE,
+)
+"""What git says when the repository here cannot be used."""
+_FULL = re.compile(r"no space left|quota exceeded|input/output error|read-only file system", re.IGNORECASE)
+"""What it says besides when it is the disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +92,15 @@ class Git:
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")
 
-    def patiently(self, *arguments: str) -> str:
-        """Run, again while that may help; what git said where the server refuses, nothing where it worked."""
+    def patiently(self, *arguments: str, is_own: bool = False) -> str:
+        """Run, again while that may help; what git said where the server refuses, nothing where it worked.
+
+        `is_own`: a repository here that is damaged is what an earlier job left, so that trying again does not help.
+        """
 
         def attempt(_: int) -> str:
             code, text = self.attempt(*arguments, quiet=True)
-            if code and may_pass(text):
+            if code and may_pass(text) and not (is_own and is_damaged(text)):
                 away = is_away(text)
                 line = f"exit code {code}: {reason(text)}"
                 raise PassingError(f"the server cannot be reached: {line}" if away else line, away=away)
@@ -184,6 +196,12 @@ def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False
 def may_pass(text: str) -> bool:
     """Whether a failure with these words is none for good."""
     return not _FINAL.search(text)
+
+
+def is_damaged(text: str) -> bool:
+    """Whether these words speak of the repository on this machine, and not of the server."""
+    own = "\n".join(line for line in text.splitlines() if not line.startswith("remote:"))
+    return bool(_DAMAGED.search(own)) and not is_away(text) and not _FULL.search(own)
 
 
 def is_away(text: str) -> bool:

@@ -20,8 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.folders import remove
-from remuda.stdsteps.git import Git, reason
+from remuda.stdsteps.folders import is_plain, remove, write
+from remuda.stdsteps.git import Git, is_damaged, reason
 from remuda.stdsteps.sizes import in_words
 from remuda.stdsteps.speech import say
 
@@ -34,10 +34,6 @@ _CONFIG = (
     "[uploadpack]\n\tallowAnySHA1InWant = true\n"
 )
 _BENDING = ("config", "hooks", "info", "objects/info/alternates", "commondir", "worktrees", "modules")
-_BROKEN = re.compile(
-    r"corrupt|bad object|bad tree|unable to read|packfile .* (cannot|invalid|does not)|missing necessary"
-)
-"""What git says when the repository itself is damaged."""
 _LOCKS = ("shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", "gc.pid")
 
 
@@ -110,12 +106,12 @@ def _refreshed(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limi
         code, text = git.attempt(*own, "fetch", "--force", "--no-tags", "--quiet", url, *wanted, quiet=True)
         if code:
             say(f"WARNING: the mirror of the repository cannot be brought up to date: {reason(text)}")
-            if _BROKEN.search(text):
+            if is_damaged(text):
                 remove(inside)
             return False
         git.attempt(*own, "-c", f"gc.auto={LOOSE_OBJECTS}", "-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
         size = sum(entry.stat().st_size for entry in inside.rglob("*") if entry.is_file())
-        noted.write_text(str(size))
+        write(noted.parent, noted.name, str(size).encode())
         if size > limit_bytes:
             say(f"WARNING: the repository has {in_words(size)}, mirrors have {in_words(limit_bytes)}: it gets none")
             remove(inside)
@@ -129,14 +125,14 @@ def _refreshed(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limi
 
 
 def _prepare(git: Git, inside: Path) -> None:
-    if inside.is_symlink() or (inside / "objects").is_symlink():
+    if not is_plain(inside):
         remove(inside)
     for name in (*_BENDING, *_LOCKS):
         remove(inside / name)
     if not (inside / "HEAD").is_file() or not (inside / "objects").is_dir():
         remove(inside)
         git.run("init", "--quiet", "--bare", "--template=", str(inside))
-    (inside / "config").write_text(_CONFIG)
+    write(inside, "config", _CONFIG.encode())
 
 
 def _kept(refspec: str) -> str:

@@ -5,12 +5,14 @@ submodule on the job's own server is fetched with the job's token; relative addr
 """
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from remuda.lib.safe_paths import closing, empty, open_below
 from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.folders import empty, remove
+from remuda.stdsteps.folders import remove
 from remuda.stdsteps.git import Git, reason, shallow
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
@@ -46,8 +48,8 @@ def clear(git: Git, work_dir: Path) -> None:
     """Empty the folders that an earlier job's submodules filled: their repositories are gone."""
     for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(_LINK):
-            folder = work_dir / os.fsdecode(line.partition(b"\t")[2])
-            if folder.is_dir() and not folder.is_symlink():
+            name = os.fsdecode(line.partition(b"\t")[2])
+            with suppress(FileNotFoundError, NotADirectoryError), closing(open_below(work_dir, name)) as folder:
                 empty(folder)
 
 

@@ -24,8 +24,8 @@ from secrets import token_hex
 from typing import Any
 
 from remuda.lib.clock import stamp
-from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
+from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda.steps.accounting import Account
 from remuda.steps.files import EXCHANGE, StepFiles

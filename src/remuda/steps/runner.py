@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
-from remuda.lib.files import remove_tree
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Secrets
+from remuda.lib.safe_paths import remove_tree
 from remuda.steps import holding, leftovers, plan, replay
 from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention

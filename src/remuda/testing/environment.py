@@ -8,11 +8,11 @@ they do under their shims, until `forget()`.
 import asyncio
 import json
 import os
-import shutil
 import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from grpclib.const import Status
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
+from remuda.lib.safe_paths import make_below, remove_below
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.hooks import hook_failed
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
@@ -308,8 +309,8 @@ class FakeEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         builds, work = self._folders(place)
         try:
-            work.mkdir(parents=True, exist_ok=True)
-            work.with_name(f"{work.name}.tmp").mkdir(mode=0o700, exist_ok=True)
+            for name, mode in ((place.folder, 0o777), (f"{place.folder}.tmp", 0o700)):
+                os.close(make_below(*self._below(place, name), mode=mode))
         except OSError as error:
             raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
         caches = self._folder / (place.cache_dir or "cache")
@@ -346,9 +347,8 @@ class FakeEnvironment:
         return Usage(disk_free_bytes=self.disk_free_bytes)
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        _, work = self._folders(place)
-        for folder in [work.with_name(f"{work.name}.tmp"), *([] if place.job is None else [work])]:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_below(*self._below(place, place.passing))
         async with self._released:
             self.used.pop(place.key, None)
             self._released.notify_all()
@@ -369,3 +369,7 @@ class FakeEnvironment:
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._folder / (place.builds_dir or "builds")
         return builds, builds / place.folder
+
+    def _below(self, place: JobPlace, folder: str) -> tuple[Path, str]:
+        """The operator's folder and the way from there on."""
+        return (self._folder / place.builds_dir, folder) if place.builds_dir else (self._folder, f"builds/{folder}")

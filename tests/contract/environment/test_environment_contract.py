@@ -316,3 +316,44 @@ async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subje
 
 async def test_usage_says_how_much_room_there_is(subject: Subject) -> None:
     assert (await subject.environment.usage()).disk_free_bytes > 0
+
+
+async def test_a_link_that_a_job_left_in_the_place_of_a_folder_is_not_followed(subject: Subject) -> None:
+    precious = subject.folder / "precious"
+    (precious / "project" / "inside").mkdir(parents=True)
+    (precious / "project.tmp").mkdir()
+    (precious / "project.tmp" / "file").touch()
+    there = ["file", "inside", "project", "project.tmp"]
+    place = a_place()
+    work = Path((await subject.prepare(place)).work_dir)
+    temporary = Path(f"{work}.tmp")
+    for left in (work, temporary, work.parent, work.parent.parent):
+        left.rename(subject.folder / f"aside-{left.name}")
+        left.symlink_to(precious)
+        await subject.clean_up(place)
+        assert sorted(path.name for path in precious.rglob("*")) == there, left
+        if left == temporary:
+            left.symlink_to(precious)
+        assert (await subject.prepare(place)).work_dir == str(work)
+        for folder in (work, temporary):
+            assert folder.is_dir()
+            assert folder.resolve() == subject.folder.resolve() / folder.relative_to(subject.folder)
+        assert sorted(path.name for path in precious.rglob("*")) == there, left
+    await subject.clean_up(place)
+    assert work.is_dir()
+    assert not temporary.exists()
+
+
+async def test_what_a_job_left_in_its_temporary_folder_goes_whatever_its_modes_are(subject: Subject) -> None:
+    place = a_place()
+    work = Path((await subject.prepare(place)).work_dir)
+    temporary = Path(f"{work}.tmp")
+    (temporary / "a/b").mkdir(parents=True)
+    (temporary / "a/b/file").touch()
+    for folder in ("a/b", "a", ""):
+        (temporary / folder).chmod(0)
+    await subject.clean_up(place)
+    assert not temporary.exists()
+    work.chmod(0)
+    await subject.prepare(place)
+    assert work.stat().st_mode & 0o700 == 0o700

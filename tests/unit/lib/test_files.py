@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.lib.files import InUseError, in_turn, remove_tree, shared_use, sole_use, write_whole
+from remuda.lib.files import InUseError, in_turn, shared_use, sole_use, write_whole
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -114,36 +114,3 @@ async def test_processes_take_turns(tmp_path: Path) -> None:
     assert order == ["first", "second"]
     async with in_turn(tmp_path / "nowhere" / "lock"):
         order.append("a folder that is not there holds nobody up")
-
-
-def test_a_tree_goes_that_is_deeper_than_a_stack_and_longer_than_a_path(tmp_path: Path) -> None:
-    top = tmp_path / "top"
-    top.mkdir()
-    here = os.open(top, os.O_RDONLY)
-    for number in range(1500):
-        os.mkdir("folder", dir_fd=here)
-        if number % 100 == 0:
-            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-        inner = os.open("folder", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-    remove_tree(top)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_links_of_a_tree_go_and_what_they_lead_to_stays(tmp_path: Path) -> None:
-    (tmp_path / "kept" / "inside").mkdir(parents=True)
-    (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "tree" / "a" / "b" / "link").symlink_to(tmp_path / "kept")
-    (tmp_path / "tree" / "a" / "b").chmod(0o555)
-    (tmp_path / "tree" / "a").chmod(0o555)
-    remove_tree(tmp_path / "tree")
-    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "inside"]
-    (tmp_path / "link").symlink_to(tmp_path / "kept")
-    with pytest.raises(OSError, match="link"):
-        remove_tree(tmp_path / "link")
-    with pytest.raises(FileNotFoundError):
-        remove_tree(tmp_path / "none")
-    remove_tree(tmp_path / "none", ignore_errors=True)
-    assert (tmp_path / "kept" / "inside").is_dir()

@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 
 from remuda.fleeting import InstanceState
-from remuda.lib.files import remove_tree, sync_folder, write_whole
+from remuda.lib.files import sync_folder, write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 
 FOLDER = "remuda"

@@ -17,7 +17,8 @@ from secrets import token_hex
 import msgspec
 
 from remuda.fleeting import InstanceState
-from remuda.lib.files import remove_tree, write_whole
+from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda_plugin_local.processes import ProcessId, read_process_id
 

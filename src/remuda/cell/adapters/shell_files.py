@@ -24,7 +24,8 @@ import msgspec
 from remuda.cell.adapters.traces import overlap
 from remuda.cell.errors import StoreError
 from remuda.cell.ports import Appended
-from remuda.lib.files import remove_tree, write_whole
+from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
 
 INPUT, OUTPUT = "input", "output"
 

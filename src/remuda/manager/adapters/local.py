@@ -10,10 +10,11 @@ import os
 import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
-from remuda.lib.files import remove_tree
+from remuda.lib.safe_paths import closing, make_below, remove_below
 from remuda.manager.adapters.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.hooks import run_hook
@@ -60,28 +61,46 @@ class LocalEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         builds, work = self._folders(place)
         caches = self._data / (place.cache_dir or "cache") / place.run_as
-        temporary = work.with_name(f"{work.name}.tmp")
         try:
-            work.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir(mode=0o700, exist_ok=True)
-            if place.run_as:
-                # Only here: it takes time to import.
-                from remuda.steps.policy.people import close_to_others, hand_over, parse_run_as
-
-                person = parse_run_as(place.run_as)
-                assert person is not None
-                # Through, not in: everything here that is not for jobs is for its owner only.
-                self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
-                self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
-                caches.mkdir(parents=True, exist_ok=True)
-                for folder in (work, temporary, caches):
-                    await asyncio.to_thread(hand_over, folder, person)
-                    close_to_others(folder)
+            # A job may have left much there that has to get another owner.
+            await asyncio.to_thread(self._make, place)
         except AgentError as error:
             raise EnvironmentLostError(str(error)) from error
         except OSError as error:
-            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
+            about = f": {error.filename}" if error.filename else ""
+            raise EnvironmentLostError(
+                f"the working directory {work} cannot be made: {error.strerror}{about}"
+            ) from error
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
+
+    def _make(self, place: JobPlace) -> None:
+        """The job's folders, as its user's own if it has one."""
+        base, folder = self._below(place.builds_dir, "builds", place.folder)
+        is_owned = bool(place.run_as)
+        with ExitStack() as stack:
+            opened = {
+                name: stack.enter_context(closing(make_below(base, name, mode=mode, is_owned=is_owned)))
+                for name, mode in ((folder, 0o777), (f"{folder}.tmp", 0o700))
+            }
+            if not place.run_as:
+                return
+            # Only here: it takes time to import.
+            from remuda.steps.policy.people import hand_over, parse_run_as
+
+            person = parse_run_as(place.run_as)
+            assert person is not None
+            # Through, not in: everything here that is not for jobs is for its owner only.
+            self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
+            self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
+            above, caches = self._below(place.cache_dir, "cache", place.run_as)
+            kept = stack.enter_context(closing(make_below(above, caches, is_owned=True)))
+            for name, descriptor in ((base / name, one) for name, one in opened.items()):
+                hand_over(name, person, descriptor, closed=True)
+            hand_over(above / caches, person, kept, closed=True)
+
+    def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
+        """A folder that the operator has named, whose path may have links in it, and the rest, which must have none."""
+        return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
 
     async def before(self, place: JobPlace, machine: str) -> str:
         return await self._hook("before_job", place.before_job, place)
@@ -114,9 +133,9 @@ class LocalEnvironment:
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """The checkout stays for the next job of the project; what was only for this job goes."""
-        builds, _ = self._folders(place)
-        # A job may have left much there.
-        await asyncio.to_thread(remove_tree, builds / place.passing, ignore_errors=True)
+        with suppress(OSError):
+            # A job may have left much there.
+            await asyncio.to_thread(remove_below, *self._below(place.builds_dir, "builds", place.passing))
 
     async def close(self) -> None:
         pass

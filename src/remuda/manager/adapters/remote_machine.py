@@ -60,45 +60,99 @@ set --
 """
 _RUN = "unset SSH_CLIENT SSH_CONNECTION SSH_TTY; exec"
 """The agent outlives the login, so jobs should not see anything of it."""
-# $1 working directory, $2 its temporary one, $3 caches, $4 the owner or nothing, $5 the folder for everything.
-_PREPARE = r"""
-make() {
-    mkdir -p "$1" && [ -w "$1" ] || { echo "$1 cannot be made, or not be written to" >&2; exit 8; }
+# The way down from a folder that no job can change, part by part, so that no link of a job's is followed; what a job
+# put in the place of a folder is replaced by one. Where the shell is then is where it works, whatever the names mean.
+_DOWN = r"""
+refuse() { echo "$*" >&2; exit 8; }
+check_mounts() {
+    while read -r _ _ _ _ point _; do
+        case $point in "$1"|"$1"/*) refuse "$point: something is mounted there; unmount it" ;; esac
+    done </proc/self/mountinfo
 }
-make "$1"
-[ -d "$2" ] || mkdir -m 700 "$2" || exit 8
-[ -n "$4" ] || exit 0
-case $4 in
-    *:*) uid=${4%%:*} owner=$4 ;;
-    *[!0-9]*) uid=$(id -u "$4") && owner=$uid:$(id -g "$4") || exit 8 ;;
-    *) uid=$4 owner=$4:$(id -g "$4" 2>/dev/null || echo "$4") ;;
+own_uid() { ls -ldn "$1" | { read -r _ _ found _; echo "$found"; }; }
+# $1 the way, $2 "make", "own" (make, and have no folder on the way that is somebody else's) or "look".
+down() {
+    rest=$1
+    while [ -n "$rest" ]; do
+        part=${rest%%/*}
+        case $rest in */*) rest=${rest#*/} ;; *) rest= ;; esac
+        case $part in "") continue ;; .|..) refuse "$1 leads out of its folder" ;; esac
+        there=$(pwd -P) && there=${there%/}/$part
+        if [ "$2" = own ] && [ -n "$rest" ] && [ -d "./$part" ] && [ "$(own_uid "./$part")" != "$(id -u)" ]; then
+            check_mounts "$there"
+            rm -rf "./$part" || refuse "$there belongs to a job and cannot be removed"
+        fi
+        if [ -L "./$part" ] || [ ! -d "./$part" ]; then
+            [ "$2" != look ] || return 1
+            rm -f "./$part" && mkdir "./$part" || refuse "$there cannot be made, or not be written to"
+        fi
+        { [ -r "./$part" ] && [ -w "./$part" ] && [ -x "./$part" ]; } || chmod u+rwx "./$part" 2>/dev/null
+        cd "./$part" || refuse "$there cannot be entered"
+        [ "$(pwd -P)" = "$there" ] || refuse "$there is being replaced by somebody"
+    done
+}
+"""
+# $1 the folder of builds, $2 the way to the working directory, $3 the folder of caches, $4 the way to those of the job,
+# $5 the owner or nothing, $6 the folder for everything.
+_PREPARE = (
+    _DOWN
+    + r"""
+begin() { mkdir -p "$1" && cd "$1" || refuse "$1 cannot be made, or not be written to"; }
+kind=make
+[ -z "$5" ] || kind=own
+begin "$1" && down "$2" "$kind"
+chmod u+rwx . 2>/dev/null && [ -w . ] || refuse "$1/$2 cannot be made, or not be written to"
+check_mounts "$(pwd -P)"
+mask=$(umask)
+begin "$1" && umask 077 && down "$2.tmp" "$kind"
+umask "$mask"
+[ -n "$5" ] || exit 0
+case $5 in
+    *:*) uid=${5%%:*} owner=$5 ;;
+    *[!0-9]*) uid=$(id -u "$5") && owner=$uid:$(id -g "$5") || exit 8 ;;
+    *) uid=$5 owner=$5:$(id -g "$5" 2>/dev/null || echo "$5") ;;
 esac
-[ "$(id -u)" = 0 ] || { echo "run_as: jobs here are $(id -un)'s, who is not root and cannot be $4" >&2; exit 8; }
-[ "$uid" != 0 ] || { echo "run_as: root is what steps are to be kept from; name another user" >&2; exit 8; }
-make "$3"
-chmod 711 "$5"
-for folder in "$1" "$2" "$3"; do
-    above=$folder
+[ "$(id -u)" = 0 ] || refuse "run_as: jobs here are $(id -un)'s, who is not root and cannot be $5"
+[ "$uid" != 0 ] || refuse "run_as: root is what steps are to be kept from; name another user"
+chmod 711 "$6"
+# $1 the folder to begin at, $2 the way from there.
+hand_over() {
+    begin "$1" && down "$2" own
+    above=$(pwd -P)
     while above=${above%/*}; [ -n "$above" ]; do
         case $(ls -ld "$above") in
             ?????????[xt]*) ;;
             *)
-                echo "steps run as user $uid, who cannot reach $folder: $above is closed to others." \
-                    "Use a folder whose parents everybody may search, for example by builds_dir" >&2
-                exit 8
+                refuse "steps run as user $uid, who cannot reach $1/$2: $above is closed to others." \
+                    "Use a folder whose parents everybody may search, for example by builds_dir"
                 ;;
         esac
     done
-    [ "$(ls -ldn "$folder" | { read -r _ _ found _; echo "$found"; })" = "$uid" ] ||
-        # A second name of a file may lie elsewhere, and mean somebody else's file.
-        find "$folder" -depth \( -type d -o -type l -o -links 1 \) -exec chown -h "$owner" {} + || exit 8
+    if [ "$(own_uid .)" != "$uid" ]; then
+        # A second name of a file may lie elsewhere, and mean somebody else's file. What is nested deeper than a path
+        # can say is nothing that a job needs.
+        find . -depth \( -type d -o -type l -o -links 1 \) -exec chown -h "$owner" {} + ||
+            { find . -mindepth 1 -maxdepth 1 -exec rm -rf {} + && chown -h "$owner" .; } || exit 8
+    fi
     # Nobody else gets in, whatever the modes of what is in it.
-    [ -L "$folder" ] || chmod 700 "$folder" || exit 8
-done
+    chmod 700 .
+}
+hand_over "$1" "$2"
+hand_over "$1" "$2.tmp"
+hand_over "$3" "$4"
 """
-_REMOVE = r"""
-rm -rf "$1" 2>/dev/null || { chmod -R u+rwX "$1"; rm -rf "$1"; } 2>/dev/null || :
+)
+# $1 the folder of builds, $2 the way to what goes.
+_REMOVE = (
+    _DOWN
+    + r"""
+case $2 in */*) way=${2%/*} ;; *) way= ;; esac
+cd "$1" && down "$way" look || exit 0
+gone=./${2##*/}
+check_mounts "$(pwd -P)/${2##*/}"
+rm -rf "$gone" 2>/dev/null || { [ -L "$gone" ] || chmod -R u+rwX "$gone"; rm -rf "$gone"; } 2>/dev/null || :
 """
+)
 # $1 the folder of uses, $2 how many there may be, $3 the job or nothing. Tells how many are left. A use is a file named
 # by its number, which only one of several managers can make.
 _USES = r"""
@@ -263,16 +317,8 @@ class RemoteMachine:
         """Make the folders of a job."""
         placed = await self._place()
         folders = _folders(placed.base, place)
-        done = await self._ssh.run(
-            _script(
-                _PREPARE,
-                folders.work_dir,
-                f"{folders.work_dir}.tmp",
-                folders.cache_dir,
-                place.run_as,
-                str(placed.base),
-            )
-        )
+        words = (*_below(placed.base, place.builds_dir, "builds", place.folder), *_caches_below(placed.base, place))
+        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(placed.base)))
         if done.code:
             cause = f"the working directory {folders.work_dir} cannot be made on {self.name}: {done.err.strip()}"
             raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
@@ -281,8 +327,7 @@ class RemoteMachine:
     async def remove(self, place: JobPlace) -> None:
         """Remove what was only for this job."""
         placed = await self._place()
-        folders = _folders(placed.base, place)
-        await self._ssh.run(_script(_REMOVE, f"{folders.builds_dir}/{place.passing}"))
+        await self._ssh.run(_script(_REMOVE, *_below(placed.base, place.builds_dir, "builds", place.passing)))
 
     async def hook(self, name: str, command: str, place: JobPlace) -> str:
         """Run the operator's command for a job; its output."""
@@ -371,3 +416,12 @@ def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
     builds = base / (place.builds_dir or "builds")
     caches = base / (place.cache_dir or "cache") / place.run_as
     return PreparedPlace(work_dir=str(builds / place.folder), builds_dir=str(builds), cache_dir=str(caches))
+
+
+def _below(base: PurePosixPath, configured: str, usual: str, folder: str) -> tuple[str, str]:
+    """A folder that the operator has named, whose path may have links in it, and the rest, which must have none."""
+    return (str(base / configured), folder) if configured else (str(base), f"{usual}/{folder}")
+
+
+def _caches_below(base: PurePosixPath, place: JobPlace) -> tuple[str, str]:
+    return _below(base, place.cache_dir, "cache", place.run_as)

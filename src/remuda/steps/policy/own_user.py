@@ -14,7 +14,7 @@ from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 
-from remuda.lib.files import remove_tree
+from remuda.lib.safe_paths import remove_tree
 
 _NS_GET_USERNS, _NS_GET_OWNER_UID = 0xB701, 0xB704
 PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")

@@ -10,6 +10,7 @@ import stat
 from dataclasses import field
 from pathlib import Path
 
+from remuda.lib.safe_paths import closing, open_folder, walk
 from remuda.lib.values import dataclass
 from remuda.steps.errors import AgentError, BadRequestError
 
@@ -39,32 +40,39 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> Person | None:
     return person
 
 
-def hand_over(folder: Path, person: Person) -> None:
-    """Make a folder, and what is in it, a person's own. Nothing follows a link out of it."""
+def hand_over(folder: Path, person: Person, opened: int | None = None, *, closed: bool = False) -> None:
+    """Make a folder, and what is in it, a person's own. Nothing follows a link out of it, or in its place.
+
+    `opened` is the folder's descriptor, where the caller has one. `closed`: nobody but its owner gets in, whatever the
+    modes of what is in it.
+    """
+    if opened is None:
+        with closing(_open(folder)) as descriptor:
+            hand_over(folder, person, descriptor, closed=closed)
+        return
     if (barrier := _barrier(folder, person)) is not None:
         raise AgentError(
             f"steps run as user {person.uid}, who cannot reach {folder}: {barrier} is closed to others. "
             "Use a folder whose parents everybody may search, for example by builds_dir"
         )
-    if folder.stat().st_uid == person.uid:
-        return
-    for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False, topdown=False):
-        for name in names:
-            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            # A second name of a file may lie elsewhere, and mean somebody else's file.
-            if status.st_uid != person.uid and (status.st_nlink == 1 or stat.S_ISLNK(status.st_mode)):
-                os.chown(name, person.uid, person.gid, dir_fd=descriptor, follow_symlinks=False)
-        # The folder itself last: until then whoever it is handed to changes nothing in it.
-        os.fchown(descriptor, person.uid, person.gid)
+    if os.fstat(opened).st_uid != person.uid:
+        for descriptor, names, _ in walk(opened):
+            for name in names:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                # A second name of a file may lie elsewhere, and mean somebody else's file.
+                if status.st_uid != person.uid and (status.st_nlink == 1 or stat.S_ISLNK(status.st_mode)):
+                    os.chown(name, person.uid, person.gid, dir_fd=descriptor, follow_symlinks=False)
+            # The folder itself last: until then whoever it is handed to changes nothing in it.
+            os.fchown(descriptor, person.uid, person.gid)
+    if closed:
+        os.fchmod(opened, 0o700)
 
 
-def close_to_others(folder: Path) -> None:
-    """Nobody but its owner gets in, whatever the modes of what is in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _open(folder: Path) -> int:
     try:
-        os.fchmod(descriptor, 0o700)
-    finally:
-        os.close(descriptor)
+        return open_folder(str(folder))
+    except NotADirectoryError:
+        raise AgentError(f"{folder} is to be a folder of the job's, but is a link or a file; remove it") from None
 
 
 def _numeric(text: str) -> Person:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from remuda.lib.files import remove_tree
+from remuda.lib.safe_paths import remove_tree
 from remuda.steps.resolving import decompression
 from remuda.steps.resolving.errors import ResolveError
 

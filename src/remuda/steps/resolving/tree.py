@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.lib.files import remove_tree
+from remuda.lib.safe_paths import remove_tree
 
 _CHUNK = 256 * 1024
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"

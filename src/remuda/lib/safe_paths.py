@@ -1,0 +1,396 @@
+"""Folders and files that a job can reach, opened, made, emptied and removed without following a link of the job's.
+
+A job may put a link in the place of any folder that it can change, also while this process works there, if one of its
+processes has survived. So a path is resolved once, up to a folder that jobs cannot change, and from there on part by
+part: each folder is opened relative to the one before it (`dir_fd`) with O_NOFOLLOW, and whatever is done there is done
+through the descriptor. A swap then changes what a name means, and never which folder is worked in.
+
+Leftovers may have lost their owner's rights (mode 000), and may be nested deeper than a path, a stack or a process's
+descriptors can be: rights are given back through a descriptor, and no more than a few descriptors are open at a time.
+Nothing goes beyond a mount point: what is mounted in a job's folder is not the job's to lose.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import NamedTuple
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags for a folder that is to be read."""
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""The same where nothing is read; needs no right to the folder itself."""
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+"""How the kernel writes a space in a path."""
+_MOST_TRIES = 100
+"""After which a name counts as one that somebody goes on replacing."""
+_MOST_PASSES = 10_000
+"""The same for a folder that somebody goes on filling."""
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_folder(name: str, *, dir_fd: int | None = None) -> int:
+    """Open a folder for reading; its owner gets back the rights that a job has taken away. A link is an OSError."""
+    try:
+        return os.open(name, FOLDER, dir_fd=dir_fd)
+    except PermissionError:
+        with closing(os.open(name, _PLACE, dir_fd=dir_fd)) as place:
+            grant_owner(place)
+            return os.open(_through(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def grant_owner(folder: int) -> None:
+    """Let the owner of an open folder read, change and enter it. Nothing happens where this process may not say so."""
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if mode & 0o700 != 0o700:
+        with suppress(OSError):
+            # The only way for a descriptor that was opened without any right.
+            os.chmod(_through(folder), mode | 0o700)
+
+
+def make_below(base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False) -> int:
+    """Make a folder below another one, with those between them, and open it.
+
+    `base` is a path that no job can change; links in it count. Below it, whatever is there and is no folder is removed.
+    `is_owned`: a folder on the way that is not this user's is removed, too: whom it belongs to could replace the next.
+    """
+    base.mkdir(parents=True, exist_ok=True)
+    parts = _parts(relative)
+    here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
+    try:
+        for number, part in enumerate(parts):
+            is_last = number == len(parts) - 1
+            inner = _make(part, here, mode if is_last else 0o777, is_owned=is_owned and not is_last)
+            os.close(here)
+            here = inner
+        return os.open(_through(here), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(here)
+
+
+def _make(name: str, above: int, mode: int, *, is_owned: bool) -> int:
+    for _ in range(_MOST_TRIES):
+        with suppress(FileExistsError):
+            os.mkdir(name, mode, dir_fd=above)
+        try:
+            folder = os.open(name, _PLACE, dir_fd=above)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=above)
+            continue
+        try:
+            if _is_mounted(folder, above):
+                raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+            if is_owned and os.fstat(folder).st_uid != os.geteuid():
+                os.close(folder)
+                folder = -1
+                remove(name, dir_fd=above)
+                continue
+            grant_owner(folder)
+        except BaseException:
+            if folder >= 0:
+                os.close(folder)
+            raise
+        return folder
+    raise OSError(errno.EBUSY, "somebody goes on replacing it", name)
+
+
+def open_below(base: Path, relative: str) -> int:
+    """Open a folder below another one that no job can change. A link on the way, or in its place, is an OSError."""
+    here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
+    try:
+        for part in _parts(relative):
+            inner = os.open(part, _PLACE, dir_fd=here)
+            os.close(here)
+            here = inner
+            grant_owner(here)
+        return os.open(_through(here), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(here)
+
+
+def remove_below(base: Path, relative: str) -> None:
+    """Remove what is there below a folder that no job can change, whatever it is. Nothing there is no error."""
+    *way, last = _parts(relative)
+    try:
+        above = open_below(base, "/".join(way))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        return  # a link, or no folder: what was below it is out of reach, and not to be looked for elsewhere
+    with closing(above):
+        remove(last, dir_fd=above)
+
+
+def remove(name: str, *, dir_fd: int | None = None) -> None:
+    """Remove a file, a link, or a folder with all that is in it. Nothing there is no error."""
+    for _ in range(_MOST_TRIES):
+        try:
+            os.unlink(name, dir_fd=dir_fd)
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            # Which of the two a folder gives depends on the system.
+            try:
+                is_folder = stat.S_ISDIR(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+            except FileNotFoundError:
+                return
+            if not is_folder:
+                raise
+        else:
+            return
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _remove_folder(name, dir_fd)
+            return
+    raise OSError(errno.EBUSY, "somebody goes on replacing it", name)
+
+
+def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
+    """Remove a folder with everything in it; links are removed, not followed. What cannot be removed is an OSError."""
+    try:
+        _remove_folder(os.fspath(path), None)
+    except OSError:
+        if not ignore_errors:
+            raise
+
+
+def _remove_folder(name: str, dir_fd: int | None) -> None:
+    with closing(open_folder(name, dir_fd=dir_fd)) as top:
+        if _is_mounted(top, dir_fd, name):
+            raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+        empty(top)
+    os.rmdir(name, dir_fd=dir_fd)
+
+
+def empty(top: int) -> None:
+    """Remove everything in an open folder. Raises the first error when it has removed what can be removed.
+
+    Folders inside give theirs to this one before they go, so that nothing is ever deeper than two.
+    """
+    grant_owner(top)
+    prefix, moved = f".{token_hex(8)}-", 0
+    stuck: dict[str, OSError] = {}
+    passes = 0
+    # Each level of a nested folder is moved, and takes a pass.
+    while passes < _MOST_PASSES + moved and (found := [one for one in _entries(top) if one[0] not in stuck]):
+        passes += 1
+        for name, is_folder in found:
+            try:
+                if is_folder:
+                    moved = _flatten(top, name, prefix, moved)
+                else:
+                    os.unlink(name, dir_fd=top)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
+                    stuck[name] = error
+                # Otherwise it has become something else meanwhile, and the next pass sees what.
+    if stuck:
+        raise next(iter(stuck.values()))
+
+
+def _flatten(top: int, name: str, prefix: str, moved: int) -> int:
+    """Remove a folder in another, to which those inside of it are moved; how many were, counted on."""
+    with closing(open_folder(name, dir_fd=top)) as inner:
+        if _is_mounted(inner, top):
+            raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+        grant_owner(inner)
+        for child, is_folder in _entries(inner):
+            if not is_folder:
+                os.unlink(child, dir_fd=inner)
+                continue
+            try:
+                os.rmdir(child, dir_fd=inner)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                moved += 1
+                _move(inner, child, top, f"{prefix}{moved}")
+    os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _move(source: int, name: str, target: int, new: str) -> None:
+    try:
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+    except PermissionError:
+        # A folder that its owner may not write to cannot change its place.
+        with closing(os.open(name, _PLACE, dir_fd=source)) as folder:
+            grant_owner(folder)
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+
+
+class Walked(NamedTuple):
+    """A folder of a tree."""
+
+    descriptor: int
+    """Open until the next one is asked for."""
+    names: list[str]
+    """What is in it and is no folder."""
+    is_plain: bool
+    """Whether all of these are plain files."""
+
+
+def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
+    """Each folder of a tree, the innermost first.
+
+    Links are names, and not followed. Folders that cannot be opened, and what is mounted, are left out; `is_repaired`:
+    their owner gets the right to. An OSError (ESTALE) where somebody moves a folder that is being walked through.
+    """
+    here = os.dup(top)
+    try:
+        above: list[_Level] = []
+        level = _Level(here)
+        while True:
+            if level.folders:
+                name = level.folders.pop()
+                with suppress(OSError):
+                    inner = open_folder(name, dir_fd=here) if is_repaired else os.open(name, FOLDER, dir_fd=here)
+                    try:
+                        entered = None if _is_mounted(inner, here) else _Level(inner)
+                    except OSError:
+                        entered = None
+                    if entered is None:
+                        os.close(inner)
+                        continue
+                    os.close(here)
+                    here = inner
+                    above.append(level)
+                    level = entered
+                continue
+            yield Walked(here, level.names, level.is_plain)
+            if not above:
+                return
+            level = above.pop()
+            outer = os.open("..", FOLDER, dir_fd=here)
+            os.close(here)
+            here = outer
+            if _identity(here) != level.identity:
+                raise OSError(errno.ESTALE, "a folder was moved while it was walked through")
+    finally:
+        os.close(here)
+
+
+class _Level:
+    """What is left to do in a folder that is walked through."""
+
+    __slots__ = ("folders", "identity", "is_plain", "names")
+
+    def __init__(self, folder: int) -> None:
+        self.identity = _identity(folder)
+        self.names: list[str] = []
+        self.folders: list[str] = []
+        self.is_plain = True
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    self.folders.append(entry.name)
+                else:
+                    self.names.append(entry.name)
+                    self.is_plain = self.is_plain and entry.is_file(follow_symlinks=False)
+
+
+def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
+    """Open a file for reading that lies, links on the way followed, in a folder. An OSError where it does not, or where
+    it is no plain file; `follow`: it may be a link itself."""
+    file = os.open(root / name, _FILE if follow else _FILE | os.O_NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", name)
+        # Where it lies is asked of what was opened: a name may mean something else by now.
+        if not Path(os.readlink(_through(file))).is_relative_to(os.path.realpath(root)):
+            raise OSError(errno.EXDEV, "it lies behind a link out of the folder", name)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> None:
+    """Put a new file in the place of a file or link in an open folder, whole or not at all."""
+    aside = f".{token_hex(8)}.new"
+    try:
+        with open(os.open(aside, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
+            file.write(data)
+        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside, dir_fd=folder)
+        raise
+
+
+def mounts_below(folder: str, mounts: str) -> list[str]:
+    """Mount points inside of a folder, by what the kernel tells in /proc/self/mountinfo. Pure."""
+    found = []
+    for line in mounts.splitlines():
+        words = line.split(" ")
+        if len(words) > 4:
+            point = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(words[4]))
+            if (place := os.fsdecode(point)).startswith(folder.rstrip("/") + "/"):
+                found.append(place)
+    return found
+
+
+def _parts(relative: str) -> list[str]:
+    parts = [part for part in relative.split("/") if part and part != "."]
+    if ".." in parts or relative.startswith("/"):
+        raise OSError(errno.EINVAL, "the path leads out of its folder", relative)
+    return parts
+
+
+def _entries(folder: int) -> list[tuple[str, bool]]:
+    """Names, and whether each is a folder itself."""
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
+    """True if something is mounted there. Who is not root can mount no part of the same file system."""
+    if above is None:
+        with closing(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
+            return _is_mounted(folder, parent)
+    is_same = os.fstat(folder).st_dev == os.fstat(above).st_dev
+    if is_same and os.geteuid() != 0:
+        return False
+    inner, outer = _mount_number(folder), _mount_number(above)
+    return inner != outer if inner and outer else not is_same
+
+
+def _mount_number(folder: int) -> bytes:
+    """The kernel's number of the mount that an open folder is in; nothing where it cannot be read."""
+    try:
+        with open(f"/proc/self/fdinfo/{folder}", "rb") as file:
+            return next((line for line in file if line.startswith(b"mnt_id:")), b"")
+    except OSError:
+        return b""
+
+
+def _through(descriptor: int) -> str:
+    """A path to what is open, whatever has its name by now."""
+    return f"/proc/self/fd/{descriptor}"
