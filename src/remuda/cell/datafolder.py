@@ -101,12 +101,17 @@ def _check_ours(path: Path) -> None:
     if (path / "version").exists():
         return
     names = sorted(entry.name for entry in path.iterdir())
-    foreign = [name for name in names if not name.startswith((".", *_BEFORE_VERSION))]
+    foreign = [name for name in names if not name.startswith((".", *_BEFORE_VERSION)) and not _is_bare(path / name)]
     if foreign:
         raise DataFolderError(
             f"the folder {path} is not a cell's (it has {', '.join(foreign[:3])}); "
             "give an empty or a new one with --data"
         )
+
+
+def _is_bare(place: Path) -> bool:
+    """Whether it is the folder for repositories, with none in it: whoever starts a cell may have made that before."""
+    return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:

@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.cli.exits import Exit
+from remuda.cli.exits import CommandError, Exit
 from remuda.cli.git_variables import REPOSITORY_VARIABLES
+from remuda.cli.isolation import OPTION, Isolation, Wanted, around_run, find_isolation, open_to_jobs, runs_folder
 from remuda.manager.adapters.agent_process import spawn_agent
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ class Started(NamedTuple):
     is_temporary: bool
     own: Path
     """In it, for what the run needs beside the platform; it goes in any case."""
+    isolation: Isolation
+    around_agent: tuple[str, ...]
+    """What stands before the agent's command."""
 
 
 _started: list[Started] = []
@@ -60,25 +65,61 @@ def begin(arguments: Sequence[str]) -> None:
     gc.disable()
     listen_to_signals()
     keep_off_proxies()
-    if not any(word.startswith("--data") for word in arguments):
+    if not any(word.startswith(("--data", OPTION)) for word in arguments):
         start(None)
     start_cell()
 
 
-def start(data: Path | None) -> Started:
+def start(data: Path | None, wanted: Wanted = "auto") -> Started:
     """The platform's folder, the given one or a temporary one, and its agent; started now unless that was done."""
     if not _started:
         with _deaf():
-            folder = data or Path(tempfile.mkdtemp(prefix="remuda-run-"))
-            try:
-                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS)
-            except OSError:
-                if data is None:
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+            folder = data or _temporary_folder()
             own = Path(tempfile.mkdtemp(dir=folder, prefix="snapshot-"))
-            _started.append(Started(folder=folder, agent_pid=pid, is_temporary=data is None, own=own))
+            try:
+                isolation = find_isolation(wanted, folder)
+                around: tuple[str, ...] = ()
+                if isolation.kind == "bubblewrap":
+                    around = around_run(folder, manager_data(folder), own)
+                elif isolation.run_as:
+                    open_to_jobs(folder)
+                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS, around=around)
+            except (OSError, CommandError):
+                shutil.rmtree(own if data else folder, ignore_errors=True)
+                _remove_shared()
+                raise
+            _started.append(
+                Started(
+                    folder=folder,
+                    agent_pid=pid,
+                    is_temporary=data is None,
+                    own=own,
+                    isolation=isolation,
+                    around_agent=around,
+                )
+            )
     return _started[0]
+
+
+def _temporary_folder() -> Path:
+    """One of its own in the folder that all runs of this user share; that is made, and again where another run, the
+    last one then, has just removed it. What somebody else has made there is not used."""
+    shared = Path(runs_folder())
+    while True:
+        with suppress(FileExistsError):
+            shared.mkdir(mode=0o700)
+        try:
+            found = shared.lstat()
+            is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o066
+            return Path(tempfile.mkdtemp(dir=shared if is_ours else None, prefix="remuda-run-"))
+        except FileNotFoundError:
+            continue
+
+
+def _remove_shared() -> None:
+    """The last run's folder is gone: so goes the one around it."""
+    with suppress(OSError):
+        os.rmdir(runs_folder())
 
 
 def start_cell() -> "CellProcess":
@@ -117,16 +158,18 @@ def end(*, keep: bool = False) -> None:
     while _cells:
         _cells.pop().end()
     while _started:
-        folder, pid, is_temporary, own = _started[-1]
+        folder, pid, is_temporary, own, *_ = _started[-1]
         with suppress(ProcessLookupError, ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                os.kill(pid, signal.SIGTERM)
+                # The agent may have something around it, which waits for its end, in the same group of processes.
+                os.killpg(pid, signal.SIGTERM)
                 os.waitpid(pid, 0)
         remove_tree(own)
         if is_temporary and keep:
             print(f"kept: {folder}", file=sys.stderr)
         elif is_temporary:
             remove_tree(folder)
+            _remove_shared()
         _started.pop()
     # A run that begins anew would take it for switched off by `nohup`, and outlive its terminal.
     signal.signal(signal.SIGHUP, hung_up)

@@ -209,7 +209,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
     from remuda.cell.service import CellService
     from remuda.cli.access import ensure_token
     from remuda.cli.servicelog import service_log
-    from remuda.lib.files import forgo_disk
+    from remuda.lib.files import forgo_disk, open_private
     from remuda.telemetry import logs
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -228,7 +228,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
     if task.ends_with_run:
         forgo_disk()
-    with task.log.open("a") as log:
+    with open_private(task.log) as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
         logs.configure(stream=service_log(log, lambda text: tell(Said(text=text))), level=task.log_level)
         loop.add_reader(connection, leave)

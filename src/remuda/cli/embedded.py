@@ -10,7 +10,7 @@ administrator's token.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,14 +70,24 @@ async def managing(
     *,
     agent_idle_seconds: float,
     agent_pid: int | None = None,
+    around_agent: Sequence[str] = (),
+    hidden: Sequence[str] = (),
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
     """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on.
 
-    `agent_pid` is an agent that this process has started already.
+    `agent_pid` is an agent that this process has started already, `around_agent` what stands before the command of
+    another one, `hidden` what jobs must not see.
     """
-    environment = LocalEnvironment(data, clock=SystemClock(), idle_exit_seconds=agent_idle_seconds, agent_pid=agent_pid)
+    environment = LocalEnvironment(
+        data,
+        clock=SystemClock(),
+        idle_exit_seconds=agent_idle_seconds,
+        agent_pid=agent_pid,
+        around_agent=around_agent,
+        hidden=hidden,
+    )
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(

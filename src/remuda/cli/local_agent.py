@@ -7,6 +7,8 @@ platform decides about its end: `remuda run` leaves nothing (`close`), `remuda u
 import asyncio
 import os
 import signal
+import socket
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,10 +56,10 @@ async def _end(data: Path, *, closing: bool) -> None:
 
 
 async def _running(data: Path) -> frozenset[str]:
-    socket = socket_of(data)
-    if socket is None:
+    place = socket_of(data)
+    if place is None:
         return frozenset()
-    channel = unix_channel(socket)
+    channel = unix_channel(place)
     try:
         async with asyncio.timeout(END_SECONDS):  # its TimeoutError is an OSError
             answer = await StepRunnerStub(channel).Status(StatusRequest())
@@ -70,11 +72,11 @@ async def _running(data: Path) -> frozenset[str]:
 
 async def _ended(data: Path, *, closing: bool) -> bool:
     """End the agent that answers, after closing its jobs if wanted; False when none answers."""
-    socket = socket_of(data)
-    if socket is None:
+    place = socket_of(data)
+    if place is None:
         return False
-    left = []
-    async with AgentClient(unix_channel(socket)) as client:
+    left, process = [], _listener_of(place)
+    async with AgentClient(unix_channel(place)) as client:
         try:
             hello = await client.hello()
         except (AgentUnavailableError, AgentRefusedError):
@@ -84,11 +86,23 @@ async def _ended(data: Path, *, closing: bool) -> bool:
                 await client.close_job(job)
             except (AgentUnavailableError, AgentRefusedError) as error:
                 left.append(f"{job} ({error})")
-    with suppress(ProcessLookupError):
-        await _gone(hello.pid)
+    if process:
+        with suppress(ProcessLookupError):
+            await _gone(process)
     if left:
         raise CommandError(f"the agent could not end its jobs {', '.join(left)}; look for their processes")
     return True
+
+
+def _listener_of(path: Path) -> int:
+    """The process that listens there, by its number here: in a sandbox it has another one for itself. 0: none."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(os.fspath(path))
+        except OSError:
+            return 0
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", told)[0])
 
 
 def _is_starting(data: Path) -> bool:

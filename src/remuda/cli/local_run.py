@@ -10,15 +10,17 @@ import asyncio
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.cli.beginning import AGENT_IDLE_SECONDS, manager_data, settled
+from remuda.cli.beginning import AGENT_IDLE_SECONDS, Started, manager_data, settled
 from remuda.cli.cell_process import CellProcess, Task
 from remuda.cli.delivery import Choice, Package, deliver, pack, places
 from remuda.cli.exits import CommandError
+from remuda.cli.isolation import closed_to_others
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
@@ -53,6 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: Path | None = None
     cache: Path | None = None
     """None: caches end with the run."""
+    has_own_cache: bool = False
+    """Whether the user has named that folder."""
     manual: frozenset[str] = frozenset()
     play_manual: bool = False
     keeps_builds: bool = False
@@ -66,26 +70,33 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.play_manual or job.name in self.manual
 
 
-def _links(folder: Path) -> Path:
-    """Where jobs find the repositories."""
-    return folder / "repositories"
+def _links(plan: Plan, started: Started) -> Path | None:
+    """Where jobs find the repositories; None where they ask the cell, because they could not read them."""
+    return started.folder / "repositories" if plan.borrows and not started.isolation.run_as else None
+
+
+def _cache(plan: Plan, run_as: str) -> Path | None:
+    """Where caches are kept. Jobs of another user cannot go to those in this user's home, and go through all others."""
+    if plan.cache is None or not run_as:
+        return plan.cache
+    is_good = plan.has_own_cache or closed_to_others(plan.cache) is None
+    place = plan.cache if is_good else Path("/var/cache/remuda/run") / plan.cache.name
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(stat.S_IMODE(place.stat().st_mode) | 0o011)
+    return place
 
 
 def _log_level() -> str:
     return os.environ.get("REMUDA_LOG_LEVEL", "warning")
 
 
-async def run(plan: Plan, folder: Path, own: Path, agent_pid: int, process: CellProcess) -> "Outcome":
-    """From a folder's files to a pipeline that is over.
-
-    `folder` is the platform's, `own` for the snapshot; the agent is the one that starts there, the process the one
-    that is going to be the cell.
-    """
+async def run(plan: Plan, started: Started, process: CellProcess) -> "Outcome":
+    """From a folder's files to a pipeline that is over. The process is the one that is going to be the cell."""
     from remuda.cli.interrupts import Interrupts
     from remuda.cli.screen import GuardedScreen, screen_for
     from remuda.cli.signals import STOPPING, handled
 
-    interrupts = Interrupts()
+    interrupts, folder, own = Interrupts(), started.folder, started.own
     with (
         handled(dict.fromkeys(STOPPING, interrupts.arrive)),
         GuardedScreen(screen_for(plan.output), on_lost=interrupts.arrive) as screen,
@@ -95,21 +106,22 @@ async def run(plan: Plan, folder: Path, own: Path, agent_pid: int, process: Cell
             # git works while the parts of the platform are imported.
             await asyncio.sleep(0)
             from remuda.cli.servicelog import service_log
+            from remuda.lib.files import open_private
             from remuda.telemetry import logs
 
             _check_room(folder)
-            with (folder / LOG_NAME).open("a") as log:
+            with open_private(folder / LOG_NAME) as log:
                 logs.configure(stream=service_log(log, screen.say), level=_log_level())
                 objects = [place / "objects" for place in places(plan.ready, own)]
                 task = Task(
                     folder=folder,
-                    settings=_settings(plan, folder, objects),
+                    settings=_settings(plan, folder, objects, _links(plan, started)),
                     log=folder / LOG_NAME,
                     log_level=_log_level(),
                     ends_with_run=plan.borrows,
                 )
                 async with process.serving(task, screen.say) as cell:
-                    outcome = await _through_platform(plan, folder, agent_pid, cell, packing, screen, interrupts)
+                    outcome = await _through_platform(plan, started, cell, packing, screen, interrupts)
         if isinstance(screen.lost, BrokenPipeError):
             raise screen.lost
         return outcome
@@ -129,8 +141,7 @@ def _check_room(folder: Path) -> None:
 
 async def _through_platform(
     plan: Plan,
-    folder: Path,
-    agent_pid: int,
+    started: Started,
     cell: "Cell",
     packing: asyncio.Task[tuple[Package, list[Package]]],
     screen: "Screen",
@@ -142,14 +153,14 @@ async def _through_platform(
     from remuda.cli.follow import Follower
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import forgo_disk
-    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RunnerConfig
+    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
 
     own, others = await packing
     if own.snapshot.remark:
         screen.say(own.snapshot.remark)
     tags = sorted({tag for job in plan.pipeline.jobs for tag in job.tags})
-    data, news = manager_data(folder), asyncio.Event()
-    links = _links(folder) if plan.borrows else None
+    data, news = manager_data(started.folder), asyncio.Event()
+    links, run_as = _links(plan, started), started.isolation.run_as
     if plan.borrows:
         forgo_disk()
     async with asyncio.TaskGroup() as group:
@@ -163,10 +174,11 @@ async def _through_platform(
             token=runner.token,
             executor="shell",
             request_concurrency=min(plan.at_once, 4),
-            cache_dir=str(plan.cache) if plan.cache else "",
+            cache_dir=str(cache) if (cache := _cache(plan, run_as)) else "",
             # Everything is on this machine: git need not go through the cell.
             clone_url=links.as_uri() if links else "",
             custom_build_dir=CustomBuildDirConfig(enabled=True),
+            remuda=RemudaConfig(run_as=run_as),
         )
         config = ManagerConfig(concurrent=plan.at_once, runners=(section,))
         try:
@@ -174,7 +186,8 @@ async def _through_platform(
                 config,
                 data,
                 agent_idle_seconds=AGENT_IDLE_SECONDS,
-                agent_pid=agent_pid,
+                agent_pid=started.agent_pid,
+                around_agent=started.around_agent,
                 keep_builds=plan.keeps_builds,
                 on_job_over=news.set,
             ):
@@ -195,7 +208,7 @@ async def _through_platform(
             await local_agent.close(local_agent.data_of(data))
 
 
-def _settings(plan: Plan, folder: Path, objects: list[Path]) -> "CellSettings":
+def _settings(plan: Plan, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
     """`objects` is where those of the snapshots are going to be."""
     from remuda.cell.settings import CellSettings
 
@@ -208,7 +221,7 @@ def _settings(plan: Plan, folder: Path, objects: list[Path]) -> "CellSettings":
         remote_includes=plan.ready.remotes,
         component_hosts=tuple({told[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in told}),
         borrowed_objects=tuple(objects) if plan.borrows else (),
-        links=_links(folder) if plan.borrows else None,
+        links=links,
         # The pipeline is asked for, with all that is known about it; pushes only bring commits.
         pipelines_per_push=0,
     )

@@ -5,10 +5,19 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from remuda.cli.exits import BadInputError
+from remuda.cli.isolation import OPTION, Wanted
 from remuda.cli.parameter import Parameter
 
 Data = Annotated[Path | None, Parameter(help="Folder for everything that is kept [default: the user's data folder].")]
 Output = Annotated[Literal["text", "json"], Parameter(help="What to print: text for people, json for programs.")]
+Isolate = Annotated[
+    Wanted,
+    Parameter(
+        name=OPTION,
+        help="How jobs are kept from the platform's own files: with bubblewrap, as another user (if you are root), or "
+        "not at all; auto: the first of these that works here.",
+    ),
+]
 Url = Annotated[str | None, Parameter(help="Address of the cell [default: REMUDA_URL, or what `remuda up` stored].")]
 
 _OF_A_PLATFORM = frozenset({"cell", "manager", "managers", "client.json", "runner.json", "remuda.log", "lost+found"})

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 from remuda.cli.beginning import end, listen_to_signals, manager_data, start, start_cell
 from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
-from remuda.cli.options import Output, platform_folder, usable_folder
+from remuda.cli.options import Isolate, Output, platform_folder, usable_folder
 from remuda.cli.parameter import Parameter
 
 if TYPE_CHECKING:
+    from remuda.cli.isolation import Wanted
     from remuda.cli.local_run import Plan
     from remuda.pipeline import Pipeline
 
@@ -69,12 +70,14 @@ def run(
     shell_on_failure: Annotated[
         bool, _switch("Open a shell where the first failed job ran, with its variables.")
     ] = False,
+    isolation: Isolate = "auto",
 ) -> int:
     """Run a repository's pipeline here and now.
 
     Starts a cell, a runner manager and an agent for this run only, brings a snapshot of PATH into it and follows the
     pipeline. The snapshot holds uncommitted changes and leaves out what git ignores; the repository itself is not
-    touched. The pipeline is the one that a push of it would get. Jobs run on this machine as your user.
+    touched. The pipeline is the one that a push of it would get. Jobs run on this machine as your user, with your
+    programs, but they do not see the files of the run itself, such as its administrator's token (see --isolation).
 
     Ctrl-C cancels the pipeline and waits for its jobs to end; a second one leaves at once.
 
@@ -113,15 +116,19 @@ def run(
             shows_logs=logs,
             artifacts=artifacts.absolute() if artifacts else None,
             cache=None if no_cache else _cache_folder(ready, cache_dir),
+            has_own_cache=cache_dir is not None,
             manual=frozenset(manual),
             play_manual=play_manual,
             keeps_builds=keep or shell_on_failure,
             borrows=data is None and not keep,
         )
 
+    def once(planned: "Plan") -> int:
+        return _run_once(planned, data, isolation, keep=keep, opens_shell=shell_on_failure)
+
     if not watch or list_:
         planned = plan()
-        return Exit.SUCCESS if planned is None else _run_once(planned, data, keep=keep, opens_shell=shell_on_failure)
+        return Exit.SUCCESS if planned is None else once(planned)
     while True:
         from remuda.cli.watching import look, wait_for_change
 
@@ -129,7 +136,7 @@ def run(
         before = look(folder)
         try:
             planned = plan()
-            if planned and _run_once(planned, data, keep=keep, opens_shell=shell_on_failure) == Exit.INTERRUPTED:
+            if planned and once(planned) == Exit.INTERRUPTED:
                 return Exit.INTERRUPTED
         except CommandError as error:
             print(f"remuda: {error}", file=sys.stderr)
@@ -243,17 +250,19 @@ def _cache_folder(ready: Ready, given: Path | None) -> Path:
     return base / hashlib.sha256(whose.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _run_once(plan: "Plan", data: Path | None, *, keep: bool, opens_shell: bool) -> int:
+def _run_once(plan: "Plan", data: Path | None, wanted: "Wanted", *, keep: bool, opens_shell: bool) -> int:
     from remuda.cli import failure_shell, local_run
 
     listen_to_signals()
     if data is not None:
         platform_folder(data, "--data")
-    folder, agent_pid, _, own = start(data.resolve() if data else None)
-    process = start_cell()
+    started = start(data.resolve() if data else None, wanted)
+    folder, process = started.folder, start_cell()
     try:
+        if (warning := started.isolation.warning()) is not None:
+            print(f"remuda: {warning}", file=sys.stderr)
         # The end of the loop waits for its threads: none of them writes there any more when this is removed.
-        outcome = asyncio.run(local_run.run(plan, folder, own, agent_pid, process))
+        outcome = asyncio.run(local_run.run(plan, started, process))
         listen_to_signals()
         if plan.keeps_builds and not outcome.interrupted:
             is_kept = keep or data is not None

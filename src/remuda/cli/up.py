@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.options import Data, data_folder, listen_address, platform_folder
+from remuda.cli.isolation import Isolation, find_isolation, open_to_jobs, platform_places
+from remuda.cli.options import Data, Isolate, data_folder, listen_address, platform_folder
 
 if TYPE_CHECKING:
     from remuda.cli.embedded import Cell
@@ -32,11 +33,15 @@ def up(
     concurrent: Annotated[
         int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 2].")
     ] = None,
+    isolation: Isolate = "auto",
 ) -> None:
     """Start the whole platform on this machine: cell, runner manager and agent.
 
     The first start makes an administrator's token, prints it once, and registers a runner. `remuda job` finds the cell
     without further options. Ctrl-C stops the platform; jobs that run go on, and the next start finds them.
+
+    Jobs run on this machine as your user, with your programs, but without the platform's own files, such as that token
+    (see --isolation).
 
     Try:
 
@@ -48,10 +53,13 @@ def up(
         raise BadInputError(f"--concurrent {concurrent}: at least 1")
     host, port = listen_address(listen)
     folder = platform_folder(data_folder(data), "--data")
-    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0)))))
+    found = find_isolation(isolation, folder)
+    if (warning := found.warning()) is not None:
+        print(f"remuda: {warning}", file=sys.stderr)
+    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), found))
 
 
-async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
+async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation) -> None:
     from remuda.cli import local_agent
     from remuda.cli.access import Access, ensure_token, store, stored
     from remuda.cli.beginning import keep_off_proxies
@@ -73,21 +81,24 @@ async def _up(folder: Path, host: str, port: int, concurrent: int) -> None:
         environment = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, given)}
         async with serving_cell(settings_from(environment, data=folder / "cell", host=host, port=port)) as cell:
             store(folder, Access(url=cell.url, token=cell.token))
-            config = await _configured(cell, folder, concurrent)
-            async with managing(config, folder / "manager", agent_idle_seconds=AGENT_IDLE_SECONDS):
+            config = await _configured(cell, folder, concurrent, isolation.run_as)
+            hidden = platform_places(folder) if isolation.kind == "bubblewrap" else ()
+            if isolation.run_as:
+                open_to_jobs(folder)
+            async with managing(config, folder / "manager", agent_idle_seconds=AGENT_IDLE_SECONDS, hidden=hidden):
                 if is_new:
                     print_token(cell.token)
-                print(welcome(cell.url, folder, concurrent), flush=True)
+                print(welcome(cell.url, folder, concurrent, isolation), flush=True)
                 await stop.wait()
         left = await local_agent.end_if_idle(local_agent.data_of(folder / "manager"))
         if left:
             print(f"jobs that go on, for the next `remuda up` to take over: {len(left)}", file=sys.stderr)
 
 
-async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerConfig":
+async def _configured(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
     """The manager's configuration. The runner is made once, and again where the cell does not know it any more."""
     from remuda.cli.access import Access, store, stored
-    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RunnerConfig
+    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
     from remuda.wire.user_client import RefusedError
 
     kept = stored(folder, RUNNER_FILE)
@@ -105,16 +116,18 @@ async def _configured(cell: "Cell", folder: Path, concurrent: int) -> "ManagerCo
         executor="shell",
         request_concurrency=min(concurrent, 4),
         custom_build_dir=CustomBuildDirConfig(enabled=True),
+        remuda=RemudaConfig(run_as=run_as),
     )
     return ManagerConfig(concurrent=concurrent, runners=(runner,))
 
 
-def welcome(url: str, folder: Path, concurrent: int) -> str:
+def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
     """Where the platform is, and what to do with it."""
     from remuda.cli.report import counted
 
     host = url.partition("://")[2]
     return f"""Remuda is up at {url}, {counted(concurrent, "job")} at a time, data in {folder}.
+{_kept_apart(isolation)}
 
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
 
@@ -126,3 +139,13 @@ See what happens:
     remuda job log NUMBER --follow
 
 Ctrl-C stops it."""
+
+
+def _kept_apart(isolation: Isolation) -> str:
+    match isolation.kind:
+        case "bubblewrap":
+            return "Jobs run as your user and do not see that folder (bubblewrap)."
+        case "user":
+            return f"Jobs run as user {isolation.run_as} and cannot read that folder."
+        case _:
+            return isolation.warning() or ""

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 _LOOK_SECONDS = 0.02
 """How often to look whether a lock is free: the kernel would tell only a thread that waits for it."""
@@ -60,6 +61,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def open_private(path: Path) -> TextIO:
+    """Open a text file for appending that only this user may read, from the moment it is made."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "a", encoding="utf-8")
 
 
 def _made(path: Path) -> int:

@@ -77,6 +77,8 @@ class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Lines for the job's log, about the place."""
     slot: int | None = None
     """The slot of the machine that it has, where machines count theirs."""
+    hidden: tuple[str, ...] = ()
+    """Folders of the machine that the job must not see."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

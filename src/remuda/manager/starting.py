@@ -71,7 +71,8 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         hold_note=hold.note,
         run_as=starting.place.run_as,
         log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
-        sandbox=runner.remuda.sandbox,
+        sandbox=runner.remuda.sandbox or bool(prepared.hidden),
+        hidden=prepared.hidden,
         writable=(cache_folder(prepared.cache_dir, payload.git_info.repo_url),) if prepared.cache_dir else (),
         cgroup=cgroup,
         cgroup_limits=GroupLimits(

@@ -332,7 +332,10 @@ class Job:
             ),
             has_own_user=request.own_user,
             sandbox=Sandbox(
-                work_dir=request.work_dir, exchange=str(self.journal.exchange), writable=tuple(request.writable)
+                work_dir=request.work_dir,
+                exchange=str(self.journal.exchange),
+                writable=tuple(request.writable),
+                hidden=tuple(request.hidden),
             )
             if request.sandbox
             else None,

@@ -168,6 +168,8 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nobody else there is the user of `run_as`: what that user leaves goes with the job's end."""
     writable: Sequence[str] = ()
     """Folders besides work_dir that steps in a sandbox may write to."""
+    hidden: Sequence[str] = ()
+    """With `sandbox`: folders that steps do not see, while everything else stays as it is."""
     owner: bytes = b""
     """For the client alone: `jobs` gives it back."""
     patience_seconds: int = 0
@@ -455,6 +457,7 @@ def _start_request(job: JobStart) -> pb.StartRequest:
         cgroup_limits=pb.GroupLimits(**msgspec.structs.asdict(job.cgroup_limits)),
         own_user=job.own_user,
         writable=job.writable,
+        hidden=job.hidden,
         owner=job.owner,
         patience_seconds=job.patience_seconds,
         hold_failed_seconds=job.hold_failed_seconds,

@@ -32,6 +32,7 @@ class World:
 
     folder: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    program: tuple[str | Path, ...] = (sys.executable, "-m", "remuda")
 
     @property
     def temporary(self) -> Path:
@@ -47,7 +48,7 @@ class World:
     def start(self, *arguments: str | Path, cwd: Path | None = None, **more: str) -> subprocess.Popen[bytes]:
         """Start a command and come back at once."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "remuda", *map(str, arguments)],
+            [*map(str, (*self.program, *arguments))],
             cwd=cwd or self.folder,
             env=self.environment(**more),
             stdin=subprocess.DEVNULL,
@@ -60,7 +61,7 @@ class World:
     def start_on(self, terminal: int, *arguments: str | Path, **more: str) -> subprocess.Popen[bytes]:
         """Start a command on a terminal."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "remuda", *map(str, arguments)],
+            [*map(str, (*self.program, *arguments))],
             cwd=self.folder,
             env=self.environment(TERM="xterm", **more),
             stdin=terminal,

@@ -60,7 +60,7 @@ def test_an_interrupt_before_the_pipeline_stops_at_once(
     world: Any, slow: Path, until: Any, finish: Any, after: str
 ) -> None:
     process = world.start("run", slow)
-    until(lambda: list(world.temporary.glob(f"remuda-run-*/{after}")), f"{after} is there")
+    until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} is there")
     process.send_signal(signal.SIGINT)
     assert finish(process).code == 130
     assert world.is_empty()

@@ -7,7 +7,7 @@ before everything else: it takes as long to start as the rest, and needs none of
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from remuda.lib.descriptors import as_inherited
@@ -24,17 +24,20 @@ def agent_log(manager_data: Path) -> Path:
     return manager_data.absolute() / "agent.log"
 
 
-def spawn_agent(manager_data: Path, *, idle_exit_seconds: float) -> int:
-    """Start an agent that owes nothing to this process: own session, own log, no inherited descriptors. Its number."""
+def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequence[str] = ()) -> int:
+    """Start an agent that owes nothing to this process: own session, own log, no inherited descriptors. Its number.
+
+    `around`: words that stand before its command, such as a sandbox; the number is theirs then, the session the same.
+    """
     log = agent_log(manager_data)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
     # -P: the current folder may be a repository, whose modules must not come before ours.
-    arguments = [sys.executable, "-P", "-m", "remuda.steps", "serve"]
+    arguments = [*around, sys.executable, "-P", "-m", "remuda.steps", "serve"]
     arguments += ["--data", str(agent_data(manager_data)), "--idle-exit", str(idle_exit_seconds)]
     pid = os.posix_spawn(
-        sys.executable,
+        arguments[0],
         arguments,
         agent_environment(os.environ),
         file_actions=[

@@ -39,15 +39,25 @@ class LocalEnvironment:
     standing = MACHINE
 
     def __init__(
-        self, data: Path, *, clock: Clock, idle_exit_seconds: float = 300.0, agent_pid: int | None = None
+        self,
+        data: Path,
+        *,
+        clock: Clock,
+        idle_exit_seconds: float = 300.0,
+        agent_pid: int | None = None,
+        around_agent: Sequence[str] = (),
+        hidden: Sequence[str] = (),
     ) -> None:
-        """`agent_pid` is an agent that this process has started here already."""
+        """`agent_pid` is an agent that this process has started here already, `around_agent` what stands before the
+        command of another one. `hidden`: folders that no job sees."""
         self._data = data.absolute()
         self._agent = agent_data(data)
         self._log = agent_log(data)
         self._clock = clock
         self._idle_exit_seconds = idle_exit_seconds
         self._pid = agent_pid
+        self._around_agent = tuple(around_agent)
+        self._hidden = tuple(hidden)
 
     def capacity(self) -> int | None:
         return None
@@ -71,7 +81,7 @@ class LocalEnvironment:
             raise EnvironmentLostError(
                 f"the working directory {work} cannot be made: {error.strerror}{about}"
             ) from error
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
 
     def _make(self, place: JobPlace) -> None:
         """The job's folders, as its user's own if it has one."""
@@ -172,7 +182,7 @@ class LocalEnvironment:
 
     def _spawn(self) -> None:
         try:
-            self._pid = spawn_agent(self._data, idle_exit_seconds=self._idle_exit_seconds)
+            self._pid = spawn_agent(self._data, idle_exit_seconds=self._idle_exit_seconds, around=self._around_agent)
         except OSError as error:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 

@@ -21,7 +21,7 @@ from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
-from remuda.steps.policy import own_memory, own_user
+from remuda.steps.policy import hiding, own_memory, own_user
 from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
@@ -82,7 +82,7 @@ class Custody:
     @property
     def env(self) -> dict[str, str]:
         """Who steps run as, for the weakest part of their environment: the agent's home is of no use to another."""
-        if self.person is None and self.sandbox is None:
+        if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
         home = temporary if os.path.isdir(temporary) else str(self._work_dir)
@@ -231,6 +231,8 @@ class Custody:
         own_memory.remove_memory(uid)
 
     def _lacks_sandbox(self) -> str | None:
+        if self.sandbox is not None and self.sandbox.hidden:
+            return hiding.problem()
         return problem() if self.person is None else problem(self.person.uid, self.person.gid)
 
     @property

@@ -5,6 +5,8 @@ folders that the request names (caches); /tmp and home are its own, and empty. I
 folders of other jobs nor those of agent and manager. The network is the machine's, unless a policy says otherwise. What
 such a step leaves running ends with it.
 
+Where a job is only kept from the platform's own folders (`hidden`), everything else stays as it is, see `hiding`.
+
 `problem` tries once whether it can be done here: a job is refused where not, and never run without.
 """
 
@@ -17,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from remuda.lib.values import dataclass
+from remuda.steps.policy import hiding
 
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys")
@@ -38,12 +41,18 @@ class Sandbox:
     exchange: str
     writable: tuple[str, ...] = ()
     """Folders of the job's project that stay, its caches; made where they are missing."""
+    hidden: tuple[str, ...] = ()
+    """The only folders that it does not see, where there are some."""
 
     def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
         """What to start in place of a command; our own programs need what they are made of, too."""
         shown = own_places() if is_own else ()
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         missing = [folder for folder in self.writable if not os.path.isdir(folder)]
+        if self.hidden:
+            for folder in missing:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown)
         return _wrapped(command, shown=shown, kept=kept, missing=missing)
 
 

@@ -35,7 +35,7 @@ class Variable(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., file: _Optional[bool] = ..., masked: _Optional[bool] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note", "owner", "patience_seconds", "log_waiting_limit_bytes", "sandbox", "cgroup", "writable", "cgroup_limits", "own_user")
+    __slots__ = ("version", "id", "work_dir", "env", "variables", "steps", "masks", "mask_prefixes", "timeout_seconds", "log_limit_bytes", "banner", "policy", "run_as", "hold_failed_seconds", "hold_note", "owner", "patience_seconds", "log_waiting_limit_bytes", "sandbox", "cgroup", "writable", "cgroup_limits", "own_user", "hidden")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class StartRequest(_message.Message):
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
     CGROUP_LIMITS_FIELD_NUMBER: _ClassVar[int]
     OWN_USER_FIELD_NUMBER: _ClassVar[int]
+    HIDDEN_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: str
     work_dir: str
@@ -89,7 +90,8 @@ class StartRequest(_message.Message):
     writable: _containers.RepeatedScalarFieldContainer[str]
     cgroup_limits: GroupLimits
     own_user: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ..., owner: _Optional[bytes] = ..., patience_seconds: _Optional[int] = ..., log_waiting_limit_bytes: _Optional[int] = ..., sandbox: _Optional[bool] = ..., cgroup: _Optional[str] = ..., writable: _Optional[_Iterable[str]] = ..., cgroup_limits: _Optional[_Union[GroupLimits, _Mapping]] = ..., own_user: _Optional[bool] = ...) -> None: ...
+    hidden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[str] = ..., work_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., variables: _Optional[_Iterable[_Union[Variable, _Mapping]]] = ..., steps: _Optional[str] = ..., masks: _Optional[_Iterable[str]] = ..., mask_prefixes: _Optional[_Iterable[str]] = ..., timeout_seconds: _Optional[int] = ..., log_limit_bytes: _Optional[int] = ..., banner: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ..., run_as: _Optional[str] = ..., hold_failed_seconds: _Optional[int] = ..., hold_note: _Optional[str] = ..., owner: _Optional[bytes] = ..., patience_seconds: _Optional[int] = ..., log_waiting_limit_bytes: _Optional[int] = ..., sandbox: _Optional[bool] = ..., cgroup: _Optional[str] = ..., writable: _Optional[_Iterable[str]] = ..., cgroup_limits: _Optional[_Union[GroupLimits, _Mapping]] = ..., own_user: _Optional[bool] = ..., hidden: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GroupLimits(_message.Message):
     __slots__ = ("memory_bytes", "cpus", "pids")

@@ -1,0 +1,116 @@
+"""The machine as it is, without the platform's own folders: for jobs on the machine of a whole platform.
+
+`remuda up` and `remuda run` start jobs as the platform's own user, who could read the administrator's token, the keys
+and the database. bubblewrap puts an empty folder over each place that is hidden; what a job needs of it is put back.
+Programs, homes and the network stay. A process in there sees none outside, through whose entry in /proc it could get at
+the rest, and has not the rights that would undo it: who is not root is in a user namespace of its own, and root has
+lost them. What is left running ends with the command.
+
+Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing that
+takes time, since a run's start waits for it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+_SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
+# What waits for the end does not go by the signals that end the command; the command itself does.
+STAY = 'trap "" HUP INT TERM; exec "$@"'
+_RIGHTS = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
+    *("NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "AUDIT_WRITE"),
+)
+"""What root keeps: enough to install packages. Not: to mount, to make devices, to open files by their handles."""
+_DEVICES = ("/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/dri")
+"""What root gets besides the harmless ones; on a disk it could read every file."""
+
+
+def find_program(name: str) -> str | None:
+    """The system's own, whatever PATH says."""
+    paths = (f"{folder}/{name}" for folder in _SEARCH)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def hide(
+    command: Sequence[str],
+    *,
+    hidden: Iterable[str],
+    kept: Iterable[str] = (),
+    lent: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """What to start in place of a command. All paths are absolute. `hidden` folders are empty there, but for what is
+    `kept` of them, or `lent` for reading only."""
+    covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
+    words = ["/bin/sh", "-c", STAY, "remuda-sandbox", find_program("bwrap") or "bwrap", "--dev-bind", "/", "/"]
+    words += ["--unshare-pid", "--die-with-parent", "--proc", "/proc"]
+    if os.geteuid() == 0:
+        words += ["--cap-drop", "ALL", *_each("--cap-add", (f"CAP_{name}" for name in _RIGHTS))]
+        words += ["--dev", "/dev", *_bound("--dev-bind", filter(os.path.exists, _DEVICES))]
+        words += ["--ro-bind-try", "/sys", "/sys"]
+    else:
+        words += ["--unshare-user"]
+    words += _each("--tmpfs", covered)
+    for socket in filter(os.path.exists, _deputies()):
+        words += ["--ro-bind", os.devnull, socket]
+    words += _bound("--ro-bind-try", _below(covered, lent))
+    words += _bound("--bind-try", _below(covered, kept))
+    return (*words, "--", find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
+
+
+@cache
+def problem() -> str | None:
+    """Why nothing can be hidden on this machine; None when it can. It is tried, which takes a few milliseconds."""
+    if find_program("bwrap") is None:
+        return "bubblewrap (bwrap) is not installed"
+    command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
+    readable, writable = os.pipe2(os.O_CLOEXEC)
+    try:
+        child = os.posix_spawn(
+            command[0],
+            command,
+            {"PATH": ":".join(_SEARCH)},
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+            + [(os.POSIX_SPAWN_DUP2, writable, number) for number in (1, 2)],
+        )
+        os.close(writable)
+        writable = -1
+        with open(readable, "rb", closefd=False) as stream:
+            complaint = stream.read(4096).decode(errors="replace").strip()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except OSError as error:
+        return f"bubblewrap cannot be used: {error}"
+    finally:
+        os.close(readable)
+        if writable >= 0:
+            os.close(writable)
+    return None if code == 0 else f"bubblewrap cannot be used: {complaint or code}"
+
+
+def _deputies() -> tuple[str, ...]:
+    """Sockets of those who start any program for whoever asks, outside of everything."""
+    if (uid := os.geteuid()) == 0:
+        return ("/run/systemd/private", "/run/dbus/system_bus_socket")
+    return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(path.startswith(f"{outer}/") for outer in found):
+            found.append(path)
+    return found
+
+
+def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Those that would not be seen otherwise, by their real names."""
+    real = (os.path.realpath(path) for path in paths)
+    return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _bound(option: str, paths: Iterable[str]) -> list[str]:
+    return [word for path in paths for word in (option, path, path)]

@@ -1,0 +1,253 @@
+"""Jobs of `remuda up` and `remuda run` do not read the platform's own files, and still find the machine as it is."""
+
+import os
+import re
+import shutil
+import site
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.cli.conftest import World
+from tests.integration.cli.test_up import Platform
+
+from remuda.cli.isolation import FIRST_UID
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists("/usr/bin/bwrap"), reason="needs root, and bubblewrap"
+)
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+BWRAP = "/usr/bin/bwrap"
+PLAIN_UID = 60950
+
+ATTACK = r'''
+import glob, os, subprocess, sys
+
+NAMES = ("client.json", "runner.json", "cell.sqlite", "encryption.keys", "journal.sqlite", "remuda.log")
+roots = sys.argv[1:]
+
+def read(path):
+    """Say so if something can be read there."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(1):
+                print("READ", path, flush=True)
+    except OSError:
+        pass
+
+def look(way, root):
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if name in NAMES:
+                read(os.path.join(folder, name))
+
+for root in roots:
+    look("directly", root)
+for process in glob.glob("/proc/[0-9]*"):
+    for root in roots:
+        look("through another process", f"{process}/root{root}")
+    try:
+        for number in os.listdir(f"{process}/fd"):
+            if os.path.basename(os.readlink(f"{process}/fd/{number}")) in NAMES:
+                read(f"{process}/fd/{number}")
+    except OSError:
+        pass
+    try:
+        with open(f"{process}/environ", "rb") as file:
+            if b"REMUDA_ADMIN_TOKEN=" in file.read():
+                print("READ", f"{process}/environ", flush=True)
+    except OSError:
+        pass
+again = """
+import os, sys
+for root in sys.argv[2:]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if name in sys.argv[1].split():
+                print("READ", os.path.join(folder, name))
+"""
+for prefix in (["unshare", "-m"], ["unshare", "-Urm"], ["nsenter", "-t", "1", "-m"]):
+    undo = f"for i in 1 2 3; do umount -l {' '.join(roots)}; done; exec /usr/bin/python3 -c \"$0\" \"$@\""
+    subprocess.run([*prefix, "sh", "-c", undo, again, " ".join(NAMES), *roots], stderr=subprocess.DEVNULL)
+print("ATTACKED", flush=True)
+'''
+
+
+def attack(folder: Path) -> None:
+    (folder / "attack.py").write_text(ATTACK)
+
+
+def looked_through(text: str) -> list[str]:
+    """What the attack has read, and that it came to its end."""
+    assert "ATTACKED" in text, text
+    return re.findall(r"READ \S+", text)
+
+
+def pipeline_text(*roots: Path) -> str:
+    return "look:\n  script:\n    - /usr/bin/python3 attack.py " + " ".join(map(str, roots)) + "\n"
+
+
+FINDS = """\
+stages: [one, two]
+first:
+  stage: one
+  script:
+    - own-tool
+    - id -u
+    - mkdir out kept && echo made > out/file && echo cached > kept/file
+    - cat "$HOME/tool-settings"
+  cache: {key: x, paths: [kept]}
+  artifacts: {paths: [out]}
+second:
+  stage: two
+  script: [cat out/file kept/file, /usr/bin/python3 attack.py {roots}]
+  cache: {key: x, paths: [kept], policy: pull}
+"""
+
+
+@pytest.fixture(scope="module")
+def plain_python() -> Iterator[Path]:
+    """A Python with Remuda that every user of the machine can read, as one that a distribution brings."""
+    if not SYSTEM_PYTHON.exists():
+        pytest.skip("needs Debian's Python")
+    folder = Path("/tmp") / f"rt-python-{os.getpid()}"
+    try:
+        subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
+        (packages,) = folder.glob("lib/python3*/site-packages")
+        source = Path(__file__).parents[3] / "src"
+        (packages / "remuda.pth").write_text("\n".join([str(source), *site.getsitepackages()]) + "\n")
+        subprocess.run([folder / "bin/python", "-c", "import msgspec, grpclib, remuda"], check=True)
+        yield folder / "bin/python"
+    except subprocess.CalledProcessError:
+        pytest.skip("Debian's Python cannot use what is installed for this one")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def as_plain_user(world: World, python: Path) -> None:
+    """Everything in this world belongs to a user without any rights from now on."""
+    for path in (world.folder, *world.folder.rglob("*")):
+        os.chown(path, PLAIN_UID, PLAIN_UID, follow_symlinks=False)
+    world.program = (
+        "setpriv",
+        f"--reuid={PLAIN_UID}",
+        f"--regid={PLAIN_UID}",
+        "--clear-groups",
+        python,
+        "-m",
+        "remuda",
+    )
+
+
+def without_bubblewrap(world: World, *, but: Path = Path(os.devnull)) -> None:
+    """In this world there is another file in its place."""
+    hidden = f'mount --bind {but} {BWRAP} && exec "$@"'
+    world.program = ("unshare", "--mount", "sh", "-c", hidden, "sh", *world.program)
+
+
+def test_a_job_of_up_reads_nothing_of_the_platform(world: World, pipeline: Any) -> None:
+    platform = Platform(world)
+    try:
+        (world.folder / "tool-settings").write_text("settings are there\n")
+        folder = pipeline(FINDS.replace("own-tool", "/bin/true").replace("{roots}", str(world.folder / "platform")))
+        attack(folder)
+        platform.push(folder, "shop")
+        logs = [platform.job("log", number, "--follow").out for number in ("1", "2")]
+    finally:
+        complaints = platform.stop()
+    assert looked_through(logs[1]) == []
+    assert "settings are there" in logs[0]
+    assert "made\ncached\n" in logs[1]
+    assert "do not see that folder" in platform.said
+    assert "WARNING" not in platform.said + complaints
+
+
+def test_a_job_of_run_reads_nothing_of_the_platform_nor_of_others(world: World, pipeline: Any) -> None:
+    other = world.folder / "remuda"
+    other.mkdir()
+    (other / "client.json").write_text("of remuda up")
+    folder = pipeline(pipeline_text(world.temporary, other))
+    attack(folder)
+    result = world.remuda("run", folder, "--logs")
+    assert looked_through(result.out) == [], result.err
+    assert result.code == 0
+    assert "WARNING" not in result.err
+
+
+def test_a_plain_users_jobs_find_the_users_programs_but_nothing_of_the_platform(
+    world: World, pipeline: Any, plain_python: Path
+) -> None:
+    tools = world.folder / "bin"
+    tools.mkdir()
+    (tools / "own-tool").write_text("#!/bin/sh\necho the tool runs\n")
+    (tools / "own-tool").chmod(0o755)
+    (world.folder / "tool-settings").write_text("settings are there\n")
+    folder = pipeline(FINDS.replace("{roots}", str(world.temporary)))
+    attack(folder)
+    as_plain_user(world, plain_python)
+    result = world.remuda("run", folder, "--logs", PATH=f"{tools}:{os.environ['PATH']}")
+    assert looked_through(result.out) == [], result.err
+    for wanted in ("the tool runs", str(PLAIN_UID), "settings are there", "made", "cached"):
+        assert wanted in result.out, result.out + result.err
+    assert result.code == 0
+    assert "WARNING" not in result.err
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "user"])
+def test_a_plain_user_without_bubblewrap_is_warned_or_refused(
+    world: World, pipeline: Any, plain_python: Path, isolation: str
+) -> None:
+    folder = pipeline(pipeline_text(world.temporary))
+    attack(folder)
+    as_plain_user(world, plain_python)
+    without_bubblewrap(world)
+    refused = world.remuda("run", folder, "--isolation", isolation)
+    assert refused.code == 2
+    assert f"--isolation {isolation}: " in refused.err
+    if isolation == "bubblewrap":
+        result = world.remuda("run", folder, "--logs")
+        assert result.code == 0
+        assert any("client.json" in read for read in looked_through(result.out))
+        assert "WARNING: jobs can read the platform's own files" in result.err
+        assert "bwrap) is not installed" in result.err
+        assert "only root can start them so" in result.err
+    assert world.is_empty()
+
+
+def test_roots_jobs_run_as_another_user_where_bubblewrap_does_not_work(
+    world: World, pipeline: Any, plain_python: Path
+) -> None:
+    broken = world.folder / "broken"
+    broken.write_text("#!/bin/sh\necho no namespaces for you >&2; exit 1\n")
+    broken.chmod(0o755)
+    world.folder.chmod(0o711)
+    (world.folder / "tmp").chmod(0o711)
+    caches = world.folder / "caches"
+    folder = pipeline(
+        FINDS.replace("    - own-tool\n", "")
+        .replace('    - cat "$HOME/tool-settings"\n', "")
+        .replace("{roots}", str(world.temporary))
+    )
+    attack(folder)
+    world.program = (plain_python, "-m", "remuda")
+    without_bubblewrap(world, but=broken)
+    result = world.remuda("run", folder, "--logs", "--cache-dir", caches)
+    assert result.code == 0, result.out + result.err
+    assert looked_through(result.out) == [], result.err
+    for wanted in (str(FIRST_UID), "made", "cached"):
+        assert wanted in result.out
+    assert "WARNING" not in result.err
+    assert world.is_empty()
+
+
+def test_up_says_loudly_that_nothing_keeps_jobs_from_its_files(world: World) -> None:
+    # The program's own files, or the data folder, are closed to others here: jobs cannot run as another user.
+    without_bubblewrap(world)
+    platform = Platform(world)
+    complaints = platform.stop()
+    for text in (platform.said, complaints):
+        assert "WARNING: jobs can read the platform's own files" in text
+        assert "is closed to others" in text
