@@ -106,8 +106,9 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
             told[OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
         told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
-    # Nobody runs a pipeline in another one's name, or has its jobs' tokens sent to another registry.
-    told = {**told, **request.predefined, **known.of_user}
+    # Nobody runs a pipeline in another one's name, has its jobs' tokens sent to another registry, or says which branch
+    # is the protected one.
+    told = {**told, **request.predefined, **known.of_user, "CI_DEFAULT_BRANCH": known.default_branch}
     told.pop(REGISTRY, None)
     of_registry = {REGISTRY: known.registry} if known.registry else {}
     return msgspec.structs.replace(pipeline, predefined=told | of_registry)

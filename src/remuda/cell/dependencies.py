@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.core.payload import Source
 from remuda.cell.core.variables import Circumstances, expansion, given, predefined
 from remuda.cell.errors import MissingDependencyError
@@ -95,6 +96,8 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job
     project = await reached(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
     if project is None:
         raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
+    if not admits(project, of.project, is_reading=True):
+        raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, of.project)}")
     ref = need.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
     job = await store.newest_success(project.id, ref, need.job)
     if job is None:

@@ -23,7 +23,7 @@ from remuda.cell.core.variables import Circumstances, applicable, expansion, giv
 from remuda.cell.dependencies import find_dependencies
 from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
 from remuda.cell.keyring import KeyRing
-from remuda.cell.people import Level
+from remuda.cell.people import Level, User
 from remuda.cell.ports import Belongings, Store
 from remuda.cell.reach import level_of
 from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
@@ -161,19 +161,21 @@ async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, s
         key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
         await store.add_signing_key(key.kid, key.pem())
         keys = [key]
+    user = await store.user(of.pipeline.user_id)
     level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
     names = [one.name.lower() for one in Level if one <= level]
     # In a thread, because a file may ask for thousands.
-    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "")
+    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "", user)
 
 
-def _signed(of: Circumstances, key: IdKey, now: float, access_level: str) -> dict[str, str]:
+def _signed(of: Circumstances, key: IdKey, now: float, access_level: str, user: User | None) -> dict[str, str]:
     expand = expansion([*predefined(of), *given(of)])
     tokens = {}
     for name, asked in of.spec.id_tokens.items():
         aud = asked["aud"]
         said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
-        content = claims(of, audience=said, token_id=str(uuid.uuid4()), now=now, access_level=access_level)
+        token_id = str(uuid.uuid4())
+        content = claims(of, audience=said, token_id=token_id, now=now, access_level=access_level, user=user)
         tokens[name] = sign_id_token(content, key)
     return tokens
 

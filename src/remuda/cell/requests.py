@@ -35,6 +35,8 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     project: Project
     source: str
     """push, web, api, schedule, trigger, pipeline, parent_pipeline, merge_request_event: GitLab's words."""
+    origin: str = ""
+    """What really starts it, where `source` is the caller's word, for rules; empty: the source."""
     ref: str
     """The whole name: refs/heads/..., refs/tags/... or refs/merge-requests/<iid>/head."""
     sha: str

@@ -81,9 +81,12 @@ async def deliver(
     `links` is where the repositories of a cell that borrows all objects are found: it lends them in turn. To a cell
     without they are pushed.
     """
-    for package in others:
-        await _bring(cell, package, links)
+    brought = [await _bring(cell, package, links) for package in others]
     project = await _bring(cell, own, links)
+    if brought:
+        # All is one person's: jobs of each project reach the others as far as that person may.
+        for project_id in (*brought, project):
+            await cell.client.let_in_all_jobs(project_id)
     return await cell.client.create_pipeline(project, request_of(ready, own.snapshot, choice))
 
 

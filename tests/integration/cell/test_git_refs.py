@@ -294,3 +294,21 @@ def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> N
     assert cell.api("PATCH", f"{PROJECT}/protected_branches/side", {"allow_force_push": True}).status == 404
     told = cell.api("GET", "/audit_events").json()
     assert [event["event_name"] for event in told].count("protected_branch_changed") == 1
+
+
+def test_a_line_feed_in_a_push_option_forges_nothing(
+    cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
+) -> None:
+    """The note of a push says which options came with which commit of which ref, a line each."""
+    sha = clone.commit(file="to be merged")
+    clone.run("push", "--quiet", "origin", "HEAD:side")
+    cell.until_pipelines(2, "acme/shop")
+    option = f"x\nref {sha} refs/heads/main\noption ci.variable=EVIL=yes"
+    refused = push_raw(ada, f"{NOTHING} {sha} refs/heads/other", options=(option,))
+    assert b"ok refs/heads/other" not in refused.body, refused
+    assert not list(repository.glob("push-notes/*"))
+    # The maintainer, who made the project and is not named in a note, merges what ada pushed.
+    clone.run("push", "--quiet", address(cell), f"{sha}:main")
+    newest = cell.until_pipelines(3, "acme/shop")[0]
+    assert (newest["ref"], newest["sha"]) == ("main", sha)
+    assert cell.api("GET", f"{PROJECT}/pipelines/{newest['id']}/variables").json() == []

@@ -77,3 +77,52 @@ def test_the_keys_outlive_the_process(tmp_path_factory: pytest.TempPathFactory) 
         cell.new_runner().take()
         assert published(cell, "RS256") == before
     assert len(before) == 1
+
+
+def claims_of(cell: ServedCell, job: dict[str, Any]) -> dict[str, Any]:
+    token = next(each["value"] for each in job["variables"] if each["key"] == "VAULT_TOKEN")
+    return verified(cell, token, "https://vault.example")
+
+
+def test_the_source_is_what_really_started_the_pipeline(cell: ServedCell, runner: ScriptedRunner) -> None:
+    project = cell.new_project("app", PIPELINE)
+    root, variable = f"/projects/{project}", {"key": "CI_PIPELINE_SOURCE", "value": "push"}
+    assert claims_of(cell, runner.take())["pipeline_source"] == "push"
+    assert cell.api("POST", f"{root}/pipeline", {"ref": "main", "variables": [variable]}).status == 201
+    assert claims_of(cell, runner.take())["pipeline_source"] == "api"
+    token = cell.api("POST", f"{root}/triggers", {"description": "x"}).json()["token"]
+    call = {"token": token, "ref": "main", "variables": {"CI_PIPELINE_SOURCE": "push"}}
+    assert cell.send("POST", f"/api/v4{root}/trigger/pipeline", call).status == 201
+    job = runner.take()
+    assert claims_of(cell, job)["pipeline_source"] == "trigger"
+    assert cell.send("POST", f"/api/v4{root}/trigger/pipeline", call | {"token": job["token"]}).status == 201
+    assert claims_of(cell, runner.take())["pipeline_source"] == "pipeline"
+    schedule = {"description": "x", "ref": "main", "cron": "0 4 * * *"}
+    made = cell.api("POST", f"{root}/pipeline_schedules", schedule).json()["id"]
+    assert cell.api("POST", f"{root}/pipeline_schedules/{made}/variables", variable).status == 201
+    assert cell.api("POST", f"{root}/pipeline_schedules/{made}/play").status == 201
+    assert claims_of(cell, runner.take())["pipeline_source"] == "schedule"
+
+
+def test_no_claim_is_the_callers_word(cell: ServedCell, runner: ScriptedRunner) -> None:
+    """The call of `remuda run` says what rules are to see, and any developer may make it."""
+    project = cell.new_project("app", "quiet: {script: [echo], when: manual}\n")
+    sha = cell.api("GET", f"/projects/{project}/repository/branches/main").json()["commit"]["id"]
+    refs = {"refs": {"refs/merge-requests/1/head": sha}}
+    assert cell.send("PUT", f"/api/remuda/v1/projects/{project}/refs", refs, PRIVATE_TOKEN=cell.token).status == 204
+    forged = {
+        "CI_DEFAULT_BRANCH": "other",
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "main",
+        "CI_PROJECT_NAMESPACE": "forged",
+        "CI_PROJECT_VISIBILITY": "forged",
+        "CI_PIPELINE_SOURCE": "forged",
+    }
+    text = f"{PIPELINE}  rules: [{{when: always}}]\n"
+    body = {"ref": "refs/merge-requests/1/head", "source": "schedule", "text": text, "predefined": forged}
+    made = cell.send("POST", f"/api/remuda/v1/projects/{project}/pipelines", body, PRIVATE_TOKEN=cell.token)
+    assert made.status == 201, made
+    claims = claims_of(cell, runner.take())
+    assert claims["pipeline_source"] == "api"
+    assert claims["sub"] == "project_path:root/app:ref_type:branch:ref:refs/merge-requests/1/head"
+    assert (claims["namespace_path"], claims["project_visibility"]) == ("root", "private")
+    assert (claims["ci_config_ref_uri"], claims["ci_config_sha"]) == (None, None)

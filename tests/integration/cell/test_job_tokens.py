@@ -177,6 +177,8 @@ def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, t
     a_project_in(cell, acme, "library", "x: {script: [echo], rules: [{when: never}]}\n")
     a_project_in(cell, hidden, "secret", "x: {script: [echo], rules: [{when: never}]}\n")
     a_project_in(cell, far, "alien", "x: {script: [echo], rules: [{when: never}]}\n")
+    for path in ("acme/library", "hidden/secret", "faraway/alien"):
+        cell.let_in_all_jobs(path)
     ada = a_person(cell, "ada")
     a_member(cell, f"groups/{acme}", ada, 30)
     a_project_in(cell, acme, "app")

@@ -95,6 +95,7 @@ def test_a_push_makes_a_project_only_where_one_may(cell: ServedCell, clone: Clon
 def test_a_pipeline_reaches_what_its_starter_may(cell: ServedCell, shop: int) -> None:
     """Includes, trigger jobs and calls with the job's token: for a stranger the other project is not there."""
     ada = a_person(cell, "ada")
+    cell.let_in_all_jobs(shop)
     content = """
 ask: {script: [echo]}
 start:

@@ -130,6 +130,7 @@ def test_a_need_of_another_project(cell: ServedCell, runner: ScriptedRunner, bui
     runner.upload(build, content)
     runner.put(build, "success")
     runner.put(runner.take(), "success")
+    cell.let_in_all_jobs("root/app")
     cell.new_project("elsewhere", ELSEWHERE)
     taken = {job["job_info"]["name"]: job for job in (runner.take(), runner.take())}
     use, other = taken["use"], taken["other"]

@@ -131,6 +131,7 @@ def test_a_jobs_token_starts_pipelines_of_any_project(
     cell: ServedCell, project: Project, runner: ScriptedRunner
 ) -> None:
     other = cell.new_project("other", "go:\n  script: [echo]\n")
+    cell.let_in_all_jobs(other)
     job = runner.take()
     answer = call(cell, other, token=job["token"], ref="main")
     assert (answer.status, answer.json()["source"]) == (201, "pipeline")

@@ -84,7 +84,7 @@ async def test_needs_and_dependencies_choose(cell: MemoryCell, given: dict[str, 
 
 
 async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
-    other = await cell.store.add_project(a_project(path="acme/library"))
+    other = await cell.store.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
     await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")
     await succeed(cell, LIBRARY="old")
     await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")

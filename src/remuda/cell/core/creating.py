@@ -82,6 +82,8 @@ def new_pipeline(
         # A merge request is compared with its target, not with what it was before.
         before_sha=before_sha if iid is None else NO_SHA,
         source=request.source,
+        origin=request.origin,
+        is_text_given=request.text is not None and request.source != PARENT,
         status="created",
         created_at=now,
         updated_at=now,

@@ -39,6 +39,7 @@ from remuda.telemetry.logs import logger
 _P, _G = "/api/v4/projects/{id}", "/api/v4/groups/{id}"
 _CI = "/api/v4/admin/ci/variables"
 _S = f"{_P}/pipeline_schedules/{{schedule_id}}"
+_T = f"{_P}/job_token_scope"
 ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/v4/runners"): ("runner_registered", "Runner"),
     ("POST", "/api/v4/user/runners"): ("runner_created", "Runner"),
@@ -60,6 +61,11 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("PUT", _P): ("project_changed", "Project"),
     ("DELETE", _P): ("project_deleted", "Project"),
     ("PATCH", f"{_P}/protected_branches/{{name}}"): ("protected_branch_changed", "Project"),
+    ("PATCH", _T): ("job_token_scope_changed", "Project"),
+    ("POST", f"{_T}/allowlist"): ("job_token_scope_project_added", "Project"),
+    ("DELETE", f"{_T}/allowlist/{{target_project_id}}"): ("job_token_scope_project_removed", "Project"),
+    ("POST", f"{_T}/groups_allowlist"): ("job_token_scope_group_added", "Project"),
+    ("DELETE", f"{_T}/groups_allowlist/{{target_group_id}}"): ("job_token_scope_group_removed", "Project"),
     ("POST", "/api/v4/groups"): ("group_created", "Group"),
     ("PUT", _G): ("group_changed", "Group"),
     ("DELETE", _G): ("group_deleted", "Group"),
@@ -110,7 +116,8 @@ _TOLD = (
     "id", "key", "name", "username", "user_id", "path", "full_path", "path_with_namespace", "visibility", "state",
     "is_admin", "access_level", "expires_at", "scopes", "environment_scope", "variable_type", "masked", "hidden",
     "protected", "raw", "runner_type", "paused", "locked", "run_untagged", "tag_list", "token_expires_at", "version",
-    "allow_runner_registration_token", "allow_force_push", "active", "ref", "cron",
+    "allow_runner_registration_token", "allow_force_push", "target_project_id", "target_group_id", "active", "ref",
+    "cron",
 )  # fmt: skip
 _NOT_NAMES = frozenset({"token", "private_token", "job_token"})
 _KEPT_BYTES = 1024 * 1024
@@ -120,6 +127,11 @@ _DENIALS = Rate(calls=10)
 _ALL_DENIALS = Rate(calls=300)
 
 _log = logger("cell")
+
+
+def tell(request: Request, **details: Detail) -> None:
+    """Have something remembered of a call whose answer does not say it."""
+    request.state.audit_details = details
 
 
 class Auditor:
@@ -207,7 +219,7 @@ class Auditor:
 def _with_answer(
     event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], sent: list[str]
 ) -> AuditEvent:
-    told = _told(answer)
+    told = _told(answer) | getattr(request.state, "audit_details", {})
     entity_id, entity_path = subject
     if not entity_id and event.entity_type in ("Project", "Group", "User", "Runner"):
         is_token = "token" in event.action and event.entity_type == "User"

@@ -1,11 +1,11 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
 
 Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
-organization whose code the person may read who started the pipeline; that is also a sign of life of the job. A user's
-token, whatever the user name, fetches for reporters and pushes for developers of the project, to its protected branch
-for maintainers, and with force there for nobody unless the project allows it; a push to a project that is not there
-makes it, where the user may. Everyone else learns nothing, not even whether the project exists. `git http-backend` does
-the rest.
+organization that let its jobs in and whose code the person may read who started the pipeline; that is also a sign of
+life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project,
+to its protected branch for maintainers, and with force there for nobody unless the project allows it; a push to a
+project that is not there makes it, where the user may. Everyone else learns nothing, not even whether the project
+exists. `git http-backend` does the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
 from remuda.cell.adapters.push_hook import FORWARD_VARIABLE, REFUSED_VARIABLE, USER_VARIABLE
+from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.admission import Caller, person
@@ -140,15 +141,19 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
 
 
 async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
-    """The project with this path, if a job may read its code."""
+    """The project with this path, if a job may read its code; 403 where only the project's own list is in its way."""
     project = await edge.store.project_by_path(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
     if project.id == job.project_id:
         return project
-    pipeline = await edge.store.pipeline(job.pipeline_id)
+    pipeline, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
     level = await level_of(edge.store, pipeline.user_id, project, edge.clock.now()) if pipeline else None
-    return project if (level or 0) >= Level.REPORTER else None
+    if source is None or (level or 0) < Level.REPORTER:
+        return None
+    if not admits(project, source, is_reading=True):
+        raise _RefusedError(403, f"Not for this job's token: {explain_refusal(project, source)}")
+    return project
 
 
 async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:

@@ -158,6 +158,8 @@ def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, use
     wanted = PipelineRequest(
         project=project,
         source=asked.source,
+        # Rules see what the caller says; who is shown an identity token learns what it was.
+        origin="api",
         ref=ref,
         sha=sha,
         variables=asked.variables,

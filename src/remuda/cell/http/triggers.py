@@ -1,8 +1,8 @@
 """Trigger tokens as GitLab's API has them, and the call that a token opens: a pipeline without a user.
 
 Decided here: who may start a pipeline that way (a trigger token of the project, or a job of the cell with its own
-token) and what the pipeline learns of the call. A token is shown once, when it is made; later only its first
-characters are.
+token, whose project the called one lets in) and what the pipeline learns of the call. A token is shown once, when it is
+made; later only its first characters are.
 
 Invariant: a wrong token and a project that is not there are answered alike, and nothing happens. Tokens are found by
 their hash, so the time an answer takes tells nothing of a near miss.
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http import auth
 from remuda.cell.http.access import TRIGGER, in_project
@@ -33,7 +34,7 @@ from remuda.cell.http.views import user_view
 from remuda.cell.people import Level
 from remuda.cell.reach import level_of
 from remuda.cell.requests import PipelineRequest
-from remuda.cell.values import Project, TriggerToken
+from remuda.cell.values import Job, Project, TriggerToken
 from remuda.lib.clock import rfc3339
 from remuda.wire.job_token import PREFIX as JOB_PREFIX
 from remuda.wire.routable import encode, token_hash
@@ -181,19 +182,11 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     """The project, and the beginning of a request for it; 404 unless the token may start its pipelines."""
     try:
         project = await project_in_path(edge, request)
-        if token.startswith(JOB_PREFIX):
-            job = await auth.job_of(edge, token, scope="pipelines")
-            above = await edge.store.pipeline(job.pipeline_id)
-            user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
-            level = await level_of(edge.store, user_id, project, edge.clock.now()) or 0
-            # An administrator may everywhere, but a job stays in its organization.
-            if level < Level.DEVELOPER or project.organization_id != job.organization_id:
-                raise not_found("Project")
-            return project, PipelineRequest(
-                project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth
-            )
+        job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
     except (ApiError, ForbiddenError):
         raise ApiError(404, {"message": "404 Not Found"}) from None
+    if job is not None:
+        return project, await _by_job(edge, project, job)
     trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if trigger is None or trigger.project_id != project.id:
         raise ApiError(404, {"message": "404 Not Found"})
@@ -204,6 +197,19 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     return project, PipelineRequest(
         project=project, source="trigger", ref="", sha="", predefined=predefined, user_id=trigger.user_id
     )
+
+
+async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
+    """What a job asks for; 404 where who started it may not, 403 where the project does not let its jobs in."""
+    above, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
+    user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
+    level = await level_of(edge.store, user_id, project, edge.clock.now()) or 0
+    # An administrator may everywhere, but a job stays in its organization.
+    if source is None or level < Level.DEVELOPER or project.organization_id != job.organization_id:
+        raise ApiError(404, {"message": "404 Not Found"})
+    if not admits(project, source, is_reading=False):
+        raise forbidden(explain_refusal(project, source))
+    return PipelineRequest(project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth)
 
 
 _PROJECT = "/api/v4/projects/{id}"

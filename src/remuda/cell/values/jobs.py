@@ -39,6 +39,10 @@ class Pipeline(Value, frozen=True, kw_only=True):
     """Names among `variables` whose values a job finds in a file."""
     predefined: dict[str, str] = msgspec.field(default_factory=dict)
     """What this pipeline alone has: CI_MERGE_REQUEST_*, CI_PIPELINE_SCHEDULE_DESCRIPTION, the commit's message ..."""
+    origin: str = ""
+    """What really started it, where the caller could say what `source` is to be; empty: the source itself."""
+    is_text_given: bool = False
+    """Its file was sent along by who asked for it; `file` only names it."""
     name: str = ""
     """From the file's `workflow`."""
     file: str = ".gitlab-ci.yml"

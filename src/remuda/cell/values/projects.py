@@ -31,6 +31,12 @@ class Project(Value, frozen=True, kw_only=True):
     creator_id: int = USER_ID
     allow_force_push: bool = False
     """Whether a push may take commits away from its protected branch."""
+    job_token_scope_enabled: bool = True
+    """Jobs of other projects need a place in the two lists below to reach it; without, those of all may."""
+    job_token_projects: tuple[int, ...] = ()
+    """The other projects whose jobs it lets in."""
+    job_token_groups: tuple[int, ...] = ()
+    """The groups whose projects' jobs it lets in."""
     removed_at: float | None = None
     """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
 

@@ -2,8 +2,11 @@ from typing import Any
 
 from remuda.cell.core.id_tokens import claims
 from remuda.cell.core.variables import Circumstances
+from remuda.cell.people import User
 from remuda.pipeline import Environment
 from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec
+
+ADA = User(id=7, username="ada", name="Ada", email="ada@example.org", created_at=NOW, namespace_id=9)
 
 
 def of(**given: Any) -> Circumstances:
@@ -98,4 +101,37 @@ def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
 def test_the_file_of_a_child_is_not_vouched_for() -> None:
     child = a_pipeline(source="parent_pipeline", is_child=True, file="out/.gitlab-ci.yml")
     found = claims(of(pipeline=child), audience="x", token_id="unique", now=NOW)
+    assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)
+
+
+def test_the_source_is_what_really_started_it() -> None:
+    def source(**given: Any) -> str:
+        found = claims(of(pipeline=a_pipeline(**given)), audience="x", token_id="unique", now=NOW)
+        return str(found["pipeline_source"])
+
+    assert source(source="schedule") == "schedule"
+    assert source(source="schedule", origin="api") == "api"
+    assert source(variables={"CI_PIPELINE_SOURCE": "push"}, source="trigger") == "trigger"
+    assert source(predefined={"CI_PIPELINE_SOURCE": "push"}, source="web") == "web"
+
+
+def test_what_a_caller_tells_about_a_pipeline_is_no_claim() -> None:
+    forged = dict.fromkeys(
+        (
+            "CI_PROJECT_NAMESPACE",
+            "CI_PROJECT_PATH",
+            "CI_PROJECT_VISIBILITY",
+            "CI_COMMIT_REF_PROTECTED",
+            "GITLAB_USER_LOGIN",
+            "GITLAB_USER_EMAIL",
+        ),
+        "forged",
+    )
+    found = claims(of(pipeline=a_pipeline(predefined=forged)), audience="x", token_id="unique", now=NOW, user=ADA)
+    assert "forged" not in found.values()
+    assert (found["user_login"], found["user_email"]) == ("ada", "ada@example.org")
+
+
+def test_a_file_that_was_sent_along_is_not_vouched_for() -> None:
+    found = claims(of(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW)
     assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)
