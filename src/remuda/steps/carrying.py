@@ -6,6 +6,7 @@ is decided in `plan`, what it is told as in `reporting`.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,7 +334,7 @@ class Carrier:
             self._log.say(
                 f"WARNING: too large for the environment of programs, known to the script's shell only: {names}"
             )
-        return self._custody.around_launch(prepared, node, enclosure, files)
+        return replace(self._custody.around_launch(prepared, node, enclosure, files), key=self.facts.key)
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
         """Tell what another agent has told of its steps since the last time; how they ended, if they have."""

@@ -119,7 +119,7 @@ class Execution:
         self._process: StepProcess | None = None
         self._masks_file, self._masks_read = files.shared(".masks"), 0
         self._terminated_at: float | None = None
-        self._killed = False
+        self._killed_at: float | None = None
         self._abandoned = False
         self._pipe: Pipe | None = None
         self._watch: Watch | None = None
@@ -171,7 +171,7 @@ class Execution:
                 self._wake.clear()
                 self._arm()
                 # Asked before reading: whatever an ended process has written is found by this reading or the next.
-                ended = process.exited.is_set()
+                ended = process.exited.is_set() or self._is_out_of_reach()
                 if ended and (successor := await self._winner_over(process)):
                     process = successor
                     continue
@@ -216,6 +216,7 @@ class Execution:
                 env=launch.env,
                 open_files=self._around.open_files,
                 joins=launch.joins,
+                key=launch.key,
                 ends=ends,
             )
             reach("agent.step_spawned")
@@ -232,6 +233,7 @@ class Execution:
             env=launch.env if launch.program_env is None else launch.program_env,
             open_files=self._around.open_files,
             enclosure=launch.enclosure,
+            key=launch.key,
         )
         started = self._leaders.start(request, anew=anew)
         if started is None:
@@ -262,7 +264,7 @@ class Execution:
 
     def _adopt(self, found: shim.Record, leader: Leader | None = None) -> StepProcess:
         self._let_go()
-        self._terminated_at, self._killed, self._is_dismissed = None, False, False
+        self._terminated_at, self._killed_at, self._is_dismissed = None, None, False
         self._has_unread = True
         process = self._watched(found.pid, start=shim.start_of(found, self._files), leader=leader)
         if found.start == 0 and not process.exited.is_set():
@@ -381,11 +383,20 @@ class Execution:
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)
-        if not self._killed and now >= self._terminated_at + self._job.grace_seconds:
+            # What is stopped takes no notice of that before it goes on.
+            process.signal_group(signal.SIGCONT)
+        if self._killed_at is None and now >= self._terminated_at + self._job.grace_seconds:
             process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-process.pid])
-            self._killed = True
-        return self._killed or not process.group_lives()
+            self._killed_at = now
+        return self._killed_at is not None or not process.group_lives()
+
+    def _is_out_of_reach(self) -> bool:
+        """Whether the process was killed and does not end: it is frozen, or waits for a device. The job goes on without
+        it, and says at its end what is left."""
+        if self._killed_at is None:
+            return False
+        return self._around.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""

@@ -27,11 +27,13 @@ from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import OWN, Launch
-from remuda.steps.leftovers import MARK
+from remuda.steps.marks import VARIABLE
 from remuda.steps.tree import CLOSE, DELEGATE, Node, Tree
 
 CLOSING_SECONDS = 60.0
 """How long one closing step may take that does not say it."""
+KILLED_SECONDS = 10.0
+"""How long one is waited for that was killed."""
 _STOPS = "builtin://service_stop@"
 _CLOSINGS, _HELD = "closings", "held"
 
@@ -146,7 +148,7 @@ def way_held(folder: Path) -> Way:
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
     """With the variables that the job's steps have."""
     base = {} if way.prefix else dict(facts.base_env)
-    env = base | dict(facts.request_env) | dict(exports) | {MARK: facts.key}
+    env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
     return Entrance(way=way, env=env, work_dir=facts.work_dir)
 
 
@@ -170,7 +172,9 @@ async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -
                 await process.wait()
         except TimeoutError:
             process.kill()
-            await process.wait()
+            with suppress(TimeoutError):  # what cannot be ended is not waited for
+                async with asyncio.timeout(KILLED_SECONDS):
+                    await process.wait()
 
 
 def env_file(folder: Path, number: int) -> Path:

@@ -25,7 +25,7 @@ from remuda.steps.evaluation import Facts, step_environment
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
-from remuda.steps.leftovers import MARK
+from remuda.steps.marks import VARIABLE
 from remuda.steps.plan import GRACE_SECONDS
 from remuda.steps.policy.rules import clean_env
 from remuda.steps.program import own_command
@@ -57,6 +57,8 @@ class Launch:
     """Control groups of the step."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
     """What is done before our own program runs; `argv` does the same."""
+    key: str = ""
+    """Of the job, whose mark the process bears."""
     program_env: Mapping[str, str] | None = None
     """For our own program, where that of `argv` is another because more rights go with it."""
 
@@ -68,14 +70,15 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
     if node.phase == DELEGATE:
         argv = own_command("delegate", str(write_order(tree, facts, node, files)))
-        return Launch(argv=tuple(argv), env=dict(facts.base_env) | {MARK: facts.key}, work_dir=facts.work_dir)
+        return Launch(argv=tuple(argv), env=dict(facts.base_env) | {VARIABLE: facts.key}, work_dir=facts.work_dir)
     env = step_environment(tree, facts, node)
     host = node.host
     if is_own_program(node):
         _refuse_outside(node)
         _write_inputs(files, entered.inputs)
         own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
-        own |= {"REMUDA_EXCHANGE": str(facts.folder / EXCHANGE)}
+        files.temporary.mkdir(mode=0o700, exist_ok=True)
+        own |= {"REMUDA_EXCHANGE": str(facts.folder / EXCHANGE), "REMUDA_TEMPORARY": str(files.temporary)}
         if node.phase:
             assert node.parent is not None
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
@@ -170,7 +173,7 @@ def _through(
     told = {"command": list(command), "work_dir": work_dir, "env": dict(env), **(about or {})}
     _put(request, json.dumps(told).encode())
     words = (*prefix, str(request))
-    own_env = dict(facts.base_env) | {MARK: facts.key}
+    own_env = dict(facts.base_env) | {VARIABLE: facts.key}
     if prefix[0] == OWN:
         if not _is_ours(host):
             raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
@@ -190,7 +193,7 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
         "REMUDA_OUTPUTS": files.shared(".outputs"),
         "REMUDA_EXPORTS": files.shared(".exports"),
         "REMUDA_MASKS": files.shared(".masks"),
-        MARK: facts.key,
+        VARIABLE: facts.key,
     }
 
 

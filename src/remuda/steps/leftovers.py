@@ -5,10 +5,8 @@ stays: `runner` has them end before it stores the job's end, and a new agent fin
 
 A session number belongs to nobody else while one of its processes lives, but is given away again after that. So the
 processes that were seen are remembered with their start times, and a session is touched only while one of them lives.
-A program that starts a session of its own (setsid, most daemons) is found by the mark that every process of a job has
-in its environment. The agent is the *subreaper* of what it started, so that whoever has lost its parent is its child:
-few processes to look at. For a job that an earlier agent began, all processes of the machine are. Out of reach is only
-what has both left its session and cleared its environment. What ended as the agent's child is waited for here, too.
+A program that starts a session of its own (setsid, most daemons) is found as `job_processes` says. What ended as the
+agent's child is waited for here, too.
 """
 
 import asyncio
@@ -20,18 +18,15 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.values import dataclass
-from remuda.steps import shim
+from remuda.steps import marks, shim
+from remuda.steps.job_processes import Processes, all_processes, children, children_of, send
 from remuda.steps.kernel import POLL_SECONDS
 
-MARK = "REMUDA_JOB_KEY"
-"""The variable that every process of a job has."""
-
 REAP_SECONDS = 10.0
-LED: set[int] = set()
-"""Children of this process that are the leaders of running steps."""
-
 GRACE_SECONDS = 2.0
 """How long they may take to end by themselves."""
+END_SECONDS = 10.0
+"""How long what was killed is waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,52 +47,48 @@ def find(claim: tuple[int, int], key: str = "", *, leader_waits: bool = False) -
     if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
-    if not claim[1] and not _marked(key, [pid for pid, _ in processes]):
+    if not claim[1] and not any(marks.has_mark(pid, key) for pid, _ in processes):
         return None
     return Leftover(session=claim[0], processes=processes) if processes else None
 
 
 def _beside(leader: int) -> Leftover | None:
     """What was left is a child of the leader, or of this process by now."""
-    others = _in_session(leader, [*children(), *_children_of(leader)])
+    others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
 
 
-async def end(leftovers: Sequence[Leftover], clock: Clock) -> None:
-    """SIGTERM, some time, SIGKILL. Returns when they are gone, or cannot be ended."""
+async def ask(job: Processes, clock: Clock) -> None:
+    """Have everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
+    if not job.everywhere and job.is_quiet():
+        return
+    asked: set[tuple[int, int]] = set()
     deadline = clock.monotonic() + GRACE_SECONDS
-    remaining = _signal(leftovers, signal.SIGTERM)
-    while remaining and clock.monotonic() < deadline:
+    while living := set((await job.look()).items()):
+        for process in living - asked:
+            send(*process, signal.SIGTERM)
+            send(*process, signal.SIGCONT)
+        asked |= living
+        if clock.monotonic() >= deadline:
+            return
         await asyncio.sleep(POLL_SECONDS)
-        remaining = [leftover for leftover in remaining if _living(leftover)]
-    _signal(remaining, signal.SIGKILL)
-    reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
+
+
+async def end(job: Processes) -> tuple[str, ...]:
+    """Kill everything of a job, and look until nothing of it is left. What cannot be ended, in words."""
+    if not job.everywhere and job.is_quiet():
+        return ()
+    return await asyncio.to_thread(job.kill, END_SECONDS)
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """The same at once."""
-    _signal(leftovers, signal.SIGKILL)
+    """Kill the sessions that steps left behind, at once; whatever has left them is for `end`."""
+    for leftover in leftovers:
+        for pid in _living(leftover):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
-
-
-async def end_marked(key: str, clock: Clock, *, everywhere: bool) -> None:
-    """The same for what has left its session; `everywhere`: also what is not the agent's child."""
-    deadline = clock.monotonic() + GRACE_SECONDS
-    found = remaining = await _marked_anywhere(key) if everywhere else _marked(key, children())
-    _signal_each(remaining, signal.SIGTERM)
-    while remaining and clock.monotonic() < deadline:
-        await asyncio.sleep(POLL_SECONDS)
-        remaining = _marked(key, remaining)
-    _signal_each(remaining, signal.SIGKILL)
-    reap_soon(found)
-
-
-async def kill_marked(key: str) -> None:
-    """All of it at once."""
-    found = await _marked_anywhere(key)
-    _signal_each(found, signal.SIGKILL)
-    reap_soon(found)
 
 
 def end_session(session: int, *, since: int) -> None:
@@ -128,23 +119,11 @@ def reaped(target: int) -> bool:
             return False
 
 
-def children() -> list[int]:
-    """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
-    return [pid for pid in _children_of(os.getpid()) if pid not in LED]
-
-
-def _children_of(parent: int) -> list[int]:
-    """Or all processes, where the kernel does not tell."""
-    try:
-        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-    except OSError:
-        return _all_processes()
-
-
 class Reaper:
     """Clears away children that have ended and that nobody waits for: those that lost their parents to a step's end.
 
-    Whoever waits for a child does so at once, so one that is still there after a while is nobody's.
+    Whoever waits for a child does so at once, so one that is still there after a while is nobody's. One with the mark
+    of a job is so at once: a job that leaves thousands of them in a second must not use up all process numbers.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -156,7 +135,7 @@ class Reaper:
         now = self._clock.monotonic()
         self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
         for pid, since in self._seen.items():
-            if now - since >= REAP_SECONDS:
+            if now - since >= REAP_SECONDS or marks.has_any_mark(pid):
                 reaped(pid)
 
 
@@ -168,47 +147,10 @@ def _is_dead(pid: int) -> bool:
     return stat[stat.rindex(b")") + 2 :][:1] == b"Z"
 
 
-async def _marked_anywhere(key: str) -> list[int]:
-    """Among all processes of the machine: other jobs must not wait for that. Looked at again here, where nobody gives a
-    number away before it is used."""
-    return _marked(key, await asyncio.to_thread(lambda: _marked(key, _all_processes())))
-
-
-def _marked(key: str, among: Sequence[int]) -> list[int]:
-    """Processes with the mark of a job that live."""
-    mark = f"{MARK}={key}".encode()
-    found = []
-    for pid in among:
-        try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if mark in environ.split(b"\0") and pid != os.getpid():
-            found.append(pid)
-    return found
-
-
-def _all_processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
 def _signal_each(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _signal(leftovers: Sequence[Leftover], number: int) -> list[Leftover]:
-    """Signal whatever lives; those that had something alive."""
-    found = []
-    for leftover in leftovers:
-        living = _living(leftover)
-        for pid in living:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        if living:
-            found.append(leftover)
-    return found
 
 
 def _living(leftover: Leftover) -> list[int]:
@@ -232,7 +174,7 @@ def _group_exists(group: int) -> bool:
 def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Number and start time of each process of a session that is not dead already."""
     found = []
-    for pid in _all_processes() if among is None else among:
+    for pid in all_processes() if among is None else among:
         try:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:

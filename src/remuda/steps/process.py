@@ -17,6 +17,7 @@ from collections.abc import Callable
 from remuda.lib.aio import LightEvent
 from remuda.lib.values import dataclass
 from remuda.steps import leftovers, shim
+from remuda.steps.job_processes import LED
 from remuda.steps.kernel import Pulse
 from remuda.steps.standby import Leader
 
@@ -80,7 +81,7 @@ class StepProcess:
         """As the system tells it of a child: an exit code, or a signal below 0."""
         self._child = child
         if child:
-            leftovers.LED.add(pid)
+            LED.add(pid)
         self._wake = wake
         self._pulse = pulse
         self._start = start
@@ -199,12 +200,12 @@ class StepProcess:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:  # killed with its whole group, and waited for so
             self._child = False
-            leftovers.LED.discard(self.pid)
+            LED.discard(self.pid)
             return True
         if pid == 0:
             return False
         self._child = False
-        leftovers.LED.discard(self.pid)
+        LED.discard(self.pid)
         self.status = os.waitstatus_to_exitcode(status)
         peak = usage.ru_maxrss
         if peak > _Own.peak:

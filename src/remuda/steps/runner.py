@@ -9,7 +9,7 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from remuda.steps.environment import write_files
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
+from remuda.steps.job_processes import Processes, warning_about
 from remuda.steps.journal import JobEnd, Journal, without_large
 from remuda.steps.language.reading import read_step
 from remuda.steps.logfile import JOB, LogFile
@@ -172,9 +173,10 @@ class Job:
 
     async def kill_rest(self) -> None:
         """All of this machine has to be looked at; nothing of the job goes on when this ends."""
-        await leftovers.kill_marked(self.journal.key)
+        survivors = await leftovers.end(self._processes(everywhere=True))
         if self._request.policy or self._request.run_as or self._request.cgroup:
-            await (await self.custody()).sweep(self._around.clock)
+            survivors += await (await self.custody()).sweep(self._around.clock)
+        self._tell_survivors(survivors)
 
     def destroy(self) -> None:
         """Remove every trace of a job that is over, or that was killed: its task has ended."""
@@ -267,9 +269,22 @@ class Job:
 
     async def _end_processes(self, custody: Custody) -> None:
         self._end_shells()
-        await leftovers.end(self.journal.leftovers, self._around.clock)
-        await leftovers.end_marked(self.journal.key, self._around.clock, everywhere=self._was_found)
-        await custody.sweep(self._around.clock)
+        processes = self._processes(everywhere=self._was_found)
+        await leftovers.ask(processes, self._around.clock)
+        # What control groups hold cannot flee from them.
+        survivors = await custody.sweep(self._around.clock)
+        self._tell_survivors(await leftovers.end(processes) or survivors)
+
+    def _processes(self, *, everywhere: bool) -> Processes:
+        sessions: dict[int, list[tuple[int, int]]] = {}
+        for leftover in self.journal.leftovers:
+            sessions.setdefault(leftover.session, []).extend(leftover.processes)
+        return Processes(self.journal.key, sessions, everywhere=everywhere)
+
+    def _tell_survivors(self, survivors: Sequence[str]) -> None:
+        if survivors:
+            logger.warning("job %s: processes cannot be ended: %s", self.id, ", ".join(survivors))
+            self._in_any_case(partial(self.log.say, warning_about(survivors)))
 
     def _end_shells(self) -> None:
         for end in tuple(self.shells):

@@ -25,7 +25,7 @@ from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps import plan, program, usage
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
 from remuda.steps.jobs import VERSION, Jobs
-from remuda.steps.leftovers import MARK
+from remuda.steps.marks import has_mark_of
 from remuda.steps.policy.host import describe, host_of
 from remuda.steps.program import PROTOCOL
 from remuda.steps.runner import Job
@@ -215,7 +215,7 @@ class StepRunnerService(StepRunnerBase):
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
     """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
     journals = [job.journal for job in jobs.all() if job.end is None or job.is_held]
-    if usage.has_variable(pid, MARK, {journal.key for journal in journals}):
+    if has_mark_of(pid, {journal.key for journal in journals}):
         return True
     return usage.is_part_of(pid, {session for journal in journals for session in usage.sessions_in(journal.folder)})
 

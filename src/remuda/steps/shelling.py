@@ -25,7 +25,7 @@ from grpclib.server import Stream
 
 from remuda.lib.aio import happens
 from remuda.lib.files import write_whole
-from remuda.steps import leftovers, shim
+from remuda.steps import leftovers, marks, shim
 from remuda.steps.delegate import CommandChannel
 from remuda.steps.delegation import Order
 from remuda.steps.environment import fit
@@ -73,6 +73,8 @@ class Prepared:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     work_dir: str
+    key: str
+    """Of the job, whose mark it bears."""
     enclosure: Enclosure
     files: tuple[Path, ...] = ()
     """Made for it, and removed with it."""
@@ -97,12 +99,19 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
         if prefix[0] == OWN:
             program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
             command = (*own_command("step"), program, *command[2:])
-        env = {name: value for name, value in env.items() if name in ("TERM", leftovers.MARK)} | _machine_env()
+        env = {name: value for name, value in env.items() if name in ("TERM", marks.VARIABLE)} | _machine_env()
     elif custody.sandbox is not None:
         command = custody.sandbox.wrap(command, is_own=False)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)
-    return Prepared(argv=tuple(argv), env=outer, work_dir=entrance.work_dir, enclosure=enclosure, files=(*files, kept))
+    return Prepared(
+        argv=tuple(argv),
+        env=outer,
+        work_dir=entrance.work_dir,
+        key=key,
+        enclosure=enclosure,
+        files=(*files, kept),
+    )
 
 
 def _machine_env() -> dict[str, str]:
@@ -204,15 +213,16 @@ class Shell:
             ours = (feed, ((output, "data"), (errors, "errors")))
         words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(around.open_files)]
         words += [*prepared.enclosure.joins, "--", *prepared.argv]
-        pid = os.posix_spawn(
-            shim.SHELL,
-            words,
-            dict(prepared.env),
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=shim.RESET,
-        )
+        with marks.marking(prepared.key):
+            pid = os.posix_spawn(
+                shim.SHELL,
+                words,
+                dict(prepared.env),
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=shim.RESET,
+            )
         for file in theirs:
             os.close(file)
         for file in (ours[0], *(file for file, _ in ours[1])):

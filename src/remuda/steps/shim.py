@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from remuda.steps.files import StepFiles
+from remuda.steps.job_processes import start_time as start_time
+from remuda.steps.marks import marking
 
 SHELL = "/bin/sh"
 NAME = "remuda-shim"
@@ -72,9 +74,11 @@ def spawn(
     env: Mapping[str, str],
     open_files: int,
     joins: Sequence[str] = (),
+    key: str = "",
     ends: tuple[int, int] | None = None,
 ) -> int:
     """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
+    `key`: the job whose mark everything that follows from it bears.
 
     `ends`: the socket to the agent and the pipe for output; without them output goes into the raw file, and the shim
     goes when its command has ended.
@@ -87,7 +91,8 @@ def spawn(
         actions += [(os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0)]
     else:
         actions += [(os.POSIX_SPAWN_DUP2, ends[0], 0), (os.POSIX_SPAWN_DUP2, ends[1], 1)]
-    return os.posix_spawn(SHELL, arguments, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET)
+    with marking(key):
+        return os.posix_spawn(SHELL, arguments, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,12 +167,3 @@ def forbid(files: StepFiles) -> bool:
     except FileNotFoundError:
         pass
     return True
-
-
-def start_time(pid: int) -> int | None:
-    """The kernel's start time of a process, which tells a reused number from the process that had it before."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return int(stat[stat.rindex(b")") + 2 :].split()[19])

@@ -39,6 +39,8 @@ from typing import Any, NoReturn
 from remuda.lib.values import dataclass
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
+from remuda.steps.job_processes import LED
+from remuda.steps.marks import bear
 from remuda.steps.policy.entering import enter
 
 NAME = "remuda-standby"
@@ -97,6 +99,7 @@ def request_of(
     env: Mapping[str, str],
     open_files: int,
     enclosure: Mapping[str, Any] | None = None,
+    key: str = "",
 ) -> dict[str, Any]:
     """A prepared standard step, by name and arguments. `enclosure` is what `policy.entering` does before it runs."""
     return {
@@ -106,6 +109,7 @@ def request_of(
         "env": dict(env),
         "open_files": open_files,
         "enclosure": dict(enclosure or {}),
+        "key": key,
     }
 
 
@@ -121,6 +125,7 @@ class Standby:
         if self._pid == 0:
             self._connection.close()
             _live(theirs, agent)
+        LED.add(self._pid)
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Leader | None:
@@ -159,6 +164,7 @@ class Standby:
                 os.kill(self._pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._pid, 0)
+            LED.discard(self._pid)
             self._pid = None
 
 
@@ -272,6 +278,7 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
+    bear(request["key"])
     base = request["base"]
     try:
         claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)

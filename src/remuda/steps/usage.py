@@ -95,15 +95,6 @@ def is_part_of(pid: int, sessions: Collection[int]) -> bool:
     return False
 
 
-def has_variable(pid: int, name: str, values: Collection[str]) -> bool:
-    """Whether a process was started with a variable of one of these values, as far as that can be seen."""
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return not {f"{name}={value}".encode() for value in values}.isdisjoint(variables)
-
-
 def machine(folder: Path) -> Machine:
     """The machine, with the disk that a folder lies on."""
     disk = shutil.disk_usage(folder)

@@ -31,7 +31,7 @@ runpy.run_module("remuda.steps", run_name="__main__", alter_sys=True)
 """
 FILES = ("remuda.steps.policy.own_user", "remove_files")
 USERS = ("remuda.steps.policy.own_user", "is_listed")
-PROCESSES = ("remuda.steps.leftovers", "_all_processes")
+PROCESSES = ("remuda.steps.job_processes", "all_processes")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 

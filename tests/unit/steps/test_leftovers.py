@@ -11,6 +11,7 @@ import pytest
 
 from remuda.lib.clock import SystemClock
 from remuda.steps import leftovers, shim
+from remuda.steps.job_processes import Processes
 from remuda.steps.journal import Journal
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -48,8 +49,10 @@ async def test_a_number_that_was_given_away_again_is_somebody_elses(
 async def test_what_is_left_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     found = leftovers.find((process.pid, started(process)))
     assert found == leftovers.Leftover(session=process.pid, processes=((process.pid, started(process)),))
-    await leftovers.end([found], SystemClock())
-    assert process.wait(10) == -signal.SIGTERM
+    processes = Processes("key", {found.session: found.processes})
+    await leftovers.ask(processes, SystemClock())
+    assert await leftovers.end(processes) == ()
+    assert shim.start_time(process.pid) is None
 
 
 def test_the_journal_remembers(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class StepGroup:
 
     def kill(self) -> bool:
         """Kill everything in the groups; whether there was something. What is killed starts nothing any more."""
-        found = set(self._members())
+        found = self.members()
         if found:
             with contextlib.suppress(OSError):
                 self._set("pids", "pids.max", "pids.max", "0")
@@ -118,16 +118,29 @@ class StepGroup:
         return bool(found)
 
     def remove(self) -> bool:
-        """Remove the groups; False while something lives in one."""
+        """Remove the groups, with those that the step has made in them; False while something lives in one."""
         is_gone = True
-        for folder in self.groups.folders():
+        for folder in self._folders():
             try:
-                (folder / self.key).rmdir()
+                folder.rmdir()
             except FileNotFoundError:
                 pass
             except OSError:
                 is_gone = False
         return is_gone
+
+    def members(self) -> set[int]:
+        """All processes in the groups, and in those that a step has made in them. One of another namespace is 0."""
+        found: set[int] = set()
+        for folder in self._folders():
+            found |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
+        return found - {0}
+
+    def _folders(self) -> Iterator[Path]:
+        """The inner ones first."""
+        for folder in self.groups.folders():
+            for path, _, _ in os.walk(folder / self.key, topdown=False):
+                yield Path(path)
 
     def _set(
         self, controller: str, v1: str, v2: str, value: str, value_v2: str = "", *, optional: bool = False
@@ -146,11 +159,6 @@ class StepGroup:
         """A file of version 1, or of version 2 where no controller is named."""
         folder = self.groups.v1.get(controller) if controller else self.groups.v2
         return folder / self.key / name if folder else None
-
-    def _members(self) -> Iterator[int]:
-        for join in self.joins:
-            with contextlib.suppress(OSError):
-                yield from (int(pid) for pid in Path(join).read_text().split() if pid != "0")
 
     def _moved_bytes(self) -> tuple[int | None, int | None]:
         """What went to and from disks, as far as the kernel knows for whom."""

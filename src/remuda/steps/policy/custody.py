@@ -204,15 +204,16 @@ class Custody:
         """What the whole job has used, where there is a control group around all of it."""
         return self.slot.usage() if self.slot is not None else {}
 
-    async def sweep(self, clock: Clock) -> None:
-        """The job is over: end whatever its steps have left. Who is cancelled here still waits for the thread: the next
-        job may have the same user, and one that lags behind would take from that."""
-        if self.has_a_say:
-            await sweep(self._host, self._key, clock)
+    async def sweep(self, clock: Clock) -> tuple[str, ...]:
+        """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here
+        still waits for the thread: the next job may have the same user, and one that lags behind would take from
+        that."""
+        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(self._clear_user, self._own_uid)
             await carried_through(clearing, name=f"job {self._key}: clear its user")
         self.leave_slot()
+        return survivors
 
     def leave_slot(self) -> None:
         """What was made around all of the job goes; not yet, while a container of it is there."""
@@ -252,7 +253,8 @@ class Custody:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
         with os.scandir(self._exchange) as entries:
             shared = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
-        for name in (*raw, *shared):
+        temporary = [str(files.temporary)] if files.temporary.is_dir() else []
+        for name in (*raw, *shared, *temporary):
             os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
 
     def _limits_around(self, node: Node) -> Limits:

@@ -19,6 +19,7 @@ from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.lib.values import dataclass
 from remuda.steps.environment import DEFAULT_PATH
+from remuda.steps.job_processes import describe
 from remuda.steps.policy import measuring
 from remuda.steps.policy.cgroups import StepGroup
 from remuda.steps.policy.host import DISK, OWN_USER, Host
@@ -27,7 +28,7 @@ from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.program import own_command
 
-_END_SECONDS, _LOOK_SECONDS = 2.0, 0.01
+_END_SECONDS, _LOOK_SECONDS = 10.0, 0.01
 INSIDE = "steps in a container have the limits of the container, none of their own"
 
 
@@ -196,8 +197,9 @@ def enclose(
     )
 
 
-async def sweep(host: Host, job: str, clock: Clock) -> None:
-    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot."""
+async def sweep(host: Host, job: str, clock: Clock) -> tuple[str, ...]:
+    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot. What cannot be
+    ended within `_END_SECONDS`, in words."""
     deadline = clock.monotonic() + _END_SECONDS
     while keys := _keys(host, job):
         for key in keys:
@@ -207,7 +209,9 @@ async def sweep(host: Host, job: str, clock: Clock) -> None:
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
             break
+    left = {pid for key in _keys(host, job) for pid in StepGroup(groups=host.groups, key=key).members()}
     _forget_unused(host)
+    return describe(left)
 
 
 def _keys(host: Host, job: str) -> set[str]:

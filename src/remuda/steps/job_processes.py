@@ -1,0 +1,240 @@
+"""Which processes of this machine are a job's, and killing them until none is left. Looks into /proc; remembers no job.
+
+A process is the job's when it bears its mark (`marks`), is in a session that one of its steps has led, or was started
+by such a one. The agent is the *subreaper* of what it started, so that whoever has lost its parent is its child: those
+children and what is below them are few processes to look at. For a job that an earlier agent began, all processes of
+the machine are.
+
+To kill what starts others as fast as it is killed, everything is stopped first, for what is stopped starts nothing.
+When nothing new shows, everything is killed. Some live for a shorter time than a look takes: then their dead are seen,
+and the looks go on. Other jobs must not wait for any of this, so it is done in threads.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+from remuda.steps import marks
+
+LED: set[int] = set()
+"""Children of this process that lead running steps, or that it has started for itself: somebody waits for each."""
+_QUIET_LOOKS = 10
+"""How often in a row nothing must show of a job of which something did."""
+_PAUSE_SECONDS = 0.002
+_MOST_NAMED = 5
+_SURE_LOOKS = 1000
+"""After so many looks at once that found something, the processor is left to others in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One process, as /proc tells of it."""
+
+    parent: int
+    session: int
+    start: int
+    state: str
+
+
+class Processes:
+    """Those of one job."""
+
+    def __init__(
+        self, key: str, sessions: Mapping[int, Collection[tuple[int, int]]], *, everywhere: bool = False
+    ) -> None:
+        """`sessions`: those that steps have left behind, each with processes that were seen in it, by number and start
+        time: the number of a session is somebody else's when all of these are gone."""
+        self._key = key
+        self._sessions = sessions
+        self.everywhere = everywhere
+        self._known: dict[int, int] = {}
+        """All that were ever found, with their start times: what starts them may be gone by now."""
+        self._dead: set[int] = set()
+
+    def is_quiet(self) -> bool:
+        """Whether there is nobody who could be the job's. Cheap, unless it is sought for everywhere."""
+        return not self.everywhere and not self._sessions and not self._roots()
+
+    async def look(self) -> dict[int, int]:
+        """All that live now, with their start times."""
+        return await asyncio.to_thread(self._look)
+
+    def kill(self, seconds: float) -> tuple[str, ...]:
+        """Kill them and look again until nobody is left, for at most so long. What cannot be ended, in words."""
+        until = time.monotonic() + seconds
+        stopped: set[tuple[int, int]] = set()
+        quiet = busy = 0
+        while True:
+            dead_before = len(self._dead)
+            living = set(self._look().items())
+            for process in living - stopped:
+                send(*process, signal.SIGSTOP)
+            if living <= stopped:
+                for process in living:
+                    send(*process, signal.SIGKILL)
+            is_new = not living <= stopped
+            stopped |= living
+            quiet = quiet + 1 if not living and len(self._dead) == dead_before else 0
+            if quiet >= (_QUIET_LOOKS if self._known or self._dead else 1):
+                return ()
+            if time.monotonic() >= until:
+                return describe([pid for pid, _ in living])
+            busy += 1
+            if (not is_new and len(self._dead) == dead_before) or busy > _SURE_LOOKS:
+                time.sleep(_PAUSE_SECONDS)
+
+    def _roots(self) -> list[int]:
+        """Children of this process from which there may be a way to the job's: not those that lead running steps."""
+        return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
+
+    def _look(self) -> dict[int, int]:
+        is_whole = self.everywhere or not _tells_children()
+        table = _table(all_processes()) if is_whole else _walk(self._roots())
+        own = os.getpid()
+        table.pop(own, None)
+        sessions = {
+            session
+            for session, processes in self._sessions.items()
+            if any(pid in table and table[pid].start == start for pid, start in processes)
+        }
+        members = {
+            pid
+            for pid, one in table.items()
+            if one.session in sessions or self._known.get(pid) == one.start or marks.has_mark(pid, self._key)
+        }
+        _add_descendants(members, table)
+        living = {pid: table[pid].start for pid in members if not _has_ended(pid, table[pid])}
+        for pid in members - living.keys():
+            self._dead.add(pid)
+            if table[pid].parent == own and pid not in LED:
+                reap(pid)
+        self._known |= living
+        return living
+
+
+def send(pid: int, start: int, number: int) -> None:
+    """Signal a process, and nobody who has its number by now."""
+    try:
+        opened = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # it is gone, or the kernel has none
+        if start_time(pid) == start:
+            with suppress(OSError):
+                os.kill(pid, number)
+        return
+    try:
+        if start_time(pid) == start:
+            with suppress(OSError):
+                signal.pidfd_send_signal(opened, number)
+    finally:
+        os.close(opened)
+
+
+def reap(pid: int) -> None:
+    """Collect a child that has ended and that nobody waits for."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def children() -> list[int]:
+    """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
+    return [pid for pid in children_of(os.getpid()) if pid not in LED]
+
+
+def children_of(parent: int) -> list[int]:
+    """What a process has started and what has come to it; or all processes, where the kernel does not tell."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{parent}/task"):
+            with suppress(FileNotFoundError), open(f"/proc/{parent}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        return []
+    return found if found or _tells_children() else all_processes()
+
+
+def all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def start_time(pid: int) -> int | None:
+    """The kernel's start time of a process, which tells a reused number from the process that had it before."""
+    seen = _stat(pid)
+    return None if seen is None else seen.start
+
+
+@cache
+def _tells_children() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _walk(roots: Iterable[int]) -> dict[int, _Seen]:
+    """These processes and everything below them."""
+    table: dict[int, _Seen] = {}
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in table and (seen := _stat(pid)) is not None:
+            table[pid] = seen
+            waiting += children_of(pid)
+    return table
+
+
+def _table(pids: Iterable[int]) -> dict[int, _Seen]:
+    return {pid: seen for pid in pids if (seen := _stat(pid)) is not None}
+
+
+def _stat(pid: int) -> _Seen | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return _Seen(parent=int(fields[1]), session=int(fields[3]), start=int(fields[19]), state=fields[0].decode())
+
+
+def _add_descendants(members: set[int], table: Mapping[int, _Seen]) -> None:
+    below: dict[int, list[int]] = {}
+    for pid, one in table.items():
+        below.setdefault(one.parent, []).append(pid)
+    waiting = list(members)
+    while waiting:
+        new = [pid for pid in below.get(waiting.pop(), ()) if pid not in members]
+        members.update(new)
+        waiting += new
+
+
+def _has_ended(pid: int, seen: _Seen) -> bool:
+    """One whose first thread has ended looks dead, and is not while it has others."""
+    if seen.state not in "ZX":
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) < 2
+    except OSError:
+        return True
+
+
+def describe(pids: Collection[int]) -> tuple[str, ...]:
+    """For the log: number, name and state of those that are there."""
+    told = [_description(pid) for pid in sorted(pids) if _stat(pid) is not None]
+    return tuple(told[:_MOST_NAMED]) + ((f"{len(told) - _MOST_NAMED} more",) if len(told) > _MOST_NAMED else ())
+
+
+def _description(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", errors="replace") as file:
+            name = "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
+    except OSError:
+        name = "?"
+    seen = _stat(pid)
+    return f"{pid} ({name}, state {seen.state if seen else '?'})"
+
+
+def warning_about(survivors: Sequence[str]) -> str:
+    """For the log of a job that leaves something behind."""
+    return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

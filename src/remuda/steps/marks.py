@@ -1,0 +1,98 @@
+"""What tells the processes of one job from all others: a variable of their environment, and a limit.
+
+The variable is there for every program that a job starts, and is lost with `env -i`. The limit is that of file locks,
+which Linux has kept in every process since version 2.4 without ever looking at it: each job has a number of its own as
+the soft limit. It is passed on by fork and exec whatever the process does to its session, its environment or its
+namespaces, and everybody may read it in /proc. A program that sets it anew is hostile; control groups, where a job has
+them, hold that, too.
+"""
+
+import os
+import resource
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from hashlib import sha256
+
+VARIABLE = "REMUDA_JOB_KEY"
+"""What every process of a job has in its environment."""
+_FILE_LOCKS = 10
+"""RLIMIT_LOCKS, the same number on every processor; Python has no name for it."""
+_BITS = 48
+_FIRST = 1 << 61
+"""Numbers from here on are marks."""
+_LINE = b"Max file locks"
+
+
+@lru_cache(maxsize=1024)
+def number_of(key: str) -> int:
+    """The limit that the processes of a job have."""
+    return _FIRST + int.from_bytes(sha256(key.encode()).digest()[: _BITS // 8], "big")
+
+
+@contextmanager
+def marking(key: str) -> Iterator[None]:
+    """Whatever is started meanwhile bears the mark of a job. Nothing may be awaited meanwhile."""
+    before = None
+    with suppress(OSError, ValueError):
+        before = resource.getrlimit(_FILE_LOCKS)
+        bear(key)
+    try:
+        yield
+    finally:
+        if before is not None:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(_FILE_LOCKS, before)
+
+
+def bear(key: str) -> None:
+    """Mark this process, and whatever it starts, as one of a job."""
+    with suppress(OSError, ValueError):
+        _, most = resource.getrlimit(_FILE_LOCKS)
+        resource.setrlimit(_FILE_LOCKS, (number_of(key), most))
+
+
+def has_mark(pid: int, key: str) -> bool:
+    """Whether a process is one of a job, as far as it shows."""
+    return _limit(pid) == number_of(key) or f"{VARIABLE}={key}".encode() in _environ(pid)
+
+
+def has_mark_of(pid: int, keys: Collection[str]) -> bool:
+    """Whether a process is one of any of these jobs."""
+    limit = _limit(pid)
+    if limit and any(limit == number_of(key) for key in keys):
+        return True
+    return not {f"{VARIABLE}={key}".encode() for key in keys}.isdisjoint(_environ(pid))
+
+
+def has_any_mark(pid: int) -> bool:
+    """Whether a process, dead or alive, was one of any job."""
+    return _limit(pid) >> _BITS == _FIRST >> _BITS
+
+
+def _limit(pid: int) -> int:
+    for line in _read(pid, "limits").splitlines():
+        if line.startswith(_LINE):
+            soft = line[len(_LINE) :].split()[0]
+            return int(soft) if soft.isdigit() else 0
+    return 0
+
+
+def _environ(pid: int) -> list[bytes]:
+    return _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(file, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)

@@ -1,0 +1,222 @@
+"""Whatever a job has started in the background ends with it, however it hides; what other jobs have started goes on."""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from remuda.steps.policy import sandbox
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.wire.agent_client import AgentClient, JobStart
+
+UID = 300_000 + os.getpid() % 100_000 * 2
+"""Of nobody else: all processes of such a user end with the job."""
+PLAIN = ("unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-m", "remuda.steps")
+"""An agent that is not root, and may make no control groups."""
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
+"""One that every user may run, and that a sandbox shows."""
+pytestmark = pytest.mark.skipif(not PYTHON, reason="needs a Python of the system")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+# Each is Python: `daemonize` has left its parent and its session. `up` says that all of it is there.
+HEAD = """
+import os, signal, subprocess, sys, time
+def daemonize():
+    if os.fork(): os._exit(0)
+    os.setsid()
+    if os.fork(): os._exit(0)
+def up(): open(sys.argv[2], "w").close()
+def sleep():
+    while True: time.sleep(1)
+"""
+FAMILY = """
+daemonize()
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+ready, said = os.pipe()
+for n in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        os.fork()
+        os.write(said, b"x"); sleep()
+while len(os.read(ready, 1)) and (n := n + 1) < 8: pass
+up(); sleep()
+"""
+RESPAWN = """
+# Two that watch each other: when one is gone, the other starts it again.
+daemonize()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+watched = os.getpid()
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        watched = os.getppid()
+        while True:
+            try: os.kill(watched, 0)
+            except ProcessLookupError: break
+            if not os.path.exists(sys.argv[2]): up()
+            time.sleep(0.001)
+    else:
+        os.wait()
+"""
+STOPPED = """
+daemonize()
+if os.fork() == 0:
+    os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); sleep()
+time.sleep(0.2); up(); os.kill(os.getpid(), signal.SIGSTOP); sleep()
+"""
+FLEEING = """
+# Always another process: each lives for a moment only.
+daemonize(); up()
+while True:
+    if os.fork(): os._exit(0)
+    os.setsid()
+"""
+NAMESPACES = """
+daemonize()
+words = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", sys.executable, "-c"]
+text = "import os,sys,time; os.fork(); open(sys.argv[2],'w').close(); time.sleep(600)"
+os.execvp(words[0], [*words, text, *sys.argv[1:]])
+"""
+KINDS = {"family": FAMILY, "respawn": RESPAWN, "stopped": STOPPED, "fleeing": FLEEING, "namespaces": NAMESPACES}
+LONG = pytest.mark.long
+ALL = [pytest.param("family"), *(pytest.param(kind, marks=LONG) for kind in KINDS if kind != "family")]
+
+
+def living(token: str) -> list[int]:
+    """All processes of the machine that have this among their arguments, except dead ones."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if token.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where other users can reach what is theirs."""
+    with tempfile.TemporaryDirectory(prefix="remuda-daemons-", dir="/var/tmp", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def a_job(place: Path, name: str, kind: str, *, bare: bool, wait: str = "", **more: Any) -> tuple[JobStart, str]:
+    """A job that starts a daemon, `bare` without any variable of the job; what its processes are found by."""
+    token, work = token_hex(8), place / name
+    work.mkdir(exist_ok=True)
+    (work / "daemon.py").write_text(HEAD + KINDS[kind])
+    words = f"{'env -i PATH=$PATH ' if bare else ''}{PYTHON} daemon.py {token} up"
+    script = f"{words} >/dev/null 2>&1 </dev/null & until [ -e up ]; do sleep 0.02; done; echo is up; {wait}"
+    steps = steps_text({"name": "build", "script": script})
+    return JobStart(**({"id": name, "work_dir": str(work), "steps": steps} | more)), token
+
+
+@asynccontextmanager
+async def an_agent(place: Path, program: tuple[str, ...] = ()) -> AsyncIterator[AgentProcess]:
+    agent = AgentProcess(place / "data", program) if program else AgentProcess(place / "data")
+    async with agent:
+        await agent.start()
+        yield agent
+
+
+async def beside(client: AgentClient, place: Path, *, bare: bool, **more: Any) -> str:
+    """A job that goes on, with a daemon of its own; what its processes are found by."""
+    job, token = a_job(place, "beside", "family", bare=bare, wait="until [ -e go ]; do sleep 0.05; done", **more)
+    await client.start(job)
+    await until((place / "beside/up").exists)
+    return token
+
+
+async def check(place: Path, kind: str, *, bare: bool, program: tuple[str, ...] = (), own: bool = False) -> None:
+    """Nothing is left when the job has ended, and a neighbour is not hurt."""
+    users: list[dict[str, Any]] = [{"run_as": str(UID + n), "own_user": True} if own else {} for n in range(2)]
+    async with an_agent(place, program) as agent, agent.client() as client:
+        others = await beside(client, place, bare=bare, **users[1])
+        family = set(living(others))
+        job, token = a_job(place, "one", kind, bare=bare, **users[0])
+        seen = await run_job(agent, job)
+        assert living(token) == []
+        assert seen.lines == [b"is up"], seen.log
+        assert set(living(others)) == family
+        (place / "beside/go").touch()
+        await follow(client, "beside")
+        assert living(others) == []
+
+
+@pytest.mark.parametrize("bare", [pytest.param(False, marks=LONG), True])
+@pytest.mark.parametrize("kind", ALL)
+async def test_as_root(place: Path, kind: str, bare: bool) -> None:
+    await check(place, kind, bare=bare)
+
+
+@as_root
+@pytest.mark.parametrize("bare", [pytest.param(False, marks=LONG), True])
+@pytest.mark.parametrize("kind", ALL)
+async def test_as_a_plain_user(place: Path, kind: str, bare: bool) -> None:
+    await check(place, kind, bare=bare, program=PLAIN)
+
+
+@as_root
+@pytest.mark.parametrize("kind", ALL)
+async def test_as_a_user_of_its_own(place: Path, kind: str) -> None:
+    await check(place, kind, bare=True, own=True)
+
+
+@pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
+@LONG
+@pytest.mark.parametrize("kind", ["family", "fleeing"])
+async def test_in_a_sandbox(place: Path, kind: str) -> None:
+    job, token = a_job(place, "one", kind, bare=True, sandbox=True)
+    async with an_agent(place) as agent:
+        seen = await run_job(agent, job)
+    assert seen.lines == [b"is up"], seen.log
+    assert living(token) == []
+
+
+@pytest.mark.parametrize("kind", ["family", pytest.param("respawn", marks=LONG), pytest.param("fleeing", marks=LONG)])
+async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
+    async with an_agent(place) as agent, agent.client() as client:
+        job, token = a_job(place, "one", kind, bare=True, wait="sleep 600")
+        await client.start(job)
+        await until((place / "one/up").exists)
+        await client.close_job(job.id)
+        assert living(token) == []
+
+
+@LONG
+@pytest.mark.parametrize("kind", ["family", "respawn", "stopped"])
+async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path, kind: str) -> None:
+    async with an_agent(place) as agent:
+        job, token = a_job(place, "one", kind, bare=True, wait="until [ -e go ]; do sleep 0.05; done")
+        async with agent.client() as client:
+            others = await beside(client, place, bare=True)
+            await client.start(job)
+            await until((place / "one/up").exists)
+        family = set(living(others))
+        await agent.kill()
+        await agent.start()
+        (place / "one/go").touch()
+        async with agent.client() as client:
+            await follow(client, job.id)
+            assert living(token) == []
+            assert set(living(others)) == family
+
+
+@LONG
+async def test_a_cancelled_job_leaves_nothing(place: Path) -> None:
+    async with an_agent(place) as agent, agent.client() as client:
+        job, token = a_job(place, "one", "family", bare=True, wait="sleep 600")
+        await client.start(job)
+        await until((place / "one/up").exists)
+        await client.cancel(job.id)
+        async with asyncio.timeout(60):
+            await follow(client, job.id)
+        assert living(token) == []
