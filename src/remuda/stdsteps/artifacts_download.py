@@ -1,11 +1,11 @@
 """Brings the artifacts of earlier jobs into the working directory."""
 
-import tempfile
 from functools import partial
 from pathlib import Path
 
 from remuda.stdsteps.archive import LARGEST_BYTES, unpack_zip
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.speech import say
@@ -25,7 +25,7 @@ def run(inputs: Inputs) -> None:
         dependency.text("filename", "")
         dependency.done()
         say(f"Downloading artifacts for {name} ({job_id})...")
-        with tempfile.TemporaryDirectory(prefix="remuda-artifacts-") as folder:
+        with make_temporary("remuda-artifacts-") as folder:
             archive = Path(folder) / "artifacts"
             what = f"downloading artifacts of job {job_id}"
             url = f"{api_url}/jobs/{job_id}/artifacts"

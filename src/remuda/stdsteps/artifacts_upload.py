@@ -9,13 +9,13 @@ import gzip
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 from remuda.stdsteps.archive import write_zip
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.selection import leads_inside, select
@@ -56,7 +56,7 @@ def run(inputs: Inputs) -> None:
     if statement:
         # Whatever the job excludes, these belong to the files.
         names |= {own for own in (statement, statement + SUFFIX) if (root / own).is_file()}
-    with tempfile.TemporaryDirectory(prefix="remuda-artifacts-") as folder:
+    with make_temporary("remuda-artifacts-") as folder:
         archive = Path(folder) / "artifacts"
         build(archive, root, names, query["artifact_format"])
         suffix = SUFFIXES[query["artifact_format"]]

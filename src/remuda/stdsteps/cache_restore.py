@@ -1,7 +1,6 @@
 """Brings a cache into the working directory, if there is one. A job never fails for want of a cache."""
 
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from remuda.stdsteps.archive import DamagedArchiveError, unpack_zip
 from remuda.stdsteps.cache_objects import fetch
 from remuda.stdsteps.caches import DEFAULT_KEY, file_name
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.speech import say
@@ -63,7 +63,7 @@ def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
 
 
 def _from_objects(url: str) -> Found | None:
-    with tempfile.TemporaryDirectory(prefix="remuda-cache-") as folder:
+    with make_temporary("remuda-cache-") as folder:
         archive = Path(folder) / "archive"
         try:
             if fetch(url, archive) is None:

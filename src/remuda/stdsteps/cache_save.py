@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 from remuda.lib.files import sync_folder
 from remuda.stdsteps import cache_objects
 from remuda.stdsteps.archive import LARGEST_BYTES, has_comment, write_zip
 from remuda.stdsteps.caches import ASIDE, DEFAULT_KEY, file_name, listing_of
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.selection import select
@@ -54,27 +56,47 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
         return 0
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_abandoned(archive.parent)
-    descriptor, name = tempfile.mkstemp(prefix=ASIDE, dir=archive.parent)
-    aside = Path(name)
+    descriptor, aside = _new_file(archive.parent)
     try:
-        with open(descriptor, "rb") as file:
-            write_zip(aside, root, names, comment=digest, level=LEVEL)
-            os.fsync(file.fileno())
-        packed = aside.stat().st_size
+        with open(descriptor, "rb"):
+            write_zip(aside or _unnamed(descriptor), root, names, comment=digest, level=LEVEL)
+            os.fsync(descriptor)
+            packed = os.fstat(descriptor).st_size
+            if aside is None:
+                aside = archive.with_name(f"{ASIDE}{token_hex(8)}")
+                # A link is followed only where a folder is named, though none is needed for a whole path.
+                os.link(_unnamed(descriptor), aside, src_dir_fd=descriptor, follow_symlinks=True)
         aside.rename(archive)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        if aside is not None:
+            aside.unlink(missing_ok=True)
         raise
     sync_folder(archive.parent)
     say(f"Saved {len(names)} files and folders, {packed} bytes packed")
     return packed
 
 
+def _new_file(folder: Path) -> tuple[int, Path | None]:
+    """A file to write into, and its name. It has none where that is possible: then a saver that is killed leaves
+    nothing."""
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        if _unnamed(descriptor).exists():
+            return descriptor, None
+        os.close(descriptor)
+    descriptor, name = tempfile.mkstemp(prefix=ASIDE, dir=folder)
+    return descriptor, Path(name)
+
+
+def _unnamed(descriptor: int) -> Path:
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
 def _to_objects(upload: str, present: str, root: Path, names: set[str], limit: int) -> int:
     digest = _new_listing(root, names, lambda comment: bool(present) and cache_objects.has_comment(present, comment))
     if digest is None:
         return 0
-    with tempfile.TemporaryDirectory(prefix="remuda-cache-") as folder:
+    with make_temporary("remuda-cache-") as folder:
         archive = Path(folder) / "archive"
         write_zip(archive, root, names, comment=digest, level=LEVEL)
         packed = archive.stat().st_size

@@ -8,7 +8,6 @@ or attribute of it is ever seen by git, and of the repositories of its submodule
 import errno
 import json
 import re
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from remuda.lib.safe_paths import closing, grant_owner, open_folder
 from remuda.stdsteps import large_files, mirrors, submodules
 from remuda.stdsteps.borrowing import borrow, lent_objects
 from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.folders import check_mounts, empty, is_plain, remove, repair, write
+from remuda.stdsteps.folders import check_mounts, empty, is_plain, make_temporary, remove, repair, write
 from remuda.stdsteps.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
@@ -114,7 +113,7 @@ def run(inputs: Inputs) -> None:
         if modules is not None:
             submodules.update(git, work_dir, modules)
 
-    with tempfile.TemporaryDirectory(prefix="remuda-git-") as private:
+    with make_temporary("remuda-git-") as private:
         git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
         is_new = not any(work_dir.iterdir())
         try:

@@ -1,9 +1,11 @@
 """What earlier jobs left in a working directory: emptied, removed, repaired, whatever it is.
 
-A step may have more rights than the job that left it, so nothing follows a link; see `remuda.lib.safe_paths`.
+A step may have more rights than the job that left it, so nothing follows a link; see `remuda.lib.safe_paths`. And
+folders for what a step makes for a moment.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 from remuda.lib import safe_paths
@@ -15,6 +17,12 @@ def empty(folder: Path) -> None:
     """Remove everything in a folder, but not the folder: it is the job's working directory."""
     with closing(open_folder(str(folder))) as opened:
         safe_paths.empty(opened)
+
+
+def make_temporary(prefix: str, *, place: str | None = None) -> "tempfile.TemporaryDirectory[str]":
+    """A folder that goes at the end. The agent has made one for the step, and removes it when the step is killed;
+    `place` is where it lies without an agent."""
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=os.environ.get("REMUDA_TEMPORARY") or place)
 
 
 def remove(path: Path) -> None:

@@ -9,11 +9,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.speech import say
 
 MOST_ALTERNATIVES = 1000
@@ -189,7 +189,7 @@ def _joined(folder: str, name: str) -> str:
 def _untracked(root: Path) -> Iterator[str]:
     """What git does not know. It reads the working directory's index, but none of the settings that the job may have
     left with it: some of those make git start programs."""
-    with tempfile.TemporaryDirectory(prefix="remuda-git-", dir=PLACE) as private:
+    with make_temporary("remuda-git-", place=PLACE) as private:
         for name in ("objects", "refs"):
             Path(private, name).mkdir()
         Path(private, "HEAD").write_text("ref: refs/heads/none\n")

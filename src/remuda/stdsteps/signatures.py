@@ -10,10 +10,10 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from pathlib import Path
 
 from remuda.stdsteps.errors import PlatformError, StepError
+from remuda.stdsteps.folders import make_temporary
 
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "/tmp"
@@ -45,7 +45,7 @@ def read_public_key(text: str) -> bytes:
     """The same from a public key as people keep it (PEM)."""
     if len(text) > LARGEST_KEY_BYTES or "PUBLIC KEY" not in text:
         raise StepError("the public key is none; it begins with -----BEGIN PUBLIC KEY-----")
-    with tempfile.TemporaryDirectory(prefix="remuda-key-", dir=PLACE) as folder:
+    with make_temporary("remuda-key-", place=PLACE) as folder:
         path = Path(folder) / "key.pem"
         path.write_text(text)
         return _checked(_openssl("pkey", "-pubin", "-in", str(path), "-outform", "DER"), "the public key")
@@ -58,7 +58,7 @@ def key_id(public: bytes) -> str:
 
 def sign(key: Path, data: bytes) -> bytes:
     """The signature of these bytes. They are handed over where nobody else can change them."""
-    with tempfile.TemporaryDirectory(prefix="remuda-sign-", dir=PLACE) as folder:
+    with make_temporary("remuda-sign-", place=PLACE) as folder:
         source, target = Path(folder) / "data", Path(folder) / "signature"
         source.write_bytes(data)
         _openssl("pkeyutl", "-sign", "-rawin", "-inkey", str(key), "-in", str(source), "-out", str(target))
@@ -67,7 +67,7 @@ def sign(key: Path, data: bytes) -> bytes:
 
 def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
     """Whether the signature is that of these bytes by this key."""
-    with tempfile.TemporaryDirectory(prefix="remuda-verify-", dir=PLACE) as folder:
+    with make_temporary("remuda-verify-", place=PLACE) as folder:
         key, source, sealed = (Path(folder) / name for name in ("key", "data", "signature"))
         key.write_bytes(public)
         source.write_bytes(data)

@@ -9,7 +9,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from remuda.lib.safe_paths import remove_tree
+
 EXCHANGE = "exchange"
+_TEMPORARY = ".tmp"
 _OWN = (".raw", ".pid")
 _RARE = (".disk", ".env", ".failure", ".order", ".results", ".results.place")
 
@@ -88,6 +91,11 @@ class StepFiles:
         """Texts that the step wants masked, one a line."""
         return Path(f"{self._shared}.masks")
 
+    @property
+    def temporary(self) -> Path:
+        """A folder for what our own programs make for a moment: it goes with the step, also when that is killed."""
+        return Path(f"{self._shared}{_TEMPORARY}")
+
     def named(self) -> tuple[str, str, str]:
         """Those that expressions know: for outputs, exports and inputs."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
@@ -115,6 +123,9 @@ class StepFiles:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
         for suffix in self.left() if left is None else left:
+            if suffix == _TEMPORARY:
+                remove_tree(self._shared + suffix, ignore_errors=True)
+                continue
             with suppress(OSError):
                 os.unlink(self._shared + suffix)
 
