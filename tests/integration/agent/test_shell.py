@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -290,7 +291,7 @@ async def test_shell_runs_as_whoever_the_steps_run_as(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o055)  # one of them may be /tmp
     given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
     async with agent.client() as client:
         await client.start(a_job(script=WAITS, run_as="65534:65534", variables=given))
