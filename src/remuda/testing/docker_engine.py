@@ -26,6 +26,17 @@ START_SECONDS = 60.0
 BUSYBOX, DEBIAN = "busybox:test", "debian:test"
 _DEBIAN_PROGRAMS = ("base-files", "bash", "coreutils", "dash", "findutils", "grep", "sed")
 _DEBIAN_LIBRARIES = ("libc6", "libtinfo6", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libgmp10")
+DEBIAN_PYTHON = (
+    "python3-minimal",
+    "python3.11-minimal",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "libexpat1",
+    "zlib1g",
+    "libffi8",
+    "libssl3",
+)
+"""Packages of the system's Python, for `debian_files`."""
 _BALLAST = ("/usr/share/doc", "/usr/share/man", "/usr/share/locale", "/usr/share/info")
 _PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n"
 
@@ -35,7 +46,8 @@ class DockerEngine:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-dk-"))
-        self._namespace = self._folder.name
+        self.namespace = self._folder.name
+        """Of its network, as `ip netns` knows it."""
         self._process: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{self._folder}/sock"
 
@@ -48,8 +60,8 @@ class DockerEngine:
         return f"not installed: {', '.join(absent)}; make packages installs it" if absent else ""
 
     def __enter__(self) -> Self:
-        subprocess.run(["ip", "netns", "add", self._namespace], check=True)
-        subprocess.run(["ip", "-n", self._namespace, "link", "set", "lo", "up"], check=True)
+        subprocess.run(["ip", "netns", "add", self.namespace], check=True)
+        subprocess.run(["ip", "-n", self.namespace, "link", "set", "lo", "up"], check=True)
         self.start()
         self.add_image(BUSYBOX, busybox_files())
         return self
@@ -59,7 +71,7 @@ class DockerEngine:
         self._end_containers()
         for place in sorted(self._mounts(), reverse=True):
             subprocess.run(["umount", "-l", place], check=False, capture_output=True)
-        subprocess.run(["ip", "netns", "del", self._namespace], check=False)
+        subprocess.run(["ip", "netns", "del", self.namespace], check=False)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -100,7 +112,7 @@ class DockerEngine:
     @property
     def inside(self) -> list[str]:
         """What to put before a command that is to be in the engine's network."""
-        return ["nsenter", f"--net=/run/netns/{self._namespace}"]
+        return ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
     @property
     def data(self) -> Path:
@@ -192,9 +204,9 @@ def busybox_files(**more: str) -> bytes:
     )
 
 
-def debian_files() -> bytes:
-    """The files of a small Debian image, out of what this machine has installed."""
-    command = ["dpkg", "-L", *_DEBIAN_PROGRAMS, *_DEBIAN_LIBRARIES]
+def debian_files(*packages: str) -> bytes:
+    """The files of a small Debian image, out of what this machine has installed, with those of more packages."""
+    command = ["dpkg", "-L", *_DEBIAN_PROGRAMS, *_DEBIAN_LIBRARIES, *packages]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = {"/bin", "/sbin", "/lib", "/lib64"}
     for path in listed.split("\n"):

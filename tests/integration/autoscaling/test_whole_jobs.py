@@ -37,6 +37,16 @@ async def test_machines_come_with_jobs_and_go_after_them(site: Any, capsys: pyte
     assert site.group.events[-1] == "shutdown"
 
 
+@pytest.mark.long
+async def test_a_machine_of_its_own_is_used_by_one_job(site: Any) -> None:
+    """So that a job has neither a neighbour nor anything of an earlier job."""
+    site.configure(autoscaler="max_instances = 1\ncapacity_per_instance = 1\nmax_use_count = 1")
+    async with site.manager():
+        jobs = await site.jobs(await site.push("one: {script: [hostname]}\ntwo: {script: [hostname]}\n"))
+        assert {job["status"] for job in jobs.values()} == {"success"}, jobs
+        assert site.group.made == 2
+
+
 async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> None:
     """Each slot has a user of its own, who cannot read what the other's job has."""
     site.configure(

