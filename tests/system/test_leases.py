@@ -125,3 +125,24 @@ def test_a_client_that_only_sends_traces_keeps_its_job(cell: Lab) -> None:
     assert runner.put(job, "success") == 200
     assert project.jobs.get(job["id"]).status == "success"
     assert len(project.jobs.get(job["id"]).trace()) == offset
+
+
+@pytest.mark.timeout(300)
+def test_a_lease_ends_though_the_cell_restarts_more_often(tmp_path: Path) -> None:
+    """The cell dies after two and a half seconds each time; a lease is five."""
+    lab = Lab(tmp_path / "lab", settings={"REMUDA_LEASE_SECONDS": "5"})
+    try:
+        lab.start_cell()
+        first, second = SmallRunner(lab), SmallRunner(lab)
+        first_pipeline(lab, new_project(lab, "one", PIPELINE))
+        job, again, deadline = until_job(first, 10), None, time.monotonic() + 200
+        while again is None:
+            assert time.monotonic() < deadline, "the lease did not end"
+            time.sleep(2.5)
+            lab.cell.kill()
+            lab.start_cell()
+            again = second.ask()
+        assert again["id"] == job["id"]
+        assert again["token"] != job["token"]
+    finally:
+        lab.close()

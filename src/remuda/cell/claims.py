@@ -284,7 +284,7 @@ class Claims(Motion):
             has,
             features=features,
             public_url=self._settings.public_url,
-            now=self._clock.now(),
+            now=self._clock.wall(),
         )
         job = await keep(self._store, draft)
         self._known.note(job, in_running=has_begun(draft.of.pipeline))

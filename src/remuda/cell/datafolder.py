@@ -42,6 +42,7 @@ class DataFolder:
         self.traces = path / "traces"
         self.blobs = path / "blobs"
         self.looking = path / "looking"
+        self.presence = path / "presence"
 
 
 @contextmanager

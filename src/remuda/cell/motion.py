@@ -22,6 +22,7 @@ from remuda.cell.keyring import KeyRing
 from remuda.cell.known_jobs import KnownJobs
 from remuda.cell.polls import HeldPolls
 from remuda.cell.ports import Applied, Changes, Store, Traces
+from remuda.cell.presence import Presence
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.lib.clock import Clock
@@ -38,7 +39,16 @@ _NEWEST = 1000
 class Motion:
     """What all parts of dispatch share."""
 
-    def __init__(self, store: Store, traces: Traces, clock: Clock, settings: CellSettings, keys: KeyRing) -> None:
+    def __init__(
+        self,
+        store: Store,
+        traces: Traces,
+        clock: Clock,
+        settings: CellSettings,
+        keys: KeyRing,
+        presence: Presence | None = None,
+    ) -> None:
+        self.presence = presence or Presence(clock)
         self.trigger_jobs = Inbox()
         self.changed_jobs = ChangedJobs()
         self._store = store

@@ -58,7 +58,7 @@ class Registry:
             issuer=self._settings.url,
             service=self._settings.registry_service,
             subject=subject,
-            now=self._clock.now(),
+            now=self._clock.wall(),
         )
 
     async def _project(self, image: str) -> Project | None:

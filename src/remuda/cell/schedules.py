@@ -63,7 +63,7 @@ class Schedules:
 
     async def _start_due(self, stop: asyncio.Event) -> float:
         """Start what is due, and say how long nothing can be due."""
-        now = self._clock.now()
+        now = self._clock.wall()
         soon = await self._store.due_schedules(now + LOOK_SECONDS)
         due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
         if due:
@@ -71,7 +71,7 @@ class Schedules:
             # They may be due again within this minute, and so may others by the time this took.
             return 0.0
         first = min((schedule.next_run_at or now for schedule in soon), default=None)
-        return LOOK_SECONDS if first is None else max(first - self._clock.now(), 0.0)
+        return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
         """Start them side by side: one whose file takes long to get holds up no other. StoreError when one met it."""

@@ -45,6 +45,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.parsers import Parsers
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Blobs, Store
+from remuda.cell.presence import Presence
 from remuda.cell.projects import Projects
 from remuda.cell.refs import named_or_default_ref, named_ref
 from remuda.cell.registry import Registry
@@ -152,6 +153,7 @@ class CellService:
             group.create_task(self._reread_keys(stop), name="cell encryption keys")
             group.create_task(edge.events.watch(stop), name="cell events")
             group.create_task(edge.shells.watch(stop), name="cell shells")
+            group.create_task(edge.dispatch.presence.watch(stop), name="cell presence")
             follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
@@ -193,7 +195,9 @@ class CellService:
             store, clock, cell_id=settings.cell_id, issuer=settings.url, opaque=settings.job_tokens == OPAQUE
         )
         await keys.load()
-        dispatch = Dispatch(store, traces, clock, settings, keys)
+        presence = Presence(clock, folder.presence)
+        presence.begin()
+        dispatch = Dispatch(store, traces, clock, settings, keys, presence)
         pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
         projects = Projects(
             store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push

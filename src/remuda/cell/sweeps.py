@@ -2,8 +2,8 @@
 
 Decided here: when to look. A delayed job starts at its very second; everything else is looked at often enough that a
 lost event or a crash costs a minute at most. Silence counts only while the cell could hear: it begins anew when the
-store was away or the process was held up. What each look comes to is decided in `core`. `remuda.cell.service` runs
-`watch`.
+store was away or the process was held up, as long as that is not so all the time (`core.presence`). What each look
+comes to is decided in `core`. `remuda.cell.service` runs `watch`.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 
 from remuda.cell.core import leases, lifecycle, stuck
 from remuda.cell.core.plan import Outcome
+from remuda.cell.core.presence import Outage
 from remuda.cell.errors import StoreError
 from remuda.cell.motion import Motion
 from remuda.cell.values import Job, Page, Project, Runner
@@ -30,7 +31,7 @@ class Sweeps(Motion):
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Until told to stop: start what is due, take jobs back from runners that are gone, look what was missed."""
-        sweep_at, is_away = -math.inf, False
+        sweep_at, is_away, heard_at = -math.inf, False, self._clock.now()
         while not stop.is_set():
             self._scheduled.clear()
             try:
@@ -38,8 +39,10 @@ class Sweeps(Motion):
                 if late >= 0:
                     if is_away or self._settings.lease_seconds * _HELD_UP <= late < math.inf:
                         self._since = self._clock.now()
+                        self.presence.add(Outage(heard_at if is_away else sweep_at, self._since))
                     sweep_at, is_away = await self._sweep(), False
                 pause = min(sweep_at, await self._start_due()) - self._clock.now()
+                heard_at = self._clock.now()
             except StoreError as error:
                 self._log.warning("the store is not usable", error=str(error))
                 pause, sweep_at = float(error.retry_after_seconds), -math.inf
@@ -79,6 +82,8 @@ class Sweeps(Motion):
                 since=self._since,
                 lease_seconds=self._settings.lease_seconds,
                 silent_seconds=self._settings.silent_seconds,
+                now=now,
+                outages=self.presence.outages,
             )
             if gone_at is None or gone_at > now:
                 next_at = min(next_at, gone_at or next_at)
@@ -104,7 +109,10 @@ class Sweeps(Motion):
     async def _drop_stuck(self, pending: Sequence[Job]) -> None:
         """Fail the jobs that nobody takes."""
         now = self._clock.now()
-        old = [job for job in pending if stuck.may_be_stuck(job, self._settings, since=self._since, now=now)]
+        away = self.presence.outages
+        old = [
+            job for job in pending if stuck.may_be_stuck(job, self._settings, since=self._since, now=now, outages=away)
+        ]
         if not old:
             return
         runners, _ = await self._store.runners(_ALL)
@@ -134,7 +142,8 @@ class Sweeps(Motion):
             if job.runner_id is not None and job.runner_id not in runners:
                 runners[job.runner_id] = await self._store.runner(job.runner_id)
             timeout = stuck.timeout_of(job, projects[job.project_id], runners[job.runner_id])
-            if verdict := stuck.overtime(job, timeout, self._settings, since=self._since, now=now):
+            away = self.presence.outages
+            if verdict := stuck.overtime(job, timeout, self._settings, since=self._since, now=now, outages=away):
                 await self._apart(self._end_unasked(job, *verdict))
 
     async def _apart(self, work: Awaitable[object]) -> None:

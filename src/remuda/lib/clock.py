@@ -1,8 +1,12 @@
 """Time comes in through this port, so that every wait can be tested without waiting.
 
 `SystemClock` is the real one. `VirtualClock` stands still until a test advances it; sleepers wake in the order
-of their deadlines. Wall time is in seconds since the epoch (UTC), because it is stored and sent; monotonic time
+of their deadlines. Times are in seconds since the epoch (UTC), because they are stored and sent; monotonic time
 is only compared with itself.
+
+`now` is what deadlines are made of and compared with: it begins as the wall clock and then runs with the machine's boot
+time, so a wall clock that is set anew ends nothing that runs, and it never goes back. `wall` is the wall clock as it
+is, for what is agreed with others: when a token expires, when a schedule is due. See docs/decisions/0023-time.md.
 """
 
 import asyncio
@@ -26,7 +30,11 @@ class Clock(Protocol):
     """What a shell needs to know about time."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch, without the jumps of the wall clock."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch as the machine's wall clock has them now."""
         ...
 
     def monotonic(self) -> float:
@@ -42,10 +50,53 @@ class Clock(Protocol):
         ...
 
 
+SLEW = 0.05
+"""How fast `now` catches up with a wall clock that was set: a minute in twenty."""
+LARGEST_JUMP_SECONDS = 24 * 3600.0
+"""A wall clock that is further away was never set before; it is taken over at once."""
+
+
+class Timeline:
+    """Wall time without jumps: boot time, with a difference that follows the wall clock slowly.
+
+    Pure: both clocks come in as arguments.
+    """
+
+    def __init__(self, wall: float, boot: float) -> None:
+        self._seen: tuple[float, float] = (boot, wall - boot)
+        """When it was last asked, and what it adds to boot time."""
+
+    def now(self, wall: float, boot: float) -> float:
+        """The time at this moment; never before one that was given out, except where the wall clock is taken over."""
+        seen_at, offset = self._seen
+        difference = wall - boot - offset
+        if abs(difference) > LARGEST_JUMP_SECONDS:
+            offset += difference
+        else:
+            most = SLEW * max(boot - seen_at, 0.0)
+            offset += min(max(difference, -most), most)
+        # One assignment: several threads may ask at the same time.
+        self._seen = (boot, offset)
+        return boot + offset
+
+
+def boot_time() -> float:
+    """Seconds since the machine started, with those for which it slept where the kernel counts them."""
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+_BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_timeline = Timeline(time.time(), boot_time())
+"""One for the whole process, so that all its parts agree."""
+
+
 class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
+        return _timeline.now(time.time(), boot_time())
+
+    def wall(self) -> float:
         return time.time()
 
     def monotonic(self) -> float:
@@ -63,11 +114,15 @@ class VirtualClock:
 
     def __init__(self, start: float = 1_750_000_000.0) -> None:
         self._now = start
+        self._wall_ahead = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
 
     def now(self) -> float:
         return self._now
+
+    def wall(self) -> float:
+        return self._now + self._wall_ahead
 
     def monotonic(self) -> float:
         return self._now
@@ -102,6 +157,10 @@ class VirtualClock:
                 future.set_result(None)
             await settle()
         self._now = end
+
+    def set_wall(self, seconds: float) -> None:
+        """Let the wall clock jump by that much; nothing else moves."""
+        self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
         """Move on without waking anybody, as for a process that was stopped; sleepers wake late, by `advance`."""

@@ -64,7 +64,7 @@ class Rotation:
             return  # whoever reads the file for its values says what is wrong
         for runner in runners:
             due = due_at(runner)
-            if due is not None and due <= self._clock.now():
+            if due is not None and due <= self._clock.wall():
                 await carried_through(self._renew(runner), name=f"renewal of {runner.short_token}")
 
     async def _renew(self, runner: RunnerConfig) -> None:

@@ -50,7 +50,7 @@ class _Nearby:
             found = os.lstat(self._path)
         except OSError:
             return None
-        if not stat.S_ISREG(found.st_mode) or _CLOCK.now() - found.st_mtime < _SETTLED_SECONDS:
+        if not stat.S_ISREG(found.st_mode) or _CLOCK.wall() - found.st_mtime < _SETTLED_SECONDS:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 

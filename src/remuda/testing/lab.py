@@ -203,7 +203,7 @@ class Lab:
         """Start the cell and wait until it serves (a kill point may fell it before; then it is started again)."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
-        if not self.is_healthy():
+        if not self.cell.is_alive():
             raise LabError(f"the cell ended while starting\n{self.cell.tail()}")
 
     def close(self) -> None:

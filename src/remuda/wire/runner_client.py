@@ -177,7 +177,7 @@ class RunnerClient:
                 status=response.status,
                 is_remuda=is_remuda,
                 message=response.message,
-                retry_after_seconds=asked_wait(response.headers, self._clock.now()),
+                retry_after_seconds=asked_wait(response.headers, self._clock.wall()),
             )
         try:
             if not response.is_json:

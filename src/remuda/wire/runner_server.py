@@ -187,7 +187,7 @@ class Server:
             # A job that is over stays so, however often one asks.
             if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
                 return response
-            wait = asked_wait(response.headers, self._clock.now())
+            wait = asked_wait(response.headers, self._clock.wall())
             if wait is None:
                 wait = _BACKOFF.delay(failures, jitter=random.random())
             if wait > LONGEST_WAIT_SECONDS:

@@ -6,12 +6,18 @@ inside the store's transaction.
 Invariant: the epoch grows with every lease and with nothing else, so a token of an earlier hand-out opens nothing.
 """
 
+import math
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.presence import Outage, latest_end
 from remuda.cell.values import Job
 from remuda.model.job import STARTED, JobEvent, JobState, RunnerId, after
 
+_AHEAD_SECONDS = 60.0
+"""How far the clocks of two machines of one cell may be apart."""
 _TOUCHES_PER_SILENCE = 60
 """How many times the keep-alive is stored within the silence that is allowed; more writes would tell nothing new."""
 
@@ -79,19 +85,35 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 def needs_touch(job: Job, now: float, silent_seconds: float) -> bool:
     """Whether this sign of life has to be stored."""
-    return job.state is JobState.LEASED or now - job.updated_at >= silent_seconds / _TOUCHES_PER_SILENCE
+    # One from a time to come was stored before the machine's clock was set back.
+    return job.state is JobState.LEASED or abs(now - job.updated_at) >= silent_seconds / _TOUCHES_PER_SILENCE
 
 
-def deadline(job: Job, *, since: float, lease_seconds: float, silent_seconds: float) -> float | None:
+def deadline(
+    job: Job,
+    *,
+    since: float,
+    lease_seconds: float,
+    silent_seconds: float,
+    now: float = math.inf,
+    outages: Sequence[Outage] | None = None,
+) -> float | None:
     """When the runner that has this job counts as gone; None when none has it: a trigger job is the cell's own.
 
-    `since` is when this process began to listen: nobody is gone because the cell itself was away. A started job gets
-    a little more than the allowed silence, because its last signs of life may not have been stored.
+    `since` is when this process began to listen: nobody is gone because the cell itself was away, unless it is away so
+    often that this would never end (`outages`). A started job gets a little more than the allowed silence, because its
+    last signs of life may not have been stored. What was stored at a time to come counts as stored at the start.
     """
     if job.is_trigger:
         return None
     if job.state is JobState.LEASED:
-        return max(job.lease_until or 0.0, since + lease_seconds)
+        leased_at = job.leased_at or since
+        if leased_at > now + _AHEAD_SECONDS:
+            return since + lease_seconds
+        until = max(job.lease_until or 0.0, since + lease_seconds)
+        return min(until, latest_end(leased_at, lease_seconds, outages))
     if job.state in STARTED:
-        return max(job.updated_at, since) + silent_seconds * (1 + 1 / _TOUCHES_PER_SILENCE)
+        silent_seconds *= 1 + 1 / _TOUCHES_PER_SILENCE
+        heard_at = job.updated_at if job.updated_at <= now + _AHEAD_SECONDS else since
+        return min(max(heard_at, since) + silent_seconds, latest_end(heard_at, silent_seconds, outages))
     return None

@@ -5,11 +5,13 @@ is about jobs that nobody takes, that run on though their time is over, and dela
 `remuda.cell.sweeps` looks again and again.
 
 Invariant: nobody loses a job because the cell itself was away. `since` is when this process began to listen; what a
-runner could have said or taken before that does not count as not done.
+runner could have said or taken before that does not count as not done, unless the cell is away again and again
+(`outages`, see `presence`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from remuda.cell.core.presence import Outage, latest_end
 from remuda.cell.people import ONLINE_SECONDS
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Project, Runner, RunnerManager
@@ -20,9 +22,14 @@ Verdict = tuple[FailureReason, str]
 """What a job fails with, and why in words."""
 
 
-def may_be_stuck(job: Job, settings: CellSettings, *, since: float, now: float) -> bool:
+def may_be_stuck(
+    job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
+) -> bool:
     """Whether a pending job has waited so long that it is worth a look who could take it."""
-    return not job.is_trigger and now - max(_pending_at(job), since) >= settings.unserved_seconds
+    if job.is_trigger:
+        return False
+    pending_at, limit = _pending_at(job), settings.unserved_seconds
+    return now >= min(max(pending_at, since) + limit, latest_end(pending_at, limit, outages))
 
 
 def online(
@@ -50,11 +57,20 @@ def stuck_pending(job: Job, offers: Iterable[Fingerprint], settings: CellSetting
     return None
 
 
-def overtime(job: Job, timeout_seconds: float, settings: CellSettings, *, since: float, now: float) -> Verdict | None:
+def overtime(
+    job: Job,
+    timeout_seconds: float,
+    settings: CellSettings,
+    *,
+    since: float,
+    now: float,
+    outages: Sequence[Outage] | None = None,
+) -> Verdict | None:
     """What to do with a job that a runner has: its runner should have ended it when its time was over."""
     if job.state not in STARTED or job.started_at is None:
         return None
-    if now < max(job.started_at + timeout_seconds, since) + settings.overtime_seconds:
+    over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
+    if now < min(max(over_at, since) + limit, latest_end(over_at, limit, outages)):
         return None
     is_running = job.state is JobState.RUNNING
     reason = FailureReason.SERVER_TIMEOUT_RUNNING if is_running else FailureReason.SERVER_TIMEOUT_CANCELING

@@ -78,7 +78,7 @@ async def person(edge: Edge, token: str | None) -> Caller:
         raise unauthorized()
     if user.state != "active":
         raise forbidden("Your account has been blocked.")
-    now = edge.clock.now()
+    now = edge.clock.wall()
     if found.last_used_at is None or now - found.last_used_at >= USED_EVERY_SECONDS:
         with suppress(StoreError):  # a store that takes no writes can still be read
             await edge.store.change_user_token(found.id, lambda row: replace(row, last_used_at=now))

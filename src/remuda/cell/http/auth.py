@@ -47,7 +47,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
     if not token or len(token) > _MAX_TOKEN:
         raise unauthorized()
     found = await edge.store.user_token(token_hash(token))
-    if found is None or found.revoked or (found.expires_at is not None and found.expires_at <= edge.clock.now()):
+    if found is None or found.revoked or (found.expires_at is not None and found.expires_at <= edge.clock.wall()):
         raise unauthorized()
     return found
 
@@ -57,7 +57,7 @@ async def runner_of(edge: Edge, token: str) -> Runner:
     if not token:
         raise bad_parameter("token is missing")
     found = await edge.store.runner_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
-    if found is None or (found.token_expires_at is not None and found.token_expires_at <= edge.clock.now()):
+    if found is None or (found.token_expires_at is not None and found.token_expires_at <= edge.clock.wall()):
         raise forbidden()
     return found
 

@@ -38,7 +38,7 @@ class Managers:
     def runner_known_by(self, token_hash: str) -> Runner | None:
         """The runner that showed this token before, as it was then; it may be another now, or gone."""
         runner = self._runners.get(token_hash)
-        is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.now()
+        is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_over else runner
 
     def know_runner(self, runner: Runner) -> None:

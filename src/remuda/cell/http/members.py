@@ -105,7 +105,7 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
     """Those of a group or project itself; whose time is over is none any more."""
-    return valid(await edge.store.members(owner), edge.clock.now())
+    return valid(await edge.store.members(owner), edge.clock.wall())
 
 
 async def list_direct(edge: Edge, request: Request) -> Response:
@@ -184,7 +184,7 @@ async def add(edge: Edge, request: Request) -> Response:
         owner=place.owner,
         user_id=user.id,
         level=asked.access_level,
-        created_at=edge.clock.now(),
+        created_at=edge.clock.wall(),
         expires_at=expiry_of(asked.expires_at),
     )
     await edge.store.put_member(member)

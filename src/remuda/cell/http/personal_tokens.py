@@ -82,7 +82,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     owner = int(wanted[:18]) if wanted else (None if user.is_admin else user.id)
     if owner != user.id and not user.is_admin:
         raise forbidden()
-    views = [token_view(one, edge.clock.now()) for one in await edge.store.user_tokens_of(owner)]
+    views = [token_view(one, edge.clock.wall()) for one in await edge.store.user_tokens_of(owner)]
     if state := query.get("state"):
         if state not in ("active", "inactive"):
             raise bad_parameter("state does not have a valid value")
@@ -106,7 +106,7 @@ async def show(edge: Edge, request: Request) -> Response:
     token, mine = await _found(edge, request), caller_of(request).token
     if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
         raise forbidden("a token without the scope api or read_api sees only itself")
-    return json_answer(token_view(token, edge.clock.now()))
+    return json_answer(token_view(token, edge.clock.wall()))
 
 
 async def create_for_user(edge: Edge, request: Request) -> Response:
@@ -133,7 +133,7 @@ async def _create(edge: Edge, request: Request, user: User) -> Response:
     mine = caller_of(request).token.scopes
     if "api" not in mine and not set(asked.scopes) <= set(mine):
         raise forbidden("a token makes none that may more than it may itself")
-    now = edge.clock.now()
+    now = edge.clock.wall()
     text = new_user_token(edge.settings.cell_id, user)
     token = UserToken(
         token_hash=token_hash(text),
@@ -158,7 +158,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
     """POST /personal_access_tokens/:token_id/rotate: a new token with the same scopes; the old one is dead."""
     old = await _found(edge, request)
     asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
-    user, now = await edge.store.user(old.user_id), edge.clock.now()
+    user, now = await edge.store.user(old.user_id), edge.clock.wall()
     if user is None:
         raise not_found("User")
     mine = caller_of(request).token

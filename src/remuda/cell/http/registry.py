@@ -39,7 +39,7 @@ async def give_token(edge: Edge, request: Request) -> Response:
     if query.get("service") != edge.settings.registry_service:
         raise _refused(404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}")
     token = await registry.token(query.getlist("scope"), allows, subject=name)
-    now = rfc3339(edge.clock.now())
+    now = rfc3339(edge.clock.wall())
     return json_answer({"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now})
 
 

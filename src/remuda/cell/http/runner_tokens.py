@@ -233,7 +233,7 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None) -> float | None:
     """When a token that is made now expires: as the cell's settings say, or sooner if that is asked for."""
-    now = edge.clock.now()
+    now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
     if not asked:

@@ -178,7 +178,7 @@ async def create(edge: Edge, request: Request) -> Response:
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
     await _check_ref(edge, request, given.ref)
-    now = edge.clock.now()
+    now = edge.clock.wall()
     new = Schedule(
         id=0,
         project_id=project.id,
@@ -217,7 +217,7 @@ async def update(edge: Edge, request: Request) -> Response:
     schedule = await _find_to_change(edge, request)
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     await _check_ref(edge, request, given.ref)
-    now = edge.clock.now()
+    now = edge.clock.wall()
     return await _answer(edge, await _change(edge, schedule, lambda row: merged(row, given, now)))
 
 
@@ -242,7 +242,7 @@ async def play(edge: Edge, request: Request) -> Response:
 async def take_ownership(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership."""
     schedule, _ = await _find(edge, request)
-    now, user_id = edge.clock.now(), caller_of(request).user.id
+    now, user_id = edge.clock.wall(), caller_of(request).user.id
     changed = await _change(edge, schedule, lambda row: replace(row, user_id=user_id, updated_at=now))
     return await _answer(edge, changed, 201)
 
@@ -278,7 +278,7 @@ async def create_variable(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
     schedule = await _find_to_change(edge, request)
     given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
-    now = edge.clock.now()
+    now = edge.clock.wall()
 
     def add(row: Schedule) -> Schedule:
         if given.key in row.variables:
@@ -299,7 +299,7 @@ async def update_variable(edge: Edge, request: Request) -> Response:
     await _find_to_change(edge, request)
     schedule, key = await _find_variable(edge, request)
     given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
-    now = edge.clock.now()
+    now = edge.clock.wall()
 
     def put(row: Schedule) -> Schedule:
         if key not in row.variables:
@@ -319,7 +319,7 @@ async def remove_variable(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: the variable that it was."""
     await _find_own(edge, request)
     schedule, key = await _find_variable(edge, request)
-    now = edge.clock.now()
+    now = edge.clock.wall()
 
     def drop(row: Schedule) -> Schedule:
         return replace(

@@ -2,6 +2,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core import leases
 from remuda.cell.core.leases import Lease
+from remuda.cell.core.presence import Outage
 from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import NOW, a_job
 
@@ -45,3 +46,41 @@ def test_deadlines() -> None:
     assert deadline(JobState.RUNNING) == deadline(JobState.CANCELING) == NOW + 610
     assert deadline(JobState.LEASED, since=NOW + 1000) == NOW + 1060
     assert deadline(JobState.RUNNING, since=NOW + 1000) == NOW + 1610
+
+
+def test_a_lease_ends_though_the_cell_restarts_more_often() -> None:
+    """Restarted every 30 s, away for 2.5 s each time: a lease of 60 s begins anew each time, but not for ever."""
+    job = a_job(state=JobState.LEASED, leased_at=NOW, lease_until=NOW + 60)
+    outages: list[Outage] = []
+    gone_at: float | None = None
+    for count in range(1, 20):
+        start = NOW + 30 * count
+        outages.append(Outage(start - 2.5, start))
+        gone_at = leases.deadline(
+            job, since=start, lease_seconds=60, silent_seconds=600, now=start, outages=tuple(outages)
+        )
+        assert gone_at is not None
+        if gone_at <= start:
+            break
+    assert gone_at is not None
+    assert NOW + 180 < gone_at <= NOW + 240
+    started = replace(job, state=JobState.RUNNING, updated_at=NOW)
+    gone_at = leases.deadline(
+        started, since=NOW + 10**6, lease_seconds=60, silent_seconds=600, now=NOW + 10**6, outages=()
+    )
+    assert gone_at == NOW + 3 * 610
+
+
+def test_one_long_outage_leaves_a_runner_its_whole_time() -> None:
+    job = a_job(state=JobState.LEASED, leased_at=NOW, lease_until=NOW + 60)
+    away = (Outage(NOW + 58, NOW + 5000),)
+    assert leases.deadline(job, since=NOW + 5000, lease_seconds=60, silent_seconds=600, outages=away) == NOW + 5060
+
+
+def test_what_was_stored_before_the_clock_was_set_back_ends_as_if_it_were_new() -> None:
+    job = a_job(state=JobState.LEASED, leased_at=NOW + 7200, lease_until=NOW + 7260, updated_at=NOW + 7200)
+    for state, seconds in ((JobState.LEASED, 60), (JobState.RUNNING, 610)):
+        row = replace(job, state=state)
+        end = leases.deadline(row, since=NOW, lease_seconds=60, silent_seconds=600, now=NOW + 5, outages=())
+        assert end == NOW + seconds
+    assert leases.needs_touch(replace(job, state=JobState.RUNNING), NOW, 600.0)

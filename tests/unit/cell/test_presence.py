@@ -1,0 +1,52 @@
+"""What the cell notes of its own absence."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.cell.core.presence import Outage
+from remuda.cell.presence import Presence
+from remuda.lib.clock import VirtualClock
+
+
+def test_a_start_knows_for_how_long_nobody_could_be_heard(tmp_path: Path) -> None:
+    clock, file = VirtualClock(1000.0), tmp_path / "presence"
+    first = Presence(clock, file)
+    first.begin()
+    assert first.outages == (Outage(0.0, 1000.0),)
+    clock.jump(50.0)
+    second = Presence(clock, file)
+    second.begin()
+    assert second.outages == (Outage(0.0, 1000.0), Outage(1000.0, 1050.0))
+    clock.jump(1.0)
+    third = Presence(clock, file)
+    third.begin()
+    assert third.outages == second.outages
+
+
+def test_of_a_damaged_file_nothing_is_believed_and_a_clock_that_went_back_is_no_outage(tmp_path: Path) -> None:
+    clock, file = VirtualClock(1000.0), tmp_path / "presence"
+    file.write_bytes(b"{")
+    presence = Presence(clock, file)
+    presence.begin()
+    assert presence.outages == (Outage(0.0, 1000.0),)
+    os.utime(file, (9000.0, 9000.0))
+    presence = Presence(clock, file)
+    presence.begin()
+    assert (presence.outages, file.stat().st_mtime) == ((Outage(0.0, 1000.0),), 1000.0)
+
+
+async def test_it_is_noted_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.cell.presence.NOTE_SECONDS", 0.01)
+    clock, file, stop = VirtualClock(1000.0), tmp_path / "presence", asyncio.Event()
+    presence = Presence(clock, file)
+    presence.begin()
+    async with asyncio.TaskGroup() as group, asyncio.timeout(30):
+        group.create_task(presence.watch(stop))
+        clock.jump(7.0)
+        clock.set_wall(7200.0)
+        while file.stat().st_mtime != 1007.0:  # noqa: ASYNC110 - a file says nothing
+            await asyncio.sleep(0.01)
+        stop.set()
