@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from remuda.cli.exits import CommandError, Exit
 from remuda.cli.git_variables import REPOSITORY_VARIABLES
 from remuda.cli.isolation import OPTION, Isolation, Wanted, around_run, find_isolation, open_to_jobs, runs_folder
+from remuda.lib import safe_paths
 from remuda.manager.adapters.agent_process import spawn_agent
 
 if TYPE_CHECKING:
@@ -198,18 +199,8 @@ def _listened_to() -> list[signal.Signals]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that jobs left in it, folders without write permission included."""
-
-    def unlock(_function: object, path: str, _error: object) -> None:
-        for place in (os.path.dirname(path), path):
-            if not os.path.islink(place):
-                os.chmod(place, 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-
     try:
-        shutil.rmtree(folder, onerror=unlock)
+        safe_paths.remove_tree(folder)
     except OSError as error:
         print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
 

@@ -241,6 +241,10 @@ def _move(source: int, name: str, target: int, new: str) -> None:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
+class MovedError(OSError):
+    """A folder was moved while a tree was walked through."""
+
+
 class Walked(NamedTuple):
     """A folder of a tree."""
 
@@ -256,7 +260,7 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
     """Each folder of a tree, the innermost first.
 
     Links are names, and not followed. Folders that cannot be opened, and what is mounted, are left out; `is_repaired`:
-    their owner gets the right to. An OSError (ESTALE) where somebody moves a folder that is being walked through.
+    their owner gets the right to. MovedError where somebody moves a folder that is being walked through.
     """
     here = os.dup(top)
     try:
@@ -287,7 +291,7 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
             os.close(here)
             here = outer
             if _identity(here) != level.identity:
-                raise OSError(errno.ESTALE, "a folder was moved while it was walked through")
+                raise MovedError(errno.ESTALE, "a folder was moved while it was walked through")
     finally:
         os.close(here)
 

@@ -30,7 +30,10 @@ _GIT = """command -v git >/dev/null 2>&1 || {
 _git() { git -c include.path="$CI_PROJECT_DIR.tmp/remuda-git" "$@"; }
 export GIT_TERMINAL_PROMPT=0 GIT_NO_REPLACE_OBJECTS=1
 _smudge=${GIT_LFS_SKIP_SMUDGE-}; export GIT_LFS_SKIP_SMUDGE=1"""
-_UNTRUSTED = """if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git -type l | head -n 1)" ]; then rm -rf .git; fi
+# What an earlier job has made unwritable cannot be removed; links that are found on the way are not followed.
+_REPAIR = "chmod -R u+rwX . 2>/dev/null"
+_UNTRUSTED = """if [ -d .git ] && [ ! -L .git ]; then chmod -R u+rwX .git 2>/dev/null || :; fi
+if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi
 [ ! -d .git/modules ] || _had_modules=yes"""
 _MODULES_OF_BEFORE = """if [ -n "${_had_modules-}" ]; then
   _git ls-files --stage | while read -r _mode _ _ _path; do
@@ -81,7 +84,8 @@ def sources_script(entries: Sequence[Entry]) -> str:
 def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
     strategy = inputs["strategy"]
     if strategy in ("empty", "clone"):
-        yield "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
+        empty = "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
+        yield f"{empty} 2>/dev/null || {{ {_REPAIR} || :; {empty}; }}"
     if strategy == "empty":
         yield "echo 'Skipping Git repository setup and creating an empty build directory'"
         return
@@ -108,7 +112,7 @@ def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
         about = f"Checking out {inputs['sha'][:8]} as detached HEAD (ref is {inputs['ref']})..."
         yield f"echo {shlex.quote(about)}\n_git checkout -f -q --detach {sha}"
         if flags := inputs.get("clean_flags", ["-ffdx"]):
-            yield f"_git clean {shlex.join(flags)}"
+            yield f"_git clean {shlex.join(flags)} || {{ {_REPAIR} || :; _git clean {shlex.join(flags)}; }}"
         yield _MODULES_OF_BEFORE
         if inputs.get("lfs", True):
             yield _LARGE_FILES

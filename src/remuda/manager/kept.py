@@ -7,13 +7,13 @@ is secret. What is kept stays until the data folder goes; `jobs.py` writes it, a
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.wire.runner_api import Variable
 
 
@@ -56,7 +56,7 @@ def keep(data: Path, job_id: int, *, work_dir: str, variables: Iterable[Variable
 
 def forget(data: Path, job_id: int) -> None:
     """A job is over and nothing of it is wanted."""
-    shutil.rmtree(_folder(data, job_id), ignore_errors=True)
+    remove_tree(_folder(data, job_id), ignore_errors=True)
 
 
 def _folder(data: Path, job_id: int) -> Path:

@@ -5,6 +5,7 @@ An archive comes from another job and may say anything: names that lead out of t
 without end are refused, and what belongs to the working directory's git repository is left out, because git takes
 orders from there. Permissions and times of files are kept; times to the second.
 
+What is packed lies in the working directory: a file that a job replaces by a link meanwhile is an error.
 Links are made as they are, wherever they lead, but last, and nothing is ever written through one, be it from the
 archive or from the working directory: every folder on the way to an entry is opened without following links.
 """
@@ -23,6 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
+from remuda.lib.safe_paths import open_inside
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.speech import say
 
@@ -78,7 +80,7 @@ def write_zip(
                 archive.writestr(entry, os.fsencode(os.readlink(path)), zipfile.ZIP_STORED)
             elif stat.S_ISREG(status.st_mode):
                 entry.file_size = status.st_size
-                with path.open("rb") as source, _room_for(archive, entry) as target:
+                with open(open_inside(root, name), "rb") as source, _room_for(archive, entry) as target:
                     shutil.copyfileobj(source, target, _CHUNK)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
+from remuda.lib.safe_paths import open_inside
 from remuda.stdsteps.archive import write_zip
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import make_temporary
@@ -80,17 +81,19 @@ def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
     if form == "zip":
         write_zip(output, root, names)
         return
-    files = [root / name for name in sorted(names)]
+    files = sorted(names)
     if form == "raw":
         if len(files) != 1:
             raise StepError(f"artifact format raw takes exactly one file, not {len(files)}")
-        shutil.copyfile(files[0], output)
+        with open(open_inside(root, files[0], follow=True), "rb") as source, output.open("wb") as target:
+            shutil.copyfileobj(source, target, _CHUNK)
         return
     with output.open("wb") as packed:
-        for path in files:
-            moment = min(max(int(path.stat().st_mtime), 0), 0xFFFFFFFF)
-            with gzip.GzipFile(path.name, "wb", fileobj=packed, mtime=moment) as part, path.open("rb") as source:
-                shutil.copyfileobj(source, part, _CHUNK)
+        for name in files:
+            with open(open_inside(root, name, follow=True), "rb") as source:
+                moment = min(max(int(os.fstat(source.fileno()).st_mtime), 0), 0xFFFFFFFF)
+                with gzip.GzipFile(os.path.basename(name), "wb", fileobj=packed, mtime=moment) as part:
+                    shutil.copyfileobj(source, part, _CHUNK)
 
 
 def upload(url: str, token: str, archive: Path, filename: str) -> None:

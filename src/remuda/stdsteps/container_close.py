@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 
+from remuda.lib.safe_paths import MovedError, closing, open_folder, walk
 from remuda.stdsteps import job_containers
 from remuda.stdsteps.container_open import container_name, engine_address
 from remuda.stdsteps.docker_api import Engine, EngineGoneError
@@ -49,19 +50,22 @@ def _patiently_remove(engine: Engine, name: str) -> None:
                 raise
             time.sleep(0.5)
     if os.geteuid() == 0:
-        give_back(os.getcwd())
+        give_back(".")
 
 
 def give_back(folder: str) -> None:
     """As root: everything in a tree to the owner of its root."""
-    owner = os.stat(folder)
-    if owner.st_uid == 0:
-        return
-    for _, folders, files, place in os.fwalk(folder):
-        for name in (*folders, *files):
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(name, dir_fd=place, follow_symlinks=False).st_uid != owner.st_uid:
-                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
+    with contextlib.suppress(MovedError), closing(open_folder(folder)) as top:
+        owner = os.fstat(top)
+        if owner.st_uid == 0:
+            return
+        for place, names, _ in walk(top):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(name, dir_fd=place, follow_symlinks=False).st_uid != owner.st_uid:
+                        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
+            if os.fstat(place).st_uid != owner.st_uid:
+                os.fchown(place, owner.st_uid, owner.st_gid)
 
 
 def _give_back_from_inside(engine: Engine, name: str) -> None:

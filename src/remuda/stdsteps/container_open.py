@@ -109,7 +109,7 @@ def run(inputs: Inputs) -> None:
     user = wish.user or image.config.get("User") or ""
     is_root = user.partition(":")[0] in ("", "0", "root")
     if not is_root:
-        share(os.getcwd())
+        share(".")
     container, image = _start(engine, wish, image, name, body)
     seconds = time.monotonic() - started
     say(f"The container {container[:12]} runs; it took {seconds:.1f} s")

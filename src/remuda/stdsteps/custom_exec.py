@@ -62,7 +62,7 @@ def _stage(driver: Driver, job: CustomJob, step: str, text: str, env: dict[str, 
     stage = job.order["stages"].get(step, step)
     script = job.folder / f"script-{stage}" / "script.sh"
     script.parent.mkdir(mode=0o700, exist_ok=True)
-    whole = job.script(text, goes_there=step not in _ELSEWHERE, more=env)
+    whole = job.script(text, goes_there=step not in _ELSEWHERE, more=env, is_first=step == PREPARE)
     script.write_bytes(whole.encode("utf-8", "surrogateescape"))
     script.chmod(0o700)
     job.exit_code_file.unlink(missing_ok=True)

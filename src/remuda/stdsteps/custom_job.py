@@ -175,25 +175,37 @@ class CustomJob:
     def exit_code_file(self) -> Path:
         return self.folder / "build_exit_code"
 
-    def script(self, text: str, *, goes_there: bool, more: Mapping[str, str]) -> str:
+    def script(self, text: str, *, goes_there: bool, more: Mapping[str, str], is_first: bool = False) -> str:
         """A script that needs nothing but a shell: the variables, their files, and the text.
+
+        Links that an earlier job left in the place of the project's folders are removed by the first one of a job.
 
         A driver may hand it to a shell as its input. So the text is read whole before it runs, and what it runs
         reads nothing of it.
         """
-        lines = [f"#!/usr/bin/env {self.shell}", "set -e", f"mkdir -p {shlex.quote(f'{self.project_dir}.tmp')}"]
+        temporary = f"{self.project_dir}.tmp"
+        links = [*(self._way() if is_first else ()), temporary]
+        lines = [f"#!/usr/bin/env {self.shell}", "set -e", _without_links(links), f"mkdir -p {shlex.quote(temporary)}"]
         for key, value, is_file in self.variables():
             if not _NAME.fullmatch(key) or "\0" in value:
                 continue
             if is_file:
-                path = shlex.quote(f"{self.project_dir}.tmp/{key}")
-                lines += [f"(umask 077; printf %s {shlex.quote(value)} >{path})", f"export {key}={path}"]
+                path = shlex.quote(f"{temporary}/{key}")
+                # An earlier job may have put a link there.
+                lines += [f"rm -rf {path}; (umask 077; printf %s {shlex.quote(value)} >{path})", f"export {key}={path}"]
             else:
                 lines.append(_assignment(key, value))
         lines += [_assignment(key, value) for key, value in more.items()]
         if goes_there:
             lines.append(f"cd {shlex.quote(self.project_dir)}")
         return "\n".join([*lines, f"eval {shlex.quote(self.filled(text))} </dev/null"]) + "\n"
+
+    def _way(self) -> list[str]:
+        """The project's folder and those between it and the folder of builds, the outermost first."""
+        builds, found = posixpath.normpath(self.builds_dir), [posixpath.normpath(self.project_dir)]
+        while posixpath.dirname(found[0]).startswith(f"{builds}/"):
+            found.insert(0, posixpath.dirname(found[0]))
+        return found
 
     def save(self) -> None:
         """For the programs that follow."""
@@ -231,6 +243,11 @@ def driver_folder() -> Path:
 def status_of(env: Mapping[str, str]) -> dict[str, str]:
     """What a script is told beside its variables."""
     return {name: env[name] for name in ("CI_JOB_STATUS", *_TRACE) if name in env}
+
+
+def _without_links(paths: Iterable[str]) -> str:
+    """A line of a script that removes what an earlier job has put in the place of a folder, if it is a link."""
+    return "; ".join(f"[ ! -L {path} ] || rm -f {path}" for path in map(shlex.quote, paths))
 
 
 def _assignment(key: str, value: str) -> str:

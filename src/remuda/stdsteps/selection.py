@@ -7,11 +7,12 @@ not followed, when everything below a folder is looked through: package managers
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from remuda.lib.safe_paths import open_inside
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.speech import say
@@ -194,9 +195,8 @@ def _untracked(root: Path) -> Iterator[str]:
             Path(private, name).mkdir()
         Path(private, "HEAD").write_text("ref: refs/heads/none\n")
         Path(private, "config").write_text("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = false\n")
-        index = root / ".git/index"
-        if index.is_file() and not index.is_symlink():
-            shutil.copyfile(index, Path(private, "index"), follow_symlinks=False)
+        with suppress(OSError), open(open_inside(root, ".git/index"), "rb") as index:
+            Path(private, "index").write_bytes(index.read())
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         own = {"GIT_DIR": private, "GIT_WORK_TREE": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
         done = subprocess.run(

@@ -8,13 +8,15 @@ import contextlib
 import os
 import stat
 
+from remuda.lib.safe_paths import MovedError, closing, open_folder, walk
+
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def share(folder: str) -> None:
     """Everybody may do in this tree what its owner may."""
-    with contextlib.suppress(FileNotFoundError):
-        for _, _, names, place in os.fwalk(folder, onerror=None):
+    with contextlib.suppress(FileNotFoundError, MovedError), closing(open_folder(folder)) as top:
+        for place, names, _ in walk(top):
             _open_up(place)
             for name in names:
                 with contextlib.suppress(OSError):

@@ -14,7 +14,6 @@ A folder with other things in it, somebody else's or everybody's is refused and 
 import json
 import logging
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import InUseError, sole_use, write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.steps.errors import AgentError, DataInUseError
 
 FORMAT = 1
@@ -103,7 +103,7 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
             (data / "socket").unlink(missing_ok=True)
         os.close(folder)
         if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_tree(temporary, ignore_errors=True)
 
 
 def _is_still(folder: int, data: Path) -> bool:
@@ -180,5 +180,5 @@ def _remove_temporary(note: Path) -> None:
     if (socket := socket_in(note.parent)) is not None:
         folder = socket.parent
         if folder.name.startswith(_TEMPORARY) and not folder.is_symlink():
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder, ignore_errors=True)
         note.unlink()

@@ -99,3 +99,23 @@ async def test_getting_sources_may_be_tried_again(bench: Bench) -> None:
     seen = await bench.run(variables=variable("GET_SOURCES_ATTEMPTS", "3"))
     assert seen.check().status == "success", seen.log.decode()
     assert bench.driver.stages[1:6] == ["get_sources", "clear_worktree", "get_sources", "clear_worktree", "get_sources"]
+
+
+@pytest.mark.parametrize("left", ['"$CI_PROJECT_DIR"', '"${CI_PROJECT_DIR%/*}"', '"$CI_PROJECT_DIR.tmp"'])
+async def test_a_link_that_an_earlier_job_left_is_not_followed(bench_of: Bench, tmp_path: Path, left: str) -> None:
+    precious = tmp_path / "precious"
+    (precious / "project").mkdir(parents=True)
+    (precious / "project/file").write_text("kept")
+    (precious / "KEY").write_text("kept")
+
+    def there() -> dict[str, str]:
+        return {str(path): path.read_text() if path.is_file() else "" for path in precious.rglob("*")}
+
+    seen = await bench_of.run(f"cd /; mv {left} {tmp_path}/aside; ln -s {precious} {left}")
+    assert seen.check().status == "success", seen.log.decode()
+    before = there()
+    secret = {"key": "KEY", "value": "secret", "file": True}
+    seen = await bench_of.run("cat file", variables=[*variable("GIT_STRATEGY", "clone"), secret])
+    assert seen.check().status == "success", seen.log.decode()
+    assert b"version 1" in seen.lines
+    assert there() == before

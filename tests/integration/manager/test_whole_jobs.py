@@ -136,3 +136,24 @@ async def test_the_directory_of_a_failed_job_stays_with_its_variables(
     assert Path(found.environment["CERT"]).read_text() == "a secret"
     assert kept_job(bench.data, good.id) is None
     assert [path.name for path in (bench.jobs / "builds/abcdefghi").iterdir()] == [f"job-{failed.id}"]
+
+
+async def test_a_working_directory_that_a_job_replaced_by_a_link_is_not_emptied_through_it(
+    bench: ManagerBench, coordinator: Coordinator
+) -> None:
+    precious = bench.folder / "precious"
+    (precious / "project").mkdir(parents=True)
+    (precious / "project/file").write_text("kept")
+    (precious / "file").write_text("kept")
+    emptied = [{"key": "GIT_STRATEGY", "value": "empty"}]
+    jobs: list[ServerJob] = []
+    async with bench.manager():
+        for left in ('"$CI_PROJECT_DIR"', '"${CI_PROJECT_DIR%/*}"', '"$CI_PROJECT_DIR.tmp"'):
+            moves = f"cd / && mv {left} {bench.folder}/aside-{len(jobs)} && ln -s {precious} {left}"
+            jobs.append(await coordinator.enqueue(moves, variables=NO_SOURCES))
+            await coordinator.until_over(jobs[-1])
+            jobs.append(await coordinator.enqueue("pwd -P; touch new", variables=emptied))
+            await coordinator.until_over(jobs[-1])
+    assert {job.status for job in jobs} == {"success"}, [job.trace for job in jobs]
+    found = sorted(str(path.relative_to(precious)) for path in precious.rglob("*"))
+    assert found == ["file", "project", "project/file"]

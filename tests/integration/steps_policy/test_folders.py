@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
+from remuda.lib.safe_paths import remove_tree
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.ports import JobPlace
@@ -52,3 +54,35 @@ async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
     with pytest.raises(EnvironmentLostError, match=r"steps run as user 200003, who cannot reach .* builds_dir"):
         await environment.prepare(a_place(tmp_path), "local")
+
+
+async def test_a_folder_of_a_job_is_not_gone_through(reachable: Path, tmp_path: Path) -> None:
+    """Where a project's path is that of another one with more behind it, the other's user could replace its folder."""
+    environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
+    work = Path((await environment.prepare(a_place(reachable), "local")).work_dir)
+    precious = reachable / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    (work / "deeper").symlink_to(precious)
+    os.lchown(work / "deeper", 200003, 200003)
+    inner = Path((await environment.prepare(replace(a_place(reachable), project="g/p/deeper"), "local")).work_dir)
+    assert inner == work / "deeper"
+    assert not inner.is_symlink()
+    assert inner.stat().st_uid == 200003
+    assert work.stat().st_uid == 0
+    assert (precious.stat().st_uid, (precious / "file").stat().st_uid) == (0, 0)
+
+
+async def test_a_deep_tree_gets_its_new_owner(reachable: Path, tmp_path: Path) -> None:
+    environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
+    work = Path((await environment.prepare(a_place(reachable), "local")).work_dir)
+    here = os.open(work, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("folder", dir_fd=here)
+        inner = os.open("folder", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    await environment.prepare(replace(a_place(reachable), run_as="200004"), "local")
+    assert os.fstat(here).st_uid == os.stat(work).st_uid == 200004
+    os.close(here)
+    remove_tree(work / "folder")

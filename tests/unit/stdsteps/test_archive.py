@@ -213,3 +213,18 @@ def test_any_damage_is_a_refusal_that_leaves_nothing(data: st.DataObject) -> Non
             unpack_zip(archive, target, whole=True)
         except (DamagedArchiveError, StepError, OSError):
             assert not [path for path in target.rglob("*") if not path.is_dir()]
+
+
+def test_a_folder_that_was_replaced_by_a_link_out_is_not_packed(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("secret")
+    (root / "inside").mkdir(parents=True)
+    (root / "inside/file").write_text("public")
+    (root / "out").symlink_to(outside)
+    (root / "way").symlink_to("inside")
+    with pytest.raises(OSError, match="behind a link"):
+        write_zip(tmp_path / "bad.zip", root, ["out/file"])
+    write_zip(tmp_path / "good.zip", root, ["way/file"])
+    with zipfile.ZipFile(tmp_path / "good.zip") as archive:
+        assert archive.read("way/file") == b"public"

@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+from remuda.lib.safe_paths import remove_tree
 from remuda.stdsteps.sharing import share
 
 
@@ -30,3 +31,16 @@ def test_a_tree_is_opened_up_and_links_are_not_followed(tmp_path: Path) -> None:
     ]
     assert mode(outside / "file") == 0o600
     share(str(tmp_path / "absent"))
+
+
+def test_a_tree_is_opened_up_that_is_deeper_than_a_stack(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("folder", 0o700, dir_fd=here)
+        inner = os.open("folder", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    share(str(tmp_path))
+    assert stat.S_IMODE(os.fstat(here).st_mode) == 0o777
+    os.close(here)
+    remove_tree(tmp_path / "folder")
