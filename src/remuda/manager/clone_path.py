@@ -3,9 +3,9 @@
 Pure. The folder of builds is known only where the job runs, so the path is found below it, from `$CI_BUILDS_DIR` on.
 `placing` makes the job's place of it, and `starting` says why a job cannot have what it asks for.
 
-Invariant: where a job must not touch what belongs to others (it is in a container, or runs as another user), a chosen
-folder has a folder of builds around it that no other job ever writes to: not even another choice of the same project,
-which could put a link into the way.
+Invariant: where a job must not touch what belongs to others (it is in a container or a sandbox, or runs as another
+user), a chosen folder has a folder of builds around it that no other job ever writes to: not even another choice of the
+same project, which could put a link into the way.
 """
 
 import hashlib

@@ -37,7 +37,8 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
     if not is_custom(runner):
         with suppress(CompileError):
             wanted = clone_path(payload, runner, row.slot)
-    return with_clone_path(place, wanted, is_apart=runner.has_containers or has_own_folder or bool(place.run_as))
+    is_apart = runner.has_containers or runner.remuda.sandbox or has_own_folder or bool(place.run_as)
+    return with_clone_path(place, wanted, is_apart=is_apart)
 
 
 def folders_of(runner: RunnerConfig) -> list[str]:

@@ -106,7 +106,8 @@ def test_jobs_that_must_not_meet_have_no_folder_in_common() -> None:
     roots = {folder.removesuffix("/a").removesuffix("/a/b") for folder in found}
     assert len(roots) == 2
     assert all(root.startswith("abcdefghi/3-1a2b/@") for root in roots)
-    assert "/@" in placed("$CI_BUILDS_DIR/a", a_runner(remuda=RemudaConfig(run_as="4000"))).folder
+    for own in (RemudaConfig(run_as="4000"), RemudaConfig(sandbox=True)):
+        assert "/@" in placed("$CI_BUILDS_DIR/a", a_runner(remuda=own)).folder
 
 
 def test_a_folder_of_the_jobs_own_goes_with_it() -> None:
