@@ -22,6 +22,10 @@ pytestmark = [
 ]
 
 
+MARKS = {"agent.checkout": "by-git", "agent.variables": "by-variables", "agent.unpacking": "by-archive"}
+"""What attacks leave in a folder that only root can write to."""
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Where every user may go: users of jobs have to reach their folders."""
@@ -81,8 +85,8 @@ def evidence(attack: str, found: Findings, mode: Mode) -> list[str]:
             worked += [f"{name} is dead or stopped" for name in found.dead if name.startswith(part)]
     if attack == "earlier.processes":
         worked += [f"{words} is still there" for words in found.left]
-    if attack == "agent.checkout":
-        worked += [f"a program of the job left {mark}" for mark in found.marks]
+    if attack in MARKS:
+        worked += [f"the job left {mark}" for mark in found.marks if mark == MARKS[attack]]
     if attack == "agent.links" and found.linked != [KEPT]:
         worked.append(f"the folder behind the link has {found.linked}")
     if attack == "agent.archives":

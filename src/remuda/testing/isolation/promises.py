@@ -118,6 +118,22 @@ PROMISES = (
         _YES,
     ),
     _promise(
+        "agent.variables",
+        "have the platform's own steps run something with the agent's rights by variables of the job (`PATH`, `GIT_…`)",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
+        "agent.unpacking",
+        "have the agent unpack artifacts of the job outside of the working directory",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
         "agent.links",
         "have the platform empty or fill a folder that a link in the place of the working directory names",
         _YES,

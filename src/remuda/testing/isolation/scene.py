@@ -67,17 +67,54 @@ hostile:
     when: always
     paths: [out, way/secret]
     reports: {junit: report.xml}
+pack:
+  stage: build
+  script: ["%(python)s hostile.py pack targets.json"]
+  artifacts: {paths: [none]}
+unpack:
+  stage: test
+  when: always
+  dependencies: [pack]
+  script: ["echo unpacked"]
+bend:
+  stage: test
+  when: always
+  dependencies: []
+  variables:
+    GIT_STRATEGY: clone
+    PATH: $CI_PROJECT_DIR/bent:/usr/local/bin:/usr/bin:/bin
+    HOME: $CI_PROJECT_DIR/bent
+    XDG_CONFIG_HOME: $CI_PROJECT_DIR/bent
+    BASH_ENV: $CI_PROJECT_DIR/bent/sh
+    ENV: $CI_PROJECT_DIR/bent/sh
+    PYTHONPATH: $CI_PROJECT_DIR/bent
+    GIT_EXEC_PATH: $CI_PROJECT_DIR/bent
+    GIT_SSH_COMMAND: $CI_PROJECT_DIR/bent/sh
+    GIT_ASKPASS: $CI_PROJECT_DIR/bent/sh
+    GIT_TEMPLATE_DIR: $CI_PROJECT_DIR/bent
+    GIT_CONFIG_GLOBAL: $CI_PROJECT_DIR/bent/.gitconfig
+    GIT_CONFIG_COUNT: "2"
+    GIT_CONFIG_KEY_0: core.fsmonitor
+    GIT_CONFIG_VALUE_0: $CI_PROJECT_DIR/bent/sh
+    GIT_CONFIG_KEY_1: core.hooksPath
+    GIT_CONFIG_VALUE_1: $CI_PROJECT_DIR/bent
+  script: ["echo bent"]
+  cache: {key: bent, paths: [bent]}
+  artifacts: {paths: [bent]}
 evade:
   stage: test
   when: always
+  dependencies: []
   run: [{name: allowed, step: ./allowed}, {name: outer, step: ./outer}]
 swap:
   stage: deploy
   when: always
+  dependencies: []
   script: ["%(python)s $PWD/hostile.py swap $PWD/targets.json"]
 look:
   stage: .post
   when: always
+  dependencies: []
   script: ["echo looked"]
 """
 STEP = "spec: {}\n---\nexec: {command: [sh, -c, 'echo %s STEP RAN']}\n"
@@ -185,7 +222,7 @@ class Scene:
         installed = self.folder / "installed"
         subprocess.run([PYTHON, "-m", "venv", "--without-pip", installed], check=True)
         [packages] = installed.glob("lib/python*/site-packages")
-        shutil.copytree(Path(remuda.__file__).parent, packages / "remuda", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(remuda.__file__).parent, packages / "remuda")
         # What only cell, manager and agent import stays where it is.
         (packages / "rest.pth").write_text("\n".join(sysconfig.get_path(kind) for kind in ("purelib", "platlib")))
         return installed / "bin/python"
@@ -220,9 +257,12 @@ class Scene:
                 call("POST", f"/api/v4/projects/{number}/variables", variable)
             files["belongings.py"] = (HERE / "belongings.py").read_text()
         else:
-            files |= self._steps() | {"targets.json": json.dumps(targets)}
+            files |= self._steps() | self._bent(targets["marks"]) | {"targets.json": json.dumps(targets)}
             files["hostile.py"] = (HERE / "hostile.py").read_text()
-        actions = [{"action": "create", "file_path": path, "content": content} for path, content in files.items()]
+        actions = [
+            {"action": "create", "file_path": path, "content": text, "execute_filemode": text.startswith("#!")}
+            for path, text in files.items()
+        ]
         body = {"branch": "main", "commit_message": "All", "actions": actions}
         call("POST", f"/api/v4/projects/{number}/repository/commits", body)
         return number
@@ -238,6 +278,16 @@ class Scene:
             "outer/step.yml": outer,
             "middle/step.yml": middle,
         }
+
+    @staticmethod
+    def _bent(marks: str) -> dict[str, str]:
+        """Programs and settings that variables of a job lead to; each leaves a mark."""
+        program = f"#!/bin/sh\ntouch {marks}/by-variables\n"
+        names = ("sh", "git", "env", "tar", "git-remote-http", "post-checkout", "reference-transaction", "git-fetch")
+        found = {f"bent/{name}": program for name in names}
+        found["bent/sitecustomize.py"] = f"import os; os.close(os.open('{marks}/by-variables', os.O_CREAT))\n"
+        found["bent/.gitconfig"] = f"[core]\n\tfsmonitor = touch {marks}/by-variables\n"
+        return found
 
     def _person(self, name: str) -> str:
         body = {"username": name, "name": name, "email": f"{name}@example.org", "organization_id": 1}
