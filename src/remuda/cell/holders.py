@@ -161,6 +161,8 @@ class Holders(Motion):
             )
             raise ForbiddenError("the log is too large", job_status=JobState.FAILED.value)
         appended = await self._traces.append(job.id, start, data)
+        if _is_again(start, data, appended) and await self._drop_refused_log(job):
+            appended = await self._traces.append(job.id, start, data)
         if not appended.taken and start <= appended.size:
             row = await self._store.job(job.id)
             if row is None or row.epoch != job.epoch or row.state not in HELD:
@@ -182,8 +184,9 @@ class Holders(Motion):
             appended = self._traces.append_now(job.id, start, data)
         except StoreError:
             return None
-        if appended is not None:
-            killpoints.reach("cell.trace_appended")
+        if appended is None or _is_again(start, data, appended):
+            return None
+        killpoints.reach("cell.trace_appended")
         return appended
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
@@ -215,6 +218,9 @@ class Holders(Motion):
     async def _end(self, job: Job, update: UpdateJob, refused: str | None) -> Updated:
         # The trace is durable before the end is stored: a job that is over has its whole log.
         size, checksum = await self._traces.seal(job.id)
+        if await self._is_other_log(job, update, checksum):
+            await self._traces.reopen(job.id)
+            return Updated(code=412, job=await self.touch(job))
         succeeded = update.state == "success" and refused is None
         reason = None if succeeded else reason_of("script_failure" if refused else update.failure_reason)
         outcome = Outcome(
@@ -236,6 +242,31 @@ class Holders(Motion):
         killpoints.reach("cell.finished")
         self._log.debug("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
         return Updated(code=200, job=ended)
+
+    async def _is_other_log(self, job: Job, update: UpdateJob, checksum: str) -> bool:
+        """Whether the runner logged other bytes than are stored. It is asked to send them again for some minutes; then
+        the end counts, and what is stored stays."""
+        said = (update.output.checksum if update.output else None) or update.checksum or ""
+        now = self._clock.now()
+        if not said.startswith("crc32:") or said == checksum:
+            return False
+        put_off_at = job.end_put_off_at
+        if put_off_at is not None and now - put_off_at >= _SHORT_TRACE_PATIENCE_SECONDS:
+            return False
+        self._log.warning("log differs from what the runner logged; asking for all of it again", job=job.id, said=said)
+        changed = await self._store.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
+        if changed is not None:
+            self._known.note(changed)
+        return True
+
+    async def _drop_refused_log(self, job: Job) -> bool:
+        """Forget a log that was refused, because its runner sends it again; False: it was not refused."""
+        # Another process may have refused it, so what is known of the job here is not enough.
+        row = await self._store.job(job.id)
+        if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in HELD:
+            return False
+        await self._traces.remove(job.id)
+        return True
 
     async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:
         """Whether the job's own script has begun, or may have."""
@@ -270,3 +301,8 @@ class Holders(Motion):
     def _lost(job: Job | None) -> ForbiddenError:
         status = job.status() if job else None
         return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)
+
+
+def _is_again(start: int, data: bytes, appended: Appended) -> bool:
+    """Whether a piece is the beginning of a log of which there is more already, or another beginning."""
+    return start == 0 and (not appended.taken or appended.size > len(data))

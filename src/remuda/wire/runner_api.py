@@ -289,11 +289,20 @@ class StepResultsTaken(msgspec.Struct, kw_only=True):
 
 
 def parse_content_range(text: str) -> int | None:
-    """The start in `<start>-<end>`; the end is ignored, since old runners send it off by one. None when malformed."""
+    """The start in `<start>-<end>`. None when malformed; whether the end is right says `fits_content_range`."""
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None
     return int(start) if len(start) <= 18 else None
+
+
+def fits_content_range(text: str, length: int) -> bool:
+    """True if a body of this length is what `<start>-<end>` announces. Old runners send an end that is one too high."""
+    start = parse_content_range(text)
+    end = text.strip().partition("-")[2]
+    if start is None or len(end) > 19:
+        return False
+    return not end or int(end) in (start + length - 1, start + length)
 
 
 def tags_of(tag_list: str | list[str] | None) -> tuple[str, ...]:

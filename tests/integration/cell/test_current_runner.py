@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from remuda.lib.clock import SystemClock
 from remuda.testing.current_runner import FEATURES, SYSTEM_ID, CurrentRunner, RunningJob, checksum_of
 from remuda.testing.served_cell import Answer, ServedCell
 
@@ -21,6 +22,15 @@ allowed: {stage: test, script: [exit 3], allow_failure: {exit_codes: [3, 4]}}
 again: {stage: test, script: [exit 137], retry: {max: 2, exit_codes: [137]}}
 after: {stage: after, script: [echo after]}
 """
+
+
+class LaterClock(SystemClock):
+    """For which some seconds more have passed."""
+
+    later = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.later
 
 
 @pytest.fixture
@@ -148,15 +158,61 @@ class TestJob:
         assert told(job.put("success")) == (200, "success")
         assert log_of(cell, job.id) == b"all of it\n"
 
-    def test_a_log_that_went_wrong_is_counted_and_the_end_counts(self, cell: ServedCell, runner: CurrentRunner) -> None:
+    def test_a_log_that_went_wrong_is_sent_again(self, cell: ServedCell, runner: CurrentRunner) -> None:
+        """A job can write to its own log with its token; what its runner logged is what stays."""
         cell.new_project("hello", ONE)
         job = runner.take()
         job.accept()
-        job.write(b"one\n")
+        job.write(b"0123456789")
         job.patch()
-        output = {"checksum": checksum_of(b"two\n"), "bytesize": 4}
-        assert told(job.put("success", with_output=False, output=output)) == (200, "success")
-        assert b"\nremuda_cell_trace_mismatches_total 1.0\n" in cell.send("GET", "/-/metrics").body
+        forged = {"JOB_TOKEN": job.token, "Content_Range": "10-15"}
+        assert cell.send("PATCH", f"/api/v4/jobs/{job.id}/trace", b"FORGED", **forged).status == 202
+        job.write(b"abcdef")
+        assert (job.patch().status, job.sent) == (416, 16)
+        for _ in range(2):  # the answer may be lost
+            assert told(job.put("success")) == (412, "running")
+        # The runner goes back to the first byte; pieces that are the same as before are no reason to keep the rest.
+        assert log_of(cell, job.id) == b"0123456789FORGED", "nothing is lost before it comes again"
+        job.sent = 0
+        piece = {"JOB_TOKEN": job.token, "Content_Range": "0-3"}
+        assert cell.send("PATCH", f"/api/v4/jobs/{job.id}/trace", b"0123", **piece).status == 202
+        job.sent = 4
+        assert job.patch().status == 202
+        assert told(job.put("success")) == (200, "success")
+        assert log_of(cell, job.id) == b"0123456789abcdef"
+        assert told(job.put("success")) == (200, "success")
+
+    def test_a_runner_that_insists_on_another_log_is_believed_to_be_over(self, tmp_path: Path) -> None:
+        """For some minutes it is asked for the log; then the end counts, and the difference is counted."""
+        clock = LaterClock()
+        with ServedCell(tmp_path / "cell", clock) as cell:
+            cell.new_project("hello", ONE)
+            job = CurrentRunner(cell, new_token(cell)).take()
+            job.accept()
+            job.write(b"one\n")
+            job.patch()
+            output = {"checksum": checksum_of(b"two\n"), "bytesize": 4}
+            assert told(job.put("success", with_output=False, output=output)) == (412, "running")
+            clock.later = 301
+            assert told(job.put("success", with_output=False, output=output)) == (200, "success")
+            assert b"\nremuda_cell_trace_mismatches_total 1.0\n" in cell.send("GET", "/-/metrics").body
+            assert log_of(cell, job.id) == b"one\n"
+
+    @pytest.mark.parametrize("said", ["0-2", "0-5", "0-400", "0-0"])
+    def test_a_piece_of_another_length_than_its_range_is_refused(
+        self, cell: ServedCell, runner: CurrentRunner, said: str
+    ) -> None:
+        cell.new_project("hello", ONE)
+        job = runner.take()
+        job.accept()
+        for start in (0, 4):  # the first piece, and one of a log that is known
+            end = start + int(said.partition("-")[2])
+            headers = {"JOB_TOKEN": job.token, "Content_Range": f"{start}-{end}"}
+            refused = cell.send("PATCH", f"/api/v4/jobs/{job.id}/trace", b"four", **headers)
+            assert (refused.status, b"4 bytes came" in refused.body) == (400, True), refused
+            job.write(b"four")
+            assert job.patch().status == 202
+        assert log_of(cell, job.id) == b"fourfour"
 
     def test_a_runner_that_lost_count_is_told_where_to_go_on(self, cell: ServedCell, runner: CurrentRunner) -> None:
         cell.new_project("hello", ONE)

@@ -91,6 +91,43 @@ async def through(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any
     return await asyncio.to_thread(wait)
 
 
+FORGES = """
+forge:
+  script:
+    - echo before it
+    - |
+      cat > forge.py <<'END'
+      import os, urllib.error, urllib.request
+      where = f"{os.environ['CI_API_V4_URL']}/jobs/{os.environ['CI_JOB_ID']}/trace"
+      line, at = b"FORGED\\n", 10**9
+      while True:
+          headers = {"JOB-TOKEN": os.environ["CI_JOB_TOKEN"], "Content-Range": f"{at}-{at + len(line) - 1}"}
+          try:
+              urllib.request.urlopen(urllib.request.Request(where, line, headers, method="PATCH"))
+              break
+          except urllib.error.HTTPError as error:
+              assert error.code == 416, error
+              at = int(error.headers["Range"].partition("-")[2])
+      END
+      python3 forge.py
+    - echo after it
+"""
+
+
+async def test_a_job_that_writes_to_its_own_log(cell: ServedCell, bench: ManagerBench) -> None:
+    """It has a token for it; what stays is what its runner logged."""
+    cell.new_project("app", FORGES)
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    async with bench.manager():
+        jobs = await through(cell, pushed["id"])
+    assert jobs["forge"]["status"] == "success", jobs["forge"]["log"]
+    log = jobs["forge"]["log"]
+    # The line that shows the script is the runner's own.
+    assert "FORGED\n" not in log.replace('b"FORGED', "")
+    assert log.index("before it") < log.rindex("after it")
+    assert b"\nremuda_cell_trace_mismatches_total 0.0\n" in cell.send("GET", "/-/metrics").body
+
+
 async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: ManagerBench) -> None:
     cell.new_project("app", FIRST, **{"file.txt": "text\n"})
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)

@@ -10,6 +10,7 @@ from remuda.wire.runner_api import (
     RequestJob,
     RunnerCredentials,
     UpdateJob,
+    fits_content_range,
     parse_content_range,
     tags_of,
 )
@@ -48,6 +49,27 @@ def test_content_ranges_never_raise(text: str) -> None:
 @given(st.integers(0, 10**18 - 1), st.integers(0, 10**18))
 def test_content_ranges_as_runners_send_them(start: int, end: int) -> None:
     assert parse_content_range(f"{start}-{end}") == start
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "fits"),
+    [
+        ("0-9", 10, True),
+        ("0-10", 10, True),  # old runners, and gitlab-python-runner
+        ("5-", 10, True),
+        ("5-14", 10, True),
+        ("5-15", 10, True),
+        ("5-13", 10, False),
+        ("5-16", 10, False),
+        ("5-0", 10, False),
+        ("0-0", 1, True),
+        ("0-0", 2, False),
+        (f"0-{10**30}", 2, False),
+        ("x", 2, False),
+    ],
+)
+def test_whether_a_body_is_what_its_range_says(text: str, length: int, fits: bool) -> None:
+    assert fits_content_range(text, length) is fits
 
 
 @pytest.mark.parametrize(

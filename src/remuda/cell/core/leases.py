@@ -66,6 +66,13 @@ def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
     return replace(job, end_put_off_at=now)
 
 
+def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
+    """The runner says that it is over, and that it logged other bytes than are stored: it sends them again."""
+    if job.epoch != epoch or job.state not in STARTED:
+        return None
+    return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
+
+
 def release(job: Job, epoch: int, now: float) -> Job | None:
     """Back to the queue; None when the runner has spoken or the lease is another's. The wait goes on from its start."""
     if job.epoch != epoch or job.state is not JobState.LEASED:

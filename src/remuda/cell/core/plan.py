@@ -46,6 +46,7 @@ RUNTIME = frozenset(
         "trace_bytes",
         "trace_checksum",
         "end_put_off_at",
+        "is_log_refused",
         "erased",
         "erased_at",
         "artifacts_gone",

@@ -21,7 +21,7 @@ from remuda.cell.http.lookup import any_job_in_path, text_in_path
 from remuda.cell.people import Level
 from remuda.cell.shells import PIECE_BYTES
 from remuda.wire.looking import WantedShell
-from remuda.wire.runner_api import parse_content_range
+from remuda.wire.runner_api import fits_content_range, parse_content_range
 
 MOST_WORDS, MOST_CHARACTERS, LONGEST_SIDE = 1000, 32 * 1024, 9999
 
@@ -99,9 +99,10 @@ async def release(edge: Edge, request: Request) -> Response:
 async def taken(edge: Edge, request: Request, about: About, stream: str) -> Response:
     """A piece of a stream: 202, or 416 for a gap, other bytes, a shell that is over, or a reader that is far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
-    start = parse_content_range(request.headers.get("content-range", ""))
-    if start is None:
-        raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
+    said = request.headers.get("content-range", "")
+    start = parse_content_range(said)
+    if start is None or not fits_content_range(said, len(data)):
+        raise bad_request("Missing header Content-Range, or it is not <start>-<end> of the bytes that came")
     appended = await edge.shells.append(about, stream, start, data)
     headers = {"Range": f"0-{appended.size}", "X-Remuda-Shell-State": edge.shells.state(about)[0]}
     if not appended.taken:

@@ -23,7 +23,7 @@ from remuda.cell.http.streaming import Streamed
 from remuda.cell.people import Level
 from remuda.cell.ports import Appended
 from remuda.cell.values import Job
-from remuda.wire.runner_api import parse_content_range
+from remuda.wire.runner_api import fits_content_range, parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
 ROUTE = "/api/v4/jobs/{job_id}/trace"
@@ -41,9 +41,12 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.holder(token, job_id, ended=True)
     await edge.managers.heard(job, None, scope["client"][0] if scope.get("client") else "")
-    start = parse_content_range(sent.get(b"content-range", b"").decode("latin-1"))
+    said = sent.get(b"content-range", b"").decode("latin-1")
+    start = parse_content_range(said)
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
+    if not fits_content_range(said, len(data)):
+        raise bad_request(f"Content-Range is {said[:100]}, and {len(data)} bytes came; <end> is the last byte's place")
     appended = await edge.dispatch.append_trace(job, start, data)
     await _answer(edge, job, appended)(scope, receive, send)
 
@@ -60,8 +63,9 @@ def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
 
 def take_known(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
     """The answer to a piece of which everything is known; None, and nothing is done, when something has to be asked."""
-    start = parse_content_range(first_headers(scope).get(b"content-range", b"").decode("latin-1"))
-    if start is None or len(data) > edge.settings.trace_piece_limit_bytes:
+    said = first_headers(scope).get(b"content-range", b"").decode("latin-1")
+    start = parse_content_range(said)
+    if start is None or len(data) > edge.settings.trace_piece_limit_bytes or not fits_content_range(said, len(data)):
         return None
     appended = edge.dispatch.append_known(job, start, data)
     return None if appended is None else _answer(edge, job, appended)

@@ -124,7 +124,9 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Set when the trace is archived."""
     trace_checksum: str | None = None
     end_put_off_at: float | None = None
-    """When the runner first said that it is over though bytes of its trace had not arrived."""
+    """When the runner first said that it is over though bytes of its trace had not arrived, or were others."""
+    is_log_refused: bool = False
+    """The stored trace is not what the runner logged: it sends all of it again, from the first byte."""
     erased: bool = False
     """Its trace and artifacts were removed by a person, and no more will come."""
     is_trigger: bool = False
