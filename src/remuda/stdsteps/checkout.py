@@ -26,6 +26,12 @@ ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
 LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
 FETCHED = "remuda-fetched"
 """Says what was fetched last."""
+STARTS_PROGRAM = "--upload-pack"
+WITH_VALUE = frozenset(
+    {"-j", "--jobs", "--depth", "--deepen", "--shallow-since", "--shallow-exclude", "-o", "--server-option", "--filter"}
+    | {"--negotiation-tip", "--refmap"}
+)
+"""Options of `git fetch` whose value may be a word of its own."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
 """What can make git run programs or read its configuration from somewhere else."""
 IN_THE_WAY = (
@@ -57,6 +63,7 @@ def run(inputs: Inputs) -> None:
     modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
     copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
     inputs.done()
+    check_fetch_flags(fetch_flags)
     # Not by its name, which may come to mean another folder.
     work_dir = Path()
     if strategy == "none":
@@ -124,6 +131,25 @@ def run(inputs: Inputs) -> None:
             say(f"WARNING: what an earlier job left here cannot be used ({error}); beginning with an empty folder")
             empty(work_dir)
             fill(git)
+
+
+def check_fetch_flags(flags: list[str]) -> None:
+    """Refuse what makes git fetch from elsewhere, or start a program: this may be run with more rights than the job's.
+
+    A word that is no option has to be the value of the option before it.
+    """
+    takes_value = False
+    for flag in flags:
+        if not flag.startswith("-"):
+            if not takes_value:
+                raise StepError(f"GIT_FETCH_EXTRA_FLAGS: {flag!r} is no option of git fetch; leave it out")
+            takes_value = False
+            continue
+        name = flag.partition("=")[0]
+        # git takes every beginning of an option's name that is no other's.
+        if name in ("-", "--") or (name.startswith("--u") and STARTS_PROGRAM.startswith(name)):
+            raise StepError(f"GIT_FETCH_EXTRA_FLAGS: {flag!r} is not allowed: it lets a job choose what git starts")
+        takes_value = flag in WITH_VALUE
 
 
 def restore_rights(work_dir: Path) -> None:
