@@ -17,7 +17,7 @@ from remuda.steps import holding, leftovers, plan, replay, reporting, shim
 from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.disk import unstarted, waited
 from remuda.steps.errors import AgentError, DefinitionError
-from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of
+from remuda.steps.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of, step_environment
 from remuda.steps.execution import Execution, Surroundings, Watched
 from remuda.steps.files import StepFiles
 from remuda.steps.gathering import gather
@@ -35,6 +35,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.program import own_command
+from remuda.steps.rights import has_private_files
 from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
@@ -127,17 +128,24 @@ class Carrier:
         """Whether the step would end what a held job keeps; then it is written down for later."""
         if not self.facts.hold_failed_seconds or not holding.is_put_off(self.tree, node):
             return False
-        files = self._journal.step_files(node.serial)
+        files = self._files(node)
         if shim.claimed(files) is not None:  # it ran before it was known that the job is held
             return False
         self.show(node)
         enclosure = self._custody.enclose(node)
         is_jobs = enclosure.person is not None
         enclosure.remove()
-        holding.put_off(self._journal.folder, node, launch(self.tree, self.facts, node, files), is_jobs=is_jobs)
+        prepared = self._custody.sandboxed(launch(self.tree, self.facts, node, files), node)
+        if is_jobs:
+            self._custody.give(files, node, has_raw=False)
+        holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)
         reach("agent.put_off")
         self.finish(node, SKIPPED, left=set())
         return True
+
+    def _files(self, node: Node) -> StepFiles:
+        is_private = has_private_files(node, is_job_apart=self.facts.is_apart)
+        return self._journal.step_files(node.serial, is_private=is_private)
 
     def show(self, node: Node) -> None:
         """The first line of a step in the log."""
@@ -165,6 +173,11 @@ class Carrier:
             entered = evaluate(self.tree, self.facts, node, loaded, serial)
             if loaded.is_script:
                 check_script(reveal(dict(entered.inputs)))
+            env = {} if self.facts.is_confined else step_environment(self.tree, self.facts, node, entered)
+            by_inputs = self._custody.decide_inputs(node, loaded, entered, env)
+            if not by_inputs.allowed:
+                self._deny(node, loaded, by_inputs)
+                return False
         except AgentError as error:
             # What a user refers to is the user's choice, also where it cannot be reached.
             is_ours = getattr(error, "temporary", False) and node.call.origin != "user"
@@ -238,7 +251,7 @@ class Carrier:
         return None
 
     async def _execute(self, node: Node) -> None:
-        files = self._journal.step_files(node.serial)
+        files = self._files(node)
         self.show(node)
         self._tell()
         result: Finished | None = None
@@ -420,7 +433,7 @@ class Carrier:
             self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{reporting.section(node)}{_CLEAR}")
         elif lines:
             self._log.say(*lines)
-        files = self._journal.step_files(serial)
+        files = self._files(node)
         public = reporting.finished(
             node,
             result,

@@ -23,6 +23,7 @@ from remuda.steps.language.values import Call, Reference, ReferenceKind
 from remuda.steps.outcome import Cause, Fault, Finished, Kind, Status, cancelled, failure
 from remuda.steps.plan import deadlines
 from remuda.steps.program import own_command
+from remuda.steps.rights import has_agents_rights
 from remuda.steps.tree import Inherited, Node, Tree
 
 _CONTEXT = "context"
@@ -38,6 +39,12 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
         raise DefinitionError(f'the environment of {host.path} cannot be reached: its "agent" is no list of words')
     if host.host is not None:
         raise DefinitionError(f"the environment of {host.path} is an agent's, and cannot be opened inside of another")
+    if facts.is_apart and not has_agents_rights(node):
+        # What leads there is started by the agent also when the step is over: to end the job there, for a shell in it.
+        raise DefinitionError(
+            f"the environment of {host.path} is another agent's: a step of the job cannot open one where the job runs "
+            "as another user or in a sandbox. Give the job to a runner of that machine"
+        )
     request = read_request(facts.folder)
     policy = json.dumps(json.loads(request.policy) | {"delegated": True}) if request.policy else ""
     order = {

@@ -34,7 +34,9 @@ class Facts:
     """What is the same for all steps of a job."""
 
     base_env: Mapping[str, str]
-    """Of the machine; steps in another environment do not have it."""
+    """Of the machine, for whoever the job's steps run as; steps in another environment do not have it."""
+    agent_env: Mapping[str, str]
+    """Of the machine, for the agent's own user."""
     request_env: Mapping[str, str]
     """The request's, and the job variables."""
     variables: Mapping[str, str]
@@ -48,7 +50,9 @@ class Facts:
     deadline: float | None = None
     """When the job's time is used up."""
     is_confined: bool = False
-    """Its own steps run in an environment that somebody else puts around them, or as another user."""
+    """Its own steps run in an environment that somebody else puts around them, or apart."""
+    is_apart: bool = False
+    """Its own steps run as another user than the agent, or in a sandbox."""
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
@@ -106,11 +110,12 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     return check_outputs(spec, expand(dict(definition.outputs), context))
 
 
-def step_environment(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """What a step's command finds in its environment."""
+def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
+    """What a step's command finds in its environment; `entered`: what one begins with that has not begun yet."""
+    entered = entered or node.entered
     layers = dict(_environment_around(tree, facts, node))
-    layers.update(node.entered.invocation_env)
-    layers.update(node.entered.definition_env)
+    layers.update(entered.invocation_env)
+    layers.update(entered.definition_env)
     return {name: reveal(value) for name, value in layers.items()}
 
 

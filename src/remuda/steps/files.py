@@ -2,10 +2,11 @@
 
 A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk. Those
 that the step itself reads and writes lie in the job's *exchange folder*, which every environment of the job has at the
-same path; nothing that belongs to the agent does.
+same path; nothing that belongs to the agent does, nor what a step reads and writes that a job must not bend (`rights`).
 """
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,19 +14,30 @@ from remuda.lib.safe_paths import remove_tree
 
 EXCHANGE = "exchange"
 _TEMPORARY = ".tmp"
+_STEP = re.compile(r"step-\d+|job", re.ASCII)
 _OWN = (".raw", ".pid")
 _RARE = (".disk", ".env", ".failure", ".order", ".results", ".results.place")
+
+
+def is_step_name(name: str) -> bool:
+    """True if files that begin so belong to a step."""
+    return _STEP.fullmatch(name) is not None
 
 
 class StepFiles:
     """Paths of one attempt at a step. The shim gets `base` and knows the suffixes too."""
 
-    __slots__ = ("_own", "_shared")
+    __slots__ = ("_own", "_shared", "name")
 
-    def __init__(self, job: Path, serial: int) -> None:
-        name = f"step-{serial}" if serial >= 0 else "job"
-        self._own = f"{job}/{name}"
-        self._shared = f"{job}/{EXCHANGE}/{name}"
+    def __init__(self, job: Path, serial: int, *, is_private: bool = False) -> None:
+        """`is_private`: those that the step reads and writes lie with the agent's, out of the job's reach."""
+        self.name = f"step-{serial}" if serial >= 0 else "job"
+        self._own = f"{job}/{self.name}"
+        self._shared = self._own if is_private else f"{job}/{EXCHANGE}/{self.name}"
+
+    def of(self, serial: int) -> "StepFiles":
+        """Those of another step of the same job."""
+        return StepFiles(self.base.parent, serial)
 
     @property
     def base(self) -> Path:

@@ -26,8 +26,9 @@ from remuda.steps.evaluation import Facts
 from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
 from remuda.steps.language.values import ReferenceKind
-from remuda.steps.launching import OWN, Launch
+from remuda.steps.launching import Launch
 from remuda.steps.marks import VARIABLE
+from remuda.steps.rights import OWN, exec_words, opens_with_agents_rights
 from remuda.steps.tree import CLOSE, DELEGATE, Node, Tree
 
 CLOSING_SECONDS = 60.0
@@ -46,6 +47,8 @@ class Way:
     """Words before a command; none: the machine itself."""
     order: str = ""
     """The file by which another agent runs the steps."""
+    has_agents_rights: bool = False
+    """What passes a command on is our own program, with the agent's rights; else it is the job's, with the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,9 @@ class Entrance:
 
     way: Way
     env: Mapping[str, str]
+    """Of the command."""
+    outer_env: Mapping[str, str]
+    """Of what passes the command on, where it runs in an environment."""
     work_dir: str
 
 
@@ -149,7 +155,8 @@ def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
     """With the variables that the job's steps have."""
     base = {} if way.prefix else dict(facts.base_env)
     env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
-    return Entrance(way=way, env=env, work_dir=facts.work_dir)
+    outer = dict(facts.agent_env if way.has_agents_rights else facts.base_env) | {VARIABLE: facts.key}
+    return Entrance(way=way, env=env, outer_env=outer, work_dir=facts.work_dir)
 
 
 def exports_held(folder: Path) -> dict[str, str]:
@@ -183,12 +190,17 @@ def env_file(folder: Path, number: int) -> Path:
 
 
 def _way_of(host: Node) -> Way | None:
-    prefix = (host.environment or {}).get("exec")
-    if not isinstance(prefix, list) or not prefix or not all(isinstance(word, str) for word in prefix):
-        return None
+    prefix = exec_words(host)
     is_ours = host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
-    return Way(prefix=tuple(prefix)) if is_ours or prefix[0] != OWN else None
+    if not prefix or (prefix[0] == OWN and not is_ours):
+        return None
+    return Way(prefix=prefix, has_agents_rights=opens_with_agents_rights(host))
 
 
 def _way(value: Mapping[str, Any]) -> Way:
-    return Way(prefix=tuple(value["prefix"]), order=value["order"])
+    return Way(
+        prefix=tuple(value["prefix"]),
+        order=value["order"],
+        # Not there where an older agent has written it.
+        has_agents_rights=value.get("has_agents_rights") is True,
+    )

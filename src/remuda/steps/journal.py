@@ -149,8 +149,8 @@ class Journal:
         self._add({"event": "released"})
         self.is_released = True
 
-    def step_files(self, serial: int) -> StepFiles:
-        return StepFiles(self.folder, serial)
+    def step_files(self, serial: int, *, is_private: bool = False) -> StepFiles:
+        return StepFiles(self.folder, serial, is_private=is_private)
 
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that."""

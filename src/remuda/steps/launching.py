@@ -29,12 +29,14 @@ from remuda.steps.marks import VARIABLE
 from remuda.steps.plan import GRACE_SECONDS
 from remuda.steps.policy.rules import clean_env
 from remuda.steps.program import own_command
+from remuda.steps.rights import OWN, exec_words, has_agents_rights, is_own, is_own_program
 from remuda.steps.script import script_command
 from remuda.steps.tree import DELEGATE, Node, Tree
 
-OWN = "remuda-step"
 LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""
+_READ = "CI_"
+"""How the names of variables begin that our own programs read."""
 _HARMLESS = frozenset({"REMUDA_PATIENCE_SECONDS"})
 
 
@@ -82,7 +84,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         if node.phase:
             assert node.parent is not None
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
-        return _own(entered.command[1:], _machine_env(facts, env) | own, facts.work_dir)
+        return _own(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
     _make_mentioned(node, files, entered.inputs)
     fitting = fit(env)
@@ -92,7 +94,8 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
             command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
             _put(files.script, text.encode("utf-8", "surrogateescape"))
         about = {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
-        started = _through(facts, host, command, entered.work_dir, fitting.exported, files, about=about)
+        own_env = _base_env(facts, node) | {VARIABLE: facts.key}
+        started = _through(facts, host, command, entered.work_dir, fitting.exported, own_env, files, about=about)
         return replace(started, only_for_shells=tuple(sorted(large)))
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
@@ -108,11 +111,6 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         )
     _find(entered.command[0], entered.work_dir, env.get("PATH", ""))
     return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir, piped=True)
-
-
-def is_own_program(node: Node) -> bool:
-    """Whether the step's command is one of ours, which runs on the machine whatever environment the step is in."""
-    return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
 
 
 def grace_seconds(node: Node) -> float:
@@ -147,12 +145,19 @@ def _refuse_outside(node: Node) -> None:
         host = host.host
 
 
-def _machine_env(facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
-    """What our own programs find in their environment."""
+def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
+    """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
+    only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
     if facts.is_confined:
-        clean = clean_env(env)
-        env = clean | {name: env[name] for name in env if name in _HARMLESS or name.lower() in PROXIES}
-    return dict(facts.base_env) | dict(env)
+        # It starts no program, and is asked for variables of any name.
+        names = clean_env(env) if is_own(node, {"secrets"}) else {name for name in env if name.startswith(_READ)}
+        env = {name: env[name] for name in env if name in names or name in _HARMLESS or name.lower() in PROXIES}
+    return _base_env(facts, node) | dict(env)
+
+
+def _base_env(facts: Facts, node: Node) -> dict[str, str]:
+    """Of the machine; whoever has the agent's rights has its home, too, and not one that the job can write to."""
+    return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
 def _through(
@@ -161,25 +166,26 @@ def _through(
     command: Sequence[str],
     work_dir: str,
     env: Mapping[str, str],
+    own_env: Mapping[str, str],
     files: StepFiles,
     level: int = 0,
     about: Mapping[str, str] | None = None,
 ) -> Launch:
-    """A command in an environment. `about`: for one that does not see our files, and is not told by the command."""
-    prefix = (host.environment or {}).get("exec")
-    if not isinstance(prefix, list) or not prefix or not all(isinstance(word, str) for word in prefix):
+    """A command in an environment. `own_env`: of what is started on the machine for it. `about`: for one that does not
+    see our files, and is not told by the command."""
+    prefix = exec_words(host)
+    if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
     request = files.command(level)
     told = {"command": list(command), "work_dir": work_dir, "env": dict(env), **(about or {})}
     _put(request, json.dumps(told).encode())
     words = (*prefix, str(request))
-    own_env = dict(facts.base_env) | {VARIABLE: facts.key}
     if prefix[0] == OWN:
         if not _is_ours(host):
             raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
-        return _own(words[1:], own_env | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
+        return _own(words[1:], dict(own_env) | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
     if host.host is not None:
-        return _through(facts, host.host, words, facts.work_dir, {}, files, level + 1)
+        return _through(facts, host.host, words, facts.work_dir, {}, own_env, files, level + 1)
     return Launch(argv=words, env=own_env, work_dir=facts.work_dir, piped=True)
 
 
@@ -206,7 +212,7 @@ def _make_mentioned(node: Node, files: StepFiles, inputs: Mapping[str, Any]) -> 
     if not any(folder in word for word in words):
         return
     frame = node.frame
-    for one in (files, StepFiles(files.base.parent, frame.serial)):
+    for one in (files, files.of(frame.serial)):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))

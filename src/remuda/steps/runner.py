@@ -210,8 +210,7 @@ class Job:
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        is_apart = is_confined(step) or bool(request.run_as) or request.sandbox
-        facts = self._facts(custody, request, is_confined=is_apart)
+        facts = self._facts(custody, request, is_confined=is_confined(step))
         tree = Tree(
             step,
             work_dir=request.work_dir,
@@ -254,9 +253,11 @@ class Job:
 
     def _facts(self, custody: Custody, request: StartRequest, *, is_confined: bool) -> Facts:
         journal, base_env = self.journal, self._around.base_env
+        is_apart = bool(request.run_as) or request.sandbox
         variables = write_files(journal.exchange, request.variables)
         return Facts(
             base_env=dict(base_env) | custody.env if custody.env else base_env,
+            agent_env=base_env,
             request_env=dict(request.env) | variables if request.env else variables,
             variables=variables,
             work_dir=request.work_dir,
@@ -264,7 +265,8 @@ class Job:
             key=journal.key,
             hold_failed_seconds=request.hold_failed_seconds,
             deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
-            is_confined=is_confined,
+            is_confined=is_confined or is_apart,
+            is_apart=is_apart,
         )
 
     async def _end_processes(self, custody: Custody) -> None:

@@ -35,7 +35,6 @@ from remuda.steps.files import EXCHANGE
 from remuda.steps.holding import Entrance
 from remuda.steps.jobs import Jobs
 from remuda.steps.language.values import ReferenceKind
-from remuda.steps.launching import OWN
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure, enclose
 from remuda.steps.policy.host import host_of
@@ -43,6 +42,7 @@ from remuda.steps.policy.rules import decide
 from remuda.steps.policy.values import NO_LIMITS, Subject
 from remuda.steps.process import StepProcess
 from remuda.steps.program import own_command
+from remuda.steps.rights import OWN
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -83,25 +83,29 @@ class Prepared:
 def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
     """Write what the command needs, and say how it is started; AgentError when it may not run here."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
-    prefix = entrance.way.prefix
+    prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
     env = dict(entrance.env) | ({"TERM": term} if wish.terminal else {})
     command = tuple(wish.command) or DEFAULT_COMMAND
     if any("\0" in word for word in command):
         raise BadRequestError("a word of the command holds a NUL byte")
-    enclosure = _enclosure(custody, folder, Path(entrance.work_dir), f"{key}.{number}", inside=bool(prefix))
+    place = Path(entrance.work_dir)
+    enclosure = _enclosure(custody, folder, place, f"{key}.{number}", is_agents=is_agents)
     files: tuple[Path, ...] = ()
+    is_own = prefix[:1] == (OWN,)
     if prefix:
         request = folder / EXCHANGE / f"{number}.command"
         asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
         write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
+        if (person := enclosure.person) is not None:
+            os.chown(request, person.uid, person.gid, follow_symlinks=False)
         command, files = (*prefix, str(request)), (request,)
-        if prefix[0] == OWN:
+        if is_own:
             program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
             command = (*own_command("step"), program, *command[2:])
-        env = {name: value for name, value in env.items() if name in ("TERM", marks.VARIABLE)} | _machine_env()
-    elif custody.sandbox is not None:
-        command = custody.sandbox.wrap(command, is_own=False)
+        env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
+    if custody.sandbox is not None and not is_agents:
+        command = custody.sandbox.wrap(command, is_own=is_own)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)
     return Prepared(
@@ -114,12 +118,9 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
     )
 
 
-def _machine_env() -> dict[str, str]:
-    """For our own programs, which run with the agent's rights: nothing of the job's."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SSL_CERT_FILE") if name in os.environ}
-
-
-def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, inside: bool) -> Enclosure:
+def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
+    """What holds the command. It is the job's user's, in whatever the job has opened; only what passes it on into what
+    the platform has opened is the agent's."""
     if not custody.has_a_say:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -133,9 +134,9 @@ def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, insi
         decision.limits,
         key=key,
         work_dir=work_dir,
-        person=None if inside else custody.person,
-        inside=inside,
-        apart=inside or custody.person is not None,
+        person=None if is_agents else custody.person,
+        inside=is_agents,
+        apart=is_agents or custody.person is not None,
         slot=custody.slot,
     )
     if refusal := custody.refusal(enclosure):

@@ -25,6 +25,7 @@ from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 FACTS = Facts(
     base_env={"PATH": "/bin", "A": "base"},
+    agent_env={"PATH": "/bin", "A": "base"},
     request_env={"A": "request", "V": "var"},
     variables={"V": "var"},
     work_dir="/work",

@@ -83,11 +83,22 @@ def test_steps_in_a_container_have_its_limits(tmp_path: Path, root: Node, policy
     for phase in (OPEN, CLOSE):
         enclosure = custody.enclose(begun(container, container.loaded.reference, origin="compiled", phase=phase))  # type: ignore[union-attr]
         assert (enclosure.is_inside, enclosure.person) == (True, None)
+    container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
     assert json.loads(enclosure.limits.to_json()) == {"memory_bytes": 2**30}
     script = custody.enclose(begun(container, "builtin://script@1.0.0"))
     assert (script.is_inside, script.person, script.enforced) == (True, None, ("steps",))
     checkout = custody.enclose(begun(container, "builtin://checkout@1.0.0", origin="compiled"))
     assert (checkout.is_inside, checkout.person) == (False, PERSON)
+
+
+def test_a_container_that_a_user_opens_has_the_users_rights(tmp_path: Path, root: Node, policy_of: Build) -> None:
+    limited = policy_of({"limits": {"memory": "1g"}})
+    container = begun(root, "builtin://container@1.0.0", definition=ENVIRONMENT)
+    container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
+    for node in (begun(container, "builtin://container@1.0.0", phase=OPEN), begun(container, "builtin://script@1.0.0")):
+        enclosure = a_custody(tmp_path, limited).enclose(node)
+        assert (enclosure.person, enclosure.enforced) == (PERSON, ("steps",))
+        assert a_custody(tmp_path, limited, person=None).enclose(node).enforced == ()
 
 
 def test_environment_of_a_user_is_no_container(tmp_path: Path, root: Node) -> None:

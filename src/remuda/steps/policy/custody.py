@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,20 @@ from typing import Any
 from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
 from remuda.steps.errors import AgentError
-from remuda.steps.files import EXCHANGE, StepFiles
+from remuda.steps.files import EXCHANGE, StepFiles, is_step_name
+from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
 from remuda.steps.policy import hiding, own_memory, own_user
 from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
-from remuda.steps.policy.rules import decide, inserted
+from remuda.steps.policy.rules import decide, decide_engine, inserted
 from remuda.steps.policy.sandbox import Sandbox, problem
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
-from remuda.steps.tree import INSERTED, Loaded, Node
-
-ENGINE_CLIENTS = frozenset({"container", "service", "service_stop"})
-"""Our own steps that only talk to a container engine. What they have made is held to the limits, not they."""
-TRUSTED = ENGINE_CLIENTS | {"sign"}
-"""Our own steps that need the agent's rights for what a job must not reach; they have them unless a user calls them."""
-
+from remuda.steps.rights import ENGINE_CLIENTS, has_agents_rights, is_own, is_own_name, runs_in_container
+from remuda.steps.tree import INSERTED, Entered, Loaded, Node
 
 _LOOKS, _LOOK_SECONDS = 100, 0.01
 FREE = Decision(allowed=True, rule="", reason="there is no policy")
@@ -133,6 +129,15 @@ class Custody:
             return Decision(allowed=True, rule="", reason="", limits=within)
         return decide(self.policy, _subject(node, loaded), within=within)
 
+    def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
+        """Whether a step may begin with what it was given. `env`: its variables, where our own programs get them."""
+        if node.call.origin != "user" or node.is_inserted or not is_own_name(loaded, ENGINE_CLIENTS):
+            return FREE
+        address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
+        if not address or not (self.policy.layers or self.person or self.sandbox):
+            return FREE
+        return decide_engine(self.policy, address)
+
     def around(self, node: Node, loaded: Loaded) -> Inserted:
         """What is to run before and after a step that may begin."""
         if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
@@ -147,31 +152,31 @@ class Custody:
         """What holds the command of a step that has begun."""
         if not self.has_a_say:
             return self._free
-        is_client, is_inside = _is_own(node, ENGINE_CLIENTS), _runs_inside(node)
+        is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
+        is_agents = has_agents_rights(node)
         return enclose(
             self._host,
             self.limits(node),
             key=f"{self._key}.{node.serial}",
             work_dir=self._work_dir,
-            person=None if _has_agents_rights(node) else self.person,
+            person=None if is_agents else self.person,
             inside=is_client or is_inside,
-            apart=is_inside or self.person is not None,
+            # A container that the job itself has opened, at an engine of its choice, keeps it from nothing.
+            apart=(is_inside and is_agents) or self.person is not None,
             slot=self.slot,
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         """What is started in place of a step's command."""
-        if self.sandbox is not None and not _has_agents_rights(node):
-            is_own = bool(launch.program)
-            launch = replace(launch, argv=self.sandbox.wrap(launch.argv, is_own=is_own), program=())
+        launch = self.sandboxed(launch, node)
         if enclosure is self._free:
             return launch
         env = dict(launch.env)
-        if _is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
+        if is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
         owner = None
         if enclosure.person is not None:
-            self._give(files, has_raw=not launch.piped)
+            self.give(files, node, has_raw=not launch.piped)
             owner = (enclosure.person.uid, enclosure.person.gid)
         argv, outer = enclosure.wrap(launch.argv, env, files.env)
         return replace(
@@ -183,6 +188,12 @@ class Custody:
             enclosure=enclosure.spec or {"joins": enclosure.joins},
             program_env=env,
         )
+
+    def sandboxed(self, launch: Launch, node: Node) -> Launch:
+        """The same in the job's sandbox, if it has one and the step runs there."""
+        if self.sandbox is None or has_agents_rights(node):
+            return launch
+        return replace(launch, argv=self.sandbox.wrap(launch.argv, is_own=bool(launch.program)), program=())
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
@@ -244,15 +255,20 @@ class Custody:
     def _exchange(self) -> Path:
         return self._job / EXCHANGE
 
-    def _give(self, files: StepFiles, *, has_raw: bool) -> None:
-        """Let a step have its files. They are made here, in a folder of the agent's: so nobody can put a link in the
-        place of one, which the agent would follow with its own rights."""
+    def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
+        """Let a step of the job's user have its files, those of the list that it stands in, and those of no step.
+
+        They are made here, in a folder of the agent's: so nobody can put a link in the place of one, which the agent
+        would follow with its own rights.
+        """
         assert self.person is not None
         raw = [files.own(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
+        steps = (files.name, files.of(node.frame.serial).name)
         with os.scandir(self._exchange) as entries:
-            shared = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+            files_there = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+        shared = [entry.path for entry in files_there if _is_given(entry.name, steps)]
         temporary = [str(files.temporary)] if files.temporary.is_dir() else []
         for name in (*raw, *shared, *temporary):
             os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
@@ -276,24 +292,7 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
     )
 
 
-def _is_own(node: Node, names: Collection[str]) -> bool:
-    """Whether it is one of these steps of ours, or a phase of one."""
-    loaded = node.loaded
-    if loaded is None or loaded.kind is not ReferenceKind.BUILTIN:
-        return False
-    return loaded.reference.partition("://")[2].partition("@")[0] in names
-
-
-def _has_agents_rights(node: Node) -> bool:
-    """Whether it does for a job what that may not do itself, or only passes on what is done in a container."""
-    return _runs_inside(node) or (_is_own(node, TRUSTED) and node.call.origin != "user")
-
-
-def _runs_inside(node: Node) -> bool:
-    """Whether its command runs in a container: our own programs never do."""
-    if node.loaded is None or (node.loaded.is_program and not node.loaded.is_script):
-        return False
-    host = node.host
-    while host is not None and not _is_own(host, ENGINE_CLIENTS):
-        host = host.host
-    return host is not None
+def _is_given(file: str, steps: Collection[str]) -> bool:
+    """True for files of these steps, and for those that belong to no step, such as file variables."""
+    name, _, suffix = file.partition(".")
+    return name in steps or not (suffix and is_step_name(name))

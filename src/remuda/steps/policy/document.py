@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\*|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+_ENGINE = re.compile(r"(?:unix|tcp|http)://\S+|\*\*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _KINDS = {"builtin", "local", "git", "oci"}
@@ -54,7 +55,7 @@ def parse_policy(text: str) -> Policy:
 
 def parse_layer(document: Any, *, author: str) -> Layer:
     """One author's document."""
-    keys = {"default", "rules", "limits", "insert", "substitutes", "advisory"}
+    keys = {"default", "rules", "limits", "insert", "substitutes", "engines", "advisory"}
     found = _Mapping(document, f"policy of {author}", keys, separator=": ")
     limits, _ = _limits(found)
     substitutes = _Mapping(found.mapping("substitutes"), found.path("substitutes"), None)
@@ -67,6 +68,9 @@ def parse_layer(document: Any, *, author: str) -> Layer:
             _insertion(item, found.path(f"insert[{at}]")) for at, item in enumerate(found.items("insert"))
         ),
         substitutes={key: substitutes.text(key) for key in substitutes},
+        engines=found.texts(
+            "engines", _ENGINE, "an address of a container engine, like unix:///run/user/*/docker.sock"
+        ),
         refuses_advisory=found.choice("advisory", ("allow", "deny")) == "deny",
     )
     _check_names([layer])

@@ -33,7 +33,7 @@ from remuda.steps.policy.values import (
 )
 from remuda.steps.policy.versions import is_within, sort_key
 
-__all__ = ["clean_env", "decide", "inserted", "parse_layer", "parse_policy"]
+__all__ = ["clean_env", "decide", "decide_engine", "inserted", "parse_layer", "parse_policy"]
 
 T = TypeVar("T")
 _BENDING = re.compile(
@@ -65,6 +65,17 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
         limits = stricter(limits, _limits(layer, rule if rule and rule.allows else None))
     reason = f"allowed by {' and by '.join(said)}" if said else "there is no policy"
     return Decision(allowed=True, rule="; ".join(said), reason=reason, limits=limits)
+
+
+def decide_engine(policy: Policy, address: str) -> Decision:
+    """Whether a step of a user may use the container engine that it names: only where every layer allows that."""
+    for layer in policy.layers:
+        if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
+            reason = _engine_refusal(address, layer.author)
+            return Decision(allowed=False, rule=f"{layer.author}: engines", reason=reason)
+    if not policy.layers:
+        return Decision(allowed=False, rule="engines", reason=_engine_refusal(address, ""))
+    return Decision(allowed=True, rule="engines", reason="its engine is allowed")
 
 
 def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
@@ -106,6 +117,14 @@ def source_of(subject: Subject) -> str:
         case ReferenceKind.OCI:
             return text.partition(" ")[0].partition("@")[0]
     return text
+
+
+def _engine_refusal(address: str, author: str) -> str:
+    said = f"the policy of {author} does not allow it" if author else "there is no policy that allows it"
+    return (
+        f"the container engine {address} is the job's own choice, and {said}; leave out `engine`, or have the address "
+        "put into `engines` of the policy"
+    )
 
 
 def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:

@@ -108,6 +108,8 @@ class Layer:
     limits: Limits = NO_LIMITS
     insertions: tuple[Insertion, ...] = ()
     substitutes: Mapping[str, str] = field(default_factory=dict)
+    engines: tuple[str, ...] = ()
+    """Globs of addresses of container engines that steps of a user may name."""
     refuses_advisory: bool = False
     """A step does not start where its limits, or the policy itself, would be advisory."""
 

@@ -1,0 +1,79 @@
+"""git where the agent runs it for a job that is kept in a container: nothing that the job says has it start a program.
+
+The job has no such rights on the machine itself; its variables and its working directory are what it has to try with.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.step_server import StepServer, a_repository
+from remuda.wire.agent_client import JobStart
+
+RunStep = Callable[..., Awaitable[Seen]]
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Path:
+    """A program of the job that nobody may start."""
+    program = tmp_path / "evil"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
+    program.chmod(0o755)
+    return program
+
+
+def checkout_inputs(server: StepServer, sha: str, **values: Any) -> dict[str, Any]:
+    refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
+    return {"repo_url": server.repo_url, "sha": sha, "ref": "main", "refspecs": refspecs, "depth": 1} | values
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--upload-pack={evil} file://{source}",
+        "--upload-pack {evil} file://{source}",
+        "--upl={evil} {source}",
+        "{source}",
+    ],
+)
+async def test_flags_of_a_fetch_start_no_program(
+    run_step: RunStep, server: StepServer, commits: list[str], evil: Path, tmp_path: Path, flags: str
+) -> None:
+    words = flags.format(evil=evil, source=tmp_path / "source").split()
+    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=words))
+    assert not (tmp_path / "started").exists()
+    assert seen.check().status == "failure"
+    assert any(b"GIT_FETCH_EXTRA_FLAGS" in line for line in seen.lines), seen.log.decode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--prune", "--no-tags"], ["-j", "4", "--quiet"], ["--shallow-since", "2001-01-01"], ["--filter=blob:none"]],
+)
+async def test_flags_of_a_fetch_are_used(
+    run_step: RunStep, server: StepServer, commits: list[str], words: list[str]
+) -> None:
+    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=words, depth=0))
+    assert seen.check().status == "success", seen.log.decode()
+
+
+async def test_variables_of_a_job_choose_no_configuration(
+    agent: AgentProcess, a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path
+) -> None:
+    files = {".gitattributes": "* filter=evil\n", "file": "text\n"}
+    [sha] = a_repository(server.root / "group/project.git", tmp_path / "source", files)
+    (tmp_path / "home/git").mkdir(parents=True)
+    config = f'[filter "evil"]\n\tsmudge = {evil}\n[core]\n\tfsmonitor = {evil}\n\tsshCommand = {evil}\n'
+    for path in (tmp_path / "home/git/config", tmp_path / "home/.gitconfig"):
+        path.write_text(config)
+    step = {"name": "it", "step": "builtin://checkout", "inputs": checkout_inputs(server, sha), "origin": "compiled"}
+    box = {"name": "box", "step": "builtin://container", "inputs": {"image": "none"}, "origin": "compiled"}
+    confined = box | {"if": "false", "run": [{"name": "own", "script": "true"}]}
+    names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "OPENSSL_CONF", "ANYTHING")
+    env = dict.fromkeys(names, str(tmp_path / "home"))
+    seen = await run_job(agent, a_job(steps=steps_text(step, confined), env=env))
+    assert seen.check().status == "success", seen.log.decode()
+    assert not (tmp_path / "started").exists()

@@ -1,0 +1,304 @@
+"""With whose rights steps run: what a job opens, writes or names never gives it those of the agent."""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.steps.pack import pack
+from remuda.steps.policy import sandbox
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.wire.agent_client import AgentClient, JobStart
+from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
+
+UID = 123456
+PYTHON = "/usr/bin/python3"
+"""One that every user of the machine can start."""
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(not os.path.exists(PYTHON), reason="needs the system's Python"),
+]
+HELD = [
+    pytest.param(False, id="run_as"),
+    pytest.param(
+        True, id="sandbox", marks=pytest.mark.skipif(sandbox.problem(UID, UID) is not None, reason="no sandbox here")
+    ),
+]
+
+ENGINE = r"""
+import http.server, json, os, socket, socketserver, struct, sys, threading
+PLACE, EXCHANGE, LINE = sys.argv[1:]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self, value, status=200):
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Api-Version", "1.41")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    def say(self, text):
+        self.close_connection = True
+        self.connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n" + struct.pack("!BxxxI", 1, len(text)) + text)
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if path.endswith("/containers/json") or path.endswith("/networks"):
+            self.answer([])
+        elif "/exec/" in path:
+            self.answer({"Running": False, "ExitCode": 0})
+        else:
+            self.answer({"Id": "sha256:0", "State": {"Running": True}})
+    def do_DELETE(self):
+        self.answer({"message": "no such container"}, 404)
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        _, uid, _ = struct.unpack("3i", self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        with open(f"{PLACE}/callers", "a") as file:
+            file.write(f"{uid}\n")
+        if path.endswith("/attach"):
+            self.say(b"remuda-container-is-ready\n")
+        elif path.endswith("/exec/e/start"):
+            self.say(b"1\nran at the engine\n")
+        elif path.endswith("/exec"):
+            self.answer({"Id": "e"})
+        else:
+            self.answer({"Id": "c"}, 201)
+    def log_message(self, *_):
+        pass
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    def handle_error(self, *_):
+        pass
+    def get_request(self):
+        return self.socket.accept()[0], ("", 0)
+
+def spoil():
+    # Behind whatever the step itself writes, for the last word counts.
+    spoilt = set()
+    while not os.path.exists(f"{PLACE}/over"):
+        for number in range(12):
+            path = f"{EXCHANGE}/step-{number}.outputs"
+            try:
+                if path not in spoilt and b"environment" in open(path, "rb").read():
+                    spoilt.add(path)
+                    open(path, "a").write(LINE + "\n")
+            except OSError:
+                pass
+
+threading.Thread(target=spoil, daemon=True).start()
+Server.timeout = 0.1
+with Server(f"{PLACE}/engine.sock", Handler) as server:
+    while not os.path.exists(f"{PLACE}/over"):
+        server.handle_request()
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where another user can reach what it may; pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def packed() -> Iterator[Path]:
+    """The agent as one file that every user can read."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        pack(Path(folder) / "agent.pyz")
+        yield Path(folder) / "agent.pyz"
+
+
+@pytest.fixture
+async def agent(place: Path, packed: Path) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(place / "data", (PYTHON, str(packed))) as process:
+        await process.start()
+        yield process
+
+
+def a_job(place: Path, *entries: dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
+    layers = [{"author": "runner r", "document": policy}] if policy is not None else []
+    (place / "work").mkdir(exist_ok=True)
+    return JobStart(
+        id="1",
+        work_dir=str(place / "work"),
+        steps=steps_text(*entries),
+        policy=json.dumps({"version": 1, "layers": layers}),
+        run_as=str(UID),
+        **values,
+    )
+
+
+def finished(seen: Seen, path: str) -> dict[str, Any]:
+    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == path]
+    return event
+
+
+def an_engine_of_the_job(place: Path, words: list[str]) -> tuple[dict[str, Any], ...]:
+    """Steps of a job that serve an engine and use it; the engine writes into all outputs that it can open."""
+    line = json.dumps({"name": "environment", "value": {"exec": words}})
+    (place / "work").mkdir()
+    (place / "work/engine.py").write_text(ENGINE)
+    (place / "work/line").write_text(line)
+    serve = {
+        "name": "engine",
+        "script": 'exec /usr/bin/python3 -I engine.py "$PWD" "$(dirname "$REMUDA_OUTPUTS")" "$(cat line)"',
+    }
+    wait = {"name": "wait", "script": "until [ -S engine.sock ]; do sleep 0.05; done"}
+    inputs = {"image": "any", "engine": f"unix://{place}/work/engine.sock", "pull_policy": ["never"]}
+    package = place / "work/mine"
+    package.mkdir()
+    entry = {"name": "box", "step": "builtin://container", "inputs": inputs, "run": [{"name": "in", "script": "true"}]}
+    over = {"name": "over", "script": "touch over", "if": "always()"}
+    (package / "func.yml").write_text(
+        f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': [wait, entry, over]})}"
+    )
+    return ({"name": "both", "parallel": [serve, {"name": "mine", "step": "./mine"}]},)
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_an_engine_that_a_job_names_gives_no_rights(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
+    """The job's engine puts words of its own into the outputs of the step that opened a container at it."""
+    words = ["sh", "-c", f"id -u >{place}/work/who"]
+    steps = an_engine_of_the_job(place, words)
+    seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed))
+    who = place / "work/who"
+    assert not who.exists() or who.read_text() == f"{UID}\n", "a step of the job ran with the agent's rights"
+    event = finished(seen, "/both/mine/box")
+    assert event["error_kind"] == "policy", seen.log.decode()
+    assert "engine" in event["error"]
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_what_a_job_opens_at_an_allowed_engine_runs_as_the_job(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    words = ["sh", "-c", f"id -u >{place}/work/who; cat {place}/data/jobs/*/request >{place}/work/seen"]
+    steps = an_engine_of_the_job(place, words)
+    seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed, policy={"engines": ["unix://**"]}))
+    assert set((place / "work/callers").read_text().split()) == {str(UID)}, seen.log.decode()
+    if (place / "work/who").exists():  # the job was faster than the agent
+        assert (place / "work/who").read_text() == f"{UID}\n"
+        assert (place / "work/seen").read_bytes() == b""
+    assert finished(seen, "/both/mine/box/in")["policy"]["enforced"] == ["steps"]
+
+
+def an_environment_of_the_job(place: Path, enter: str, *inner: dict[str, Any], close: str = "true") -> dict[str, Any]:
+    """A step of the job that makes an environment; `enter` is the text of the program by which inner steps are run."""
+    package = place / "work/mine"
+    package.mkdir(parents=True)
+    (package / "enter").write_text(enter)
+    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    environment = {
+        "open": {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "close": {"command": ["sh", "-c", close]},
+    }
+    text = f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'environment': environment})}"
+    (package / "func.yml").write_text(text)
+    return {"name": "mine", "step": "./mine", "run": list(inner)}
+
+
+async def shell(client: AgentClient, *command: str, terminal: bool = False) -> bytes:
+    """What a command prints that somebody runs in the job."""
+    async with open_shell(client, "1", ShellWish(command=command, terminal=terminal)) as opened:
+        shown = b""
+        async for event in opened:
+            match event:
+                case ShellData(data, _):
+                    shown += data
+                case ShellExit():
+                    return shown
+    raise AssertionError(shown)
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+@pytest.mark.parametrize("is_held", [False, True], ids=["running", "on_hold"])
+async def test_a_shell_runs_as_the_jobs_user_whatever_the_job_has_opened(
+    agent: AgentProcess, place: Path, is_sandboxed: bool, is_held: bool
+) -> None:
+    (place / "secret").write_text("s3cret")
+    (place / "secret").chmod(0o600)
+    waits = "true" if is_held else "touch begun; until [ -e go ]; do sleep 0.1; done"
+    enter = f"""
+        case "$1" in *shell-*) id -u; cat {place}/secret; test -e {place}/secret || echo hidden; exit 0;; esac
+        {waits}; exit {3 if is_held else 0}
+    """
+    entry = an_environment_of_the_job(
+        place, enter, {"name": "in", "script": "true"}, close=f"id -u >{place}/work/closed"
+    )
+    job = a_job(place, entry, sandbox=is_sandboxed, hold_failed_seconds=600 if is_held else 0)
+    async with agent.client() as client:
+        await client.start(job)
+        if is_held:
+            assert (await follow(client, "1")).check().held_seconds
+        else:
+            await until((place / "work/begun").exists)
+        for terminal in (False, True):
+            shown = await shell(client, "true", terminal=terminal)
+            assert shown.split()[0] == str(UID).encode(), shown
+            assert b"s3cret" not in shown
+            assert (b"hidden" in shown) == is_sandboxed
+        (place / "work/go").touch()
+        if not is_held:
+            assert (await follow(client, "1")).check().status == "success"
+        await client.close_job("1")
+    assert (place / "work/closed").read_text() == f"{UID}\n"
+
+
+async def test_the_job_reaches_no_file_of_a_step_with_more_rights(agent: AgentProcess, place: Path) -> None:
+    """A step of the job begins while one of the platform runs, and tries to change what that reads and writes."""
+    spoil = f"""
+        own=$(basename $REMUDA_OUTPUTS .outputs) exchange=$(dirname $REMUDA_OUTPUTS)
+        for step in step-0 step-1 step-2 step-3 step-4; do
+            [ $step != $own ] || continue
+            for kind in inputs outputs exports masks; do
+                for file in $exchange/$step.$kind $exchange/../$step.$kind; do
+                    ( echo '{{}}' >>$file ) 2>/dev/null && echo $file >>changed
+                done
+            done
+        done
+        touch {place}/work/tried
+    """
+    (place / "work").mkdir()
+    (place / "work").chmod(0o777)
+    inputs = {"image": "any", "engine": f"unix://{place}/engine.sock", "pull_policy": ["never"]}
+    ours = {"name": "ours", "step": "builtin://service", "inputs": inputs, "origin": "compiled"}
+    wait = {"name": "wait", "script": "until [ -e connected ]; do sleep 0.05; done"}
+    definition = {"run": [wait, {"name": "spoil", "script": spoil}]}
+    (place / "work/late").mkdir()
+    (place / "work/late/func.yml").write_text(f"{{}}\n---\n{json.dumps(definition)}")
+    late = {"name": "late", "step": "./late"}
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (place / "work/connected").touch()
+        await until((place / "work/tried").exists)
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, place / "engine.sock")
+    async with server:
+        seen = await run_job(agent, a_job(place, {"name": "both", "parallel": [ours, late]}))
+    assert seen.statuses["late"] == "success", seen.log.decode()
+    assert not (place / "work/changed").exists(), (place / "work/changed").read_text()
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_a_job_leads_the_agent_to_no_other_agent(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
+    """The words would be started by the agent itself when the step is over, and for a shell."""
+    entry = an_environment_of_the_job(place, "", {"name": "in", "script": "true"})
+    definition = place / "work/mine/func.yml"
+    definition.write_text(definition.read_text().replace('\\"exec\\"', '\\"agent\\"'))
+    (place / "work/mine/enter").write_text(f"id -u >>{place}/work/who\n")
+    seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed))
+    assert seen.check().status == "failure"
+    assert "another agent's" in finished(seen, "/mine")["error"]
+    assert not (place / "work/who").exists()
